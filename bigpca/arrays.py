@@ -193,6 +193,39 @@ def host_array(array: Any) -> Array:
     return np.asarray(array.get() if is_on_gpu(array) else array)
 
 
+def unmasked(X: Any) -> Array:
+    """Return the values with NaN in place of masked ones; if there are any, in a float dtype that represents the rest.
+
+    >>> unmasked(np.ma.masked_equal(np.array([1, 2], "i2"), 2))
+    array([ 1., nan], dtype=float32)
+    """
+    values, mask = np.asarray(np.ma.getdata(X) if isinstance(X, np.ma.MaskedArray) else X), np.ma.getmask(X)
+    if not mask.any():
+        return values
+    exact = values.dtype.kind == "b" or values.dtype.itemsize <= 2
+    filled = values.astype(values.dtype if values.dtype.kind == "f" else np.float32 if exact else np.float64)
+    filled[mask] = np.nan
+    return filled
+
+
+def held_array(X: Any, name: str) -> Array:
+    """Return an array in memory, such as rows, with NaN in place of masked values.
+
+    Raises
+    ------
+    TypeError
+        For arrays in stores and files, whose lost chunks NumPy would read as zeros, and for what it cannot convert.
+    """
+    library = type(X).__module__.partition(".")[0]
+    try:
+        if library not in ("dask", "h5py", "zarr") and getattr(X, "chunks", None) is None:
+            return unmasked(X)
+        remedy = f"bigpca.open({name}).compute(), which notices chunks that were lost"
+    except RuntimeError:  # of a tensor
+        remedy = f"{name}.detach().cpu().numpy()"
+    raise TypeError(f"{name} is a {library}.{type(X).__name__}; an array in memory was expected. Pass {remedy}.")
+
+
 def is_on_gpu(array: Any) -> bool:
     """Whether this is an array of CuPy."""
     return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")

@@ -12,7 +12,8 @@ import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from importlib import import_module
 from numbers import Integral, Real
@@ -340,3 +341,16 @@ class Shown(ABC):
             for row in self.cells()
         )
         return f"<table>{''.join(lines)}</table>"
+
+
+@contextmanager
+def naming_argument(name: str) -> Iterator[None]:
+    """Put the name of an argument in the place of X in errors about it, or before those that name neither."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):  # which name a file
+            raise
+        text = re.sub(r"\bX\b", name, str(error))
+        said = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
+        raise type(error)(text if said else f"{name}: {text}") from None

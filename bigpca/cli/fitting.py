@@ -20,6 +20,7 @@ from bigpca.cli.runtime import (
     open_given_labels,
     open_given_weights,
     open_sources,
+    open_targets,
     recorded,
     reject_existing,
     reject_shared_paths,
@@ -219,7 +220,7 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
             raise typer.BadParameter(f"{type(model).__name__} takes no {name}. Leave out --{name}.")
     found: dict[str, Any] = {}
     if targeted:
-        found["y"] = open_sources([given.targets or ""], o.Reading())[seen:]
+        found["y"] = open_targets(given.targets or "")[seen:]
     if given.labels is not None:
         found["y"] = open_given_labels(given, source, data, MissingLabels(model.missing_labels))[0][seen:]
     if given.weights is not None:
@@ -345,7 +346,7 @@ def _planned(
     if how:
         rows["labels"] = how
     if supervision.targets is not None:
-        labels = open_sources([supervision.targets], o.Reading())
+        labels = open_targets(supervision.targets)
         rows["targets"] = described([supervision.targets], labels)
     weights, how = open_given_weights(supervision, source, data)
     if how:

@@ -275,6 +275,13 @@ def open_sources(sources: list[str], reading: Reading) -> Any:
     return bigpca.open(given, **reading.given)
 
 
+def open_targets(source: str) -> Any:
+    """Open the targets of a command, which may be one number for each row; no data is read."""
+    from bigpca.estimators.shared.labelled import open_side
+
+    return open_side(source, "bigpca fit", "targets").X
+
+
 def recorded(sources: list[str]) -> Any:
     """Return the sources for a JSON record: a string if there is one."""
     return sources[0] if len(sources) == 1 else in_order(sources)

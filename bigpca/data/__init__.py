@@ -15,8 +15,8 @@ In reading order:
 - ``patterns``, ``views``   what is a row, as a user describes it; applied where rows are read, carried by the array
 - ``grids``        dimensions and coordinates of a DataArray, kept beside its rows and by models
 - ``checks``       checks before a row is read
-- ``labels``, ``label_files``   labels for the rows: read (also names and columns in files of AnnData and 10x Genomics),
-  checked, aligned by absolute row number
+- ``labels``, ``label_files``   labels for the rows: checked, aligned by absolute row number; whatever stands beside
+  X and is read whole, as X is read: columns of files, also of AnnData and 10x Genomics, stores, Dask
 - ``weights``      weights of the rows: read like labels, checked; ``bp.reliability``
 - ``keys``         a key for each row beside the numbers of a store, and the rules of a join, without Dask
 - ``alignment``    weights and labels joined to rows by key; ``bigpca.data.by_key``

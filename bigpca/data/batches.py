@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, Integers, RowsThere, host_array, is_on_gpu
+from bigpca.arrays import Array, Integers, RowsThere, host_array, is_on_gpu, unmasked
 from bigpca.data.checks import check_dtype, check_shape, row_width
-from bigpca.data.containers import reject_foreign, table_rows, unmasked
+from bigpca.data.containers import reject_foreign, table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
@@ -304,7 +304,7 @@ def batch_values(rows: Any, label: str) -> Any:
         reject_foreign(rows, label)
         rows = table_rows(rows, label)
     try:
-        array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
+        array = unmasked(rows)
     except ValueError:
         raise TypeError(
             f"{label} is a {type(rows).__name__} that is not an array of numbers. Give an array (b, d), or a pair of "
@@ -374,6 +374,7 @@ class BatchStream:
     ) -> None:  # fmt: skip
         self.batches, self.count, self.classes, self.beside = batches, count, classes, beside
         self._blocks: dict[Any, tuple[int, ...]] = {}  # the shape of one row of each block, by name
+        self.single: list[bool] = []  # whether each block of the first batch is a number for each row
         self.once = isinstance(batches, Iterator)
         self.position = 0
         self._declared, self._asked = count is not None, dtype
@@ -744,7 +745,8 @@ class BatchStream:
         named = batch if isinstance(batch, Mapping) else dict(enumerate(_parts(batch)))
         values = {name: batch_values(block, f"{label}, block {name!r}") for name, block in named.items()}
         shapes = {name: block.shape[1:] or (1,) for name, block in values.items()}
-        self._blocks = self._blocks or shapes
+        if not self._blocks:
+            self._blocks, self.single = shapes, [block.ndim == 1 for block in values.values()]
         counts = {name: len(block) for name, block in values.items()}
         if shapes != self._blocks:
             raise ValueError(

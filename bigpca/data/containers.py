@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import RowsThere
+from bigpca.arrays import RowsThere, unmasked
 from bigpca.data.checks import MemberError, arrow_rows, check_dtype, counted_rows
 from bigpca.errors import brief, closest
 
@@ -339,7 +339,7 @@ def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any], *, there: bool = Fa
             f"expected. Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
         )
     if not isinstance(rows, RowsThere):
-        rows = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
+        rows = unmasked(rows)
     return rows.astype(dtype, copy=False) if np.can_cast(rows.dtype, dtype) else rows
 
 
@@ -355,21 +355,6 @@ def check_chunk_shape(shape: tuple[int, ...], declared: tuple[int, ...], label: 
             f"a chunk of {label} has shape {shape}, but the Dask array declares {declared}. Correct the chunks "
             "(compute_chunk_sizes) before fitting."
         )
-
-
-def unmasked(X: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
-    """Return the values with NaN in place of masked ones; if there are any, in a float dtype that represents the rest.
-
-    >>> unmasked(np.ma.masked_equal(np.array([1, 2], "i2"), 2))
-    array([ 1., nan], dtype=float32)
-    """
-    values, mask = np.asarray(np.ma.getdata(X)), np.ma.getmaskarray(X)
-    if not mask.any():
-        return values
-    exact = values.dtype.kind == "b" or values.dtype.itemsize <= 2
-    filled = values.astype(values.dtype if values.dtype.kind == "f" else np.float32 if exact else np.float64)
-    filled[mask] = np.nan
-    return filled
 
 
 def is_labelled(X: Any) -> bool:
@@ -414,6 +399,11 @@ def is_place(X: Any) -> bool:
     return type_names(X)[0].startswith(("bigpca.Place", "obstore."))
 
 
+def is_zarr(X: Any) -> bool:
+    """Whether this is an array, a group or a store of Zarr, or a place of objects."""
+    return any(is_one(X) for is_one in (is_zarr_array, is_zarr_group, is_zarr_store, is_place))
+
+
 def is_dataset(X: Any) -> bool:
     """Whether this is a Dataset of Hugging Face, whose rows can be read in any order."""
     return "datasets.Dataset" in type_names(X)
@@ -434,6 +424,8 @@ def _torch_tensor(X: Any) -> Foreign | None:
     dtype, device, layout = str(X.dtype), str(X.device), str(getattr(X, "layout", "torch.strided"))
     steps = [
         (".detach()", bool(getattr(X, "requires_grad", False))),
+        (".resolve_conj()", hasattr(X, "is_conj") and X.is_conj()),
+        (".resolve_neg()", hasattr(X, "is_neg") and X.is_neg()),  # the imaginary part of a conjugate
         (".to_dense()", layout != "torch.strided"),
         (".cpu()", device != "cpu"),
         (".float()", "bfloat16" in dtype or "float8" in dtype),

@@ -30,7 +30,7 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
-from bigpca.data.source import SPARSE_PARTS, Stamp, StoredRows, choose_member, file_stamp
+from bigpca.data.source import SPARSE_PARTS, Stamp, StoredRows, choose_member, file_stamp, stored_values
 from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, required
@@ -300,10 +300,21 @@ def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
                 continue
             if stored.external or stored.is_virtual:
                 raise ValueError(_elsewhere(path, name))
-            held = Hdf5Rows(stored.shape, stored.dtype.str, stored.chunks, path=path, member=name)
-            held._check_present(stored, 0, len(stored), (0, 1))
+            written(stored)
             return np.asarray(stored.asstr()[:], dtype=np.object_)
     return None
+
+
+def written(dataset: Any) -> None:
+    """Check that all chunks of an open dataset, or its values, were written.
+
+    Raises
+    ------
+    MissingChunksError
+    """
+    shape, place = dataset.shape, {"path": os.path.abspath(dataset.file.filename), "member": str(dataset.name)[1:]}
+    held = Hdf5Rows(shape, dataset.dtype.str, dataset.chunks, **place)
+    held._check_present(dataset, 0, shape[0], (0, row_width(shape)))
 
 
 def hdf5_column(path: str, name: str) -> dict[str, NDArray[Any]] | None:
@@ -348,6 +359,16 @@ def dataset_place(dataset: Any) -> tuple[str, str]:
             f"{dataset.file.driver!r}). Pass dataset[...] if it fits in memory."
         )
     return path, name
+
+
+def read_dataset(dataset: Any) -> NDArray[Any]:
+    """Return the values of an open dataset, which must all be written: texts of one dimension, or numbers as of X."""
+    path, name = dataset_place(dataset)
+    texts = hdf5_names(path, name) if dataset.dtype.kind in "OS" else None
+    if texts is not None:
+        return texts
+    rows = stored_values(hdf5_rows(path, name), "default")
+    return np.asarray(rows.read(0, rows.shape[0])).reshape(rows.array_shape)
 
 
 def _shapes(file: Any) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,7 @@
-"""Labels, weights or keys in a file or a store, as one array: nothing is unpickled, and no lost chunk becomes 0.
+"""Arguments beside X that are read whole (labels, weights, groups, keys, a centre, a scale, landmarks), as one array.
+
+They are read as X is: nothing is unpickled, no lost chunk becomes 0, and encoded numbers are errors. Rows that are read
+beside those of X are opened by :func:`bigpca.estimators.shared.labelled.open_side`.
 
 First cells in files of AnnData and 10x Genomics: beside the matrix, the names of cells and genes, and columns of obs.
 """
@@ -17,15 +20,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import bigpca.dask_array as da
 from bigpca.arrays import Array
+from bigpca.blas import solve_paused
 from bigpca.data.checks import MemberError, decoding
-from bigpca.data.containers import is_zarr_array, is_zarr_group
-from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names
+from bigpca.data.containers import (
+    is_hdf5_dataset,
+    is_labelled,
+    is_zarr,
+    is_zarr_array,
+    is_zarr_group,
+    reject_foreign,
+)  # fmt: skip
+from bigpca.data.grids import lazy_table
+from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names, read_dataset, written
 from bigpca.data.source import Wanted, file_stamp
 from bigpca.data.tables import PARQUET_SUFFIXES, parquet_metadata, partition_values, table_paths, table_rows
-from bigpca.data.zarr_arrays import arrays_of, is_zarr_directory, open_node, read_whole
+from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
-from bigpca.errors import MAX_MESSAGE, brief, closest, required, shorten
+from bigpca.errors import MAX_MESSAGE, brief, closest, naming_argument, required, shorten
 from bigpca.storage.files import check_regular, kind_of, open_regular, public, read_npy_header, without_credentials
 
 if TYPE_CHECKING:
@@ -410,7 +423,71 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word:
     path = public(str(node.store_path))
     if is_zarr_group(node):
         arrays = dict(arrays_of(node))
-        return read_whole(arrays[_choose(path, name and name.strip("/"), list(arrays), "array", word)], word)
-    if name is not None:
+        node = arrays[_choose(path, name and name.strip("/"), list(arrays), "array", word)]
+    elif name is not None:
         raise MemberError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
     return read_whole(node, word)
+
+
+def whole(given: Any, name: str, word: str, expected: str) -> Any:
+    """Return an argument that is stored or lazy as an array in memory; anything else that NumPy can read unchanged.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for messages.
+    word : {"label", "weight", "key", "value", "group", "number", "landmark"}
+        What one of its values is.
+    expected : str
+        What is expected, as :func:`bigpca.data.containers.reject_foreign` says it.
+
+    Raises
+    ------
+    TypeError
+        For containers that NumPy cannot read, and chunks of another dtype than a Dask array declares.
+    ValueError
+        For numbers that are stored encoded.
+    MissingChunksError
+        For chunks that are not in their store or file.
+    """
+    with naming_argument(name):
+        if is_labelled(given):
+            given = lazy_table(given) if given.dtype.kind in "biuf" else given.data
+        if is_hdf5_dataset(given):
+            given = read_dataset(given)
+        elif is_zarr(given):
+            given = read_zarr(open_node(given), word=word)
+        elif hasattr(given, "__dask_graph__") and hasattr(given, "compute"):
+            given = _computed(given, word)
+        if given is not None:
+            reject_foreign(given, name, expected)
+    return given
+
+
+def _computed(given: Any, word: str) -> Any:
+    """Return the values of a Dask array or frame, whose stores must have all their chunks."""
+    for node in dict(given.__dask_graph__() or {}).values():
+        held = getattr(node, "value", node)
+        if is_zarr_array(held):
+            check_chunks(held, word)
+        elif is_hdf5_dataset(held):
+            written(held)
+    if isinstance(given, da.Array):
+        given = given.map_blocks(_declared, given.dtype, word, dtype=given.dtype, meta=given._meta)
+    with solve_paused():
+        return given.compute()
+
+
+def _declared(block: Any, dtype: np.dtype[Any], word: str) -> Any:
+    """Return a chunk in the dtype that its Dask array declares: Dask itself would cast
+    all to that of the first, unchecked.
+    """
+    own = getattr(block, "dtype", dtype)
+    if own == dtype or own.kind not in "biufc" or dtype.kind not in "biuf":
+        return block
+    if not np.can_cast(own, dtype, "safe"):
+        raise TypeError(
+            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, so {word}s would be rounded "
+            "or would wrap around. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
+        )
+    return block.astype(dtype)

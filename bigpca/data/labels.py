@@ -12,12 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import bigpca.dask_array as da
-from bigpca.blas import solve_paused
 from bigpca.data.checks import rounded_integers
-from bigpca.data.containers import check_columns, is_place, is_zarr_array, is_zarr_group, is_zarr_store, reject_foreign
-from bigpca.data.label_files import read_label_file, read_zarr
-from bigpca.data.zarr_arrays import check_chunks, open_node
+from bigpca.data.containers import check_columns
+from bigpca.data.label_files import read_label_file, whole
 from bigpca.errors import check_choice, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -109,19 +106,7 @@ def _as_array(y: Any, word: str) -> NDArray[Any]:
     """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y), word)
-    if is_zarr_array(y) or is_zarr_group(y) or is_zarr_store(y) or is_place(y):
-        return read_zarr(open_node(y), word=word)
-    if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
-        for node in dict(y.__dask_graph__() or {}).values():
-            if is_zarr_array(held := getattr(node, "value", node)):
-                check_chunks(held, word)
-        y = y.data if isinstance(getattr(y, "data", None), da.Array) else y  # of xarray
-        if isinstance(y, da.Array):
-            y = y.map_blocks(_declared, y.dtype, word, dtype=y.dtype, meta=y._meta)
-        with solve_paused():
-            y = y.compute()
-    if y is not None:
-        reject_foreign(y, ARGUMENTS[word], f"One {word} for each row")
+    y = whole(y, ARGUMENTS[word], word, f"One {word} for each row")
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
@@ -130,21 +115,6 @@ def _as_array(y: Any, word: str) -> NDArray[Any]:
         check_columns(y, ARGUMENTS[word])  # of polars: NumPy would make numbers of dates
     # NumPy would convert both ["a", 1] and ["a", None] to strings, so lists are examined value by value.
     return np.asarray(y) if hasattr(y, "__array__") else np.array(y, dtype=object)
-
-
-def _declared(block: Any, dtype: np.dtype[Any], word: str) -> Any:
-    """Return a chunk in the dtype that its Dask array declares: Dask itself would cast
-    all to that of the first, unchecked.
-    """
-    own = getattr(block, "dtype", dtype)
-    if own == dtype or own.kind not in "biufc" or dtype.kind not in "biuf":
-        return block
-    if not np.can_cast(own, dtype, "safe"):
-        raise TypeError(
-            f"a chunk of the {word}s has dtype {own}, but the Dask array declares {dtype}, so {word}s would be rounded "
-            "or would wrap around. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
-        )
-    return block.astype(dtype)
 
 
 def _from_pandas(y: Any) -> NDArray[Any]:

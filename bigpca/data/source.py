@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import os
 import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
@@ -22,9 +23,19 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.arrays import Array, RowsThere
-from bigpca.data.checks import Limits, MemberError, check_dtype, owned, readable_chunks, row_width
+from bigpca.data.checks import (
+    MATLAB,
+    Limits,
+    MemberError,
+    check_decoded,
+    check_dtype,
+    owned,
+    readable_chunks,
+    row_width,
+)
 from bigpca.errors import MAX_MESSAGE, brief, shorten
 from bigpca.storage.files import check_regular, kind_of
+from bigpca.storage.forms import CODES
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
@@ -439,6 +450,49 @@ class DecodedRows(Source):
     def details(self) -> dict[str, Any]:
         """Return those of the codes, and the scale."""
         return self.stored.details() | {"scale": self.scale}
+
+
+def stored_values(source: Source, fill: str | None) -> Source:
+    """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
+
+    Raises
+    ------
+    ValueError
+        If the numbers are encoded values, or their axes reversed; has the line that decodes them, and the one that uses
+        the stored numbers.
+    """
+    attributes = source.attributes
+    if not attributes:
+        return source
+    group, name = os.path.split(source.member)
+    kind = 'engine="zarr", ' if source.format == "zarr" else ""
+    inside = f"group={group!r}, " if group else ""
+    if CODES in attributes:
+        return _decoded(source)
+    decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
+    raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
+    remedy = f"Pass {decode}, or {raw} to use the stored numbers"
+    check_decoded(attributes, source.label, remedy)
+    if MATLAB in attributes:
+        raise ValueError(
+            f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows appear as columns, in shape "
+            f"{source.array_shape}. Rows of features were expected. Pass "
+            f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
+        )
+    return source if fill is None else replace(source, limits=Limits.of(attributes, source.dtype))
+
+
+def _decoded(source: Source) -> Source:
+    """Return the scores of a store of codes."""
+    kind, scale = source.attributes[CODES], source.attributes.get("scale_factor")
+    if kind != "int8" or source.dtype != np.int8:
+        raise ValueError(
+            f"{source.label} holds the signs of scores as bits, from which scores cannot be decoded. Compare the bits "
+            "by Hamming distance, read with zarr.open_array or pyarrow; for scores, write float16 or int8."
+        )
+    if not isinstance(scale, float) or not 0 < scale < np.inf:
+        raise ValueError(f"{source.label} holds codes, but their scale_factor is {scale!r}. Write them again.")
+    return DecodedRows.of(source, scale)
 
 
 AxisIndex = slice | SupportsIndex | list[int] | Array

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, RowsThere, host_array
+from bigpca.arrays import Array, RowsThere, host_array, unmasked
 from bigpca.data.checks import (
-    MATLAB,
     Limits,
-    check_decoded,
     check_dtype,
     check_shape,
     coalesce,
@@ -46,12 +44,10 @@ from bigpca.data.containers import (
     reject_sparse_forms,
     table_rows,
     type_names,
-    unmasked,
 )
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (
-    DecodedRows,
     MemoryRows,
     Source,
     Stamp,
@@ -60,13 +56,13 @@ from bigpca.data.source import (
     choose_member,
     file_stamp,
     stored_row_bytes,
+    stored_values,
 )
 from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import kind_of, open_regular
-from bigpca.storage.forms import CODES
 
 
 def held_rows(array: Any) -> Source:
@@ -74,56 +70,17 @@ def held_rows(array: Any) -> Source:
     return held_csr(array) if is_sparse(array) else MemoryRows(array.shape, array)
 
 
-def stored_values(source: Source, fill: str | None) -> Source:
-    """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
-
-    Raises
-    ------
-    ValueError
-        If the numbers are encoded values, or their axes reversed; has the line that decodes them, and the one that uses
-        the stored numbers.
-    """
-    attributes = source.attributes
-    if not attributes:
-        return source
-    group, name = os.path.split(source.member)
-    kind = 'engine="zarr", ' if source.format == "zarr" else ""
-    inside = f"group={group!r}, " if group else ""
-    if CODES in attributes:
-        return _decoded(source)
-    decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
-    raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
-    remedy = f"Pass {decode}, or {raw} to use the stored numbers"
-    check_decoded(attributes, source.label, remedy)
-    if MATLAB in attributes:
-        raise ValueError(
-            f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows appear as columns, in shape "
-            f"{source.array_shape}. Rows of features were expected. Pass "
-            f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
-        )
-    return source if fill is None else replace(source, limits=Limits.of(attributes, source.dtype))
-
-
-def _decoded(source: Source) -> Source:
-    """Return the scores of a store of codes."""
-    kind, scale = source.attributes[CODES], source.attributes.get("scale_factor")
-    if kind != "int8" or source.dtype != np.int8:
-        raise ValueError(
-            f"{source.label} holds the signs of scores as bits, from which scores cannot be decoded. Compare the bits "
-            "by Hamming distance, read with zarr.open_array or pyarrow; for scores, write float16 or int8."
-        )
-    if not isinstance(scale, float) or not 0 < scale < np.inf:
-        raise ValueError(f"{source.label} holds codes, but their scale_factor is {scale!r}. Write them again.")
-    return DecodedRows.of(source, scale)
-
-
-def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise", wanted: Any = None) -> Source:
+def row_source(
+    source: Any, *, member: str | None = None, missing_chunks: str = "raise", wanted: Any = None, single: bool = False
+) -> Source:
     """Create the source of anything that :func:`open` accepts except Dask arrays (same parameters and errors).
 
-    ``wanted`` is what a caller said of the columns of a table (:class:`bigpca.data.source.Wanted`).
+    ``wanted`` is what a caller said of the columns of a table (:class:`bigpca.data.source.Wanted`). With ``single``, a
+    number for each row is one column.
     """
     found = _described(source, member, missing_chunks, wanted)
-    check_shape(found.array_shape, found.label)
+    if not single or len(found.array_shape) != 1:
+        check_shape(found.array_shape, found.label)
     return found
 
 
@@ -180,8 +137,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     source = table_rows(embeddings(source, "the source", member), "the source")
     if hasattr(source, "__array__"):
         check_dtype(np.asarray(source).dtype)
-        array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)
-        return held_rows(array)
+        return held_rows(unmasked(source))
     raise TypeError(
         f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
         "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
@@ -365,11 +321,12 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
 def open_samples(
     source: Any, *, member: str | None = None, missing_chunks: str = "raise",
     sample_dims: str | Sequence[str] | None = None, fill: str | None = "default", gridded: bool = True,
-    wanted: Wanted | None = None,
+    wanted: Wanted | None = None, single: bool = False,
 ) -> tuple[da.Array, tuple[int, ...]]:  # fmt: skip
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`.
 
-    ``gridded`` says whether a netCDF file has the dimensions that xarray reads.
+    ``gridded`` says whether a netCDF file has the dimensions that xarray reads. With ``single``, a number for each row
+    is one column: the shape of its samples is ().
     """
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     if fill is not None:
@@ -408,10 +365,12 @@ def open_samples(
                 'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
             )
         source = _settled(source)
-        X = with_index(_flatten(source), given)
+        column = single and source.ndim == 1
+        X = with_index(_flatten(source[:, None] if column else source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
-    found = stored_values(row_source(source, member=member, missing_chunks=missing_chunks, wanted=wanted), fill)
+    options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
+    found = stored_values(row_source(source, member=member, **options), fill)
     return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
 
 

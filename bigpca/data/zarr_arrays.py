@@ -27,7 +27,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
-from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index
+from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index, stored_values
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import (
     ALLOWED_CODECS,
@@ -1118,7 +1118,8 @@ def read_whole(array: zarr.Array[Any], word: str) -> Array:
     check_whole(array, word)
     if array.dtype.kind in "OSTU" or not array.ndim:
         return np.asarray(array[...])
-    return wrap_zarr(array)[:]
+    rows = stored_values(ZarrRows.of(wrap_zarr(array)), "default")
+    return np.asarray(rows.read(0, rows.shape[0])).reshape(array.shape)
 
 
 def check_whole(array: zarr.Array[Any], word: str) -> None:

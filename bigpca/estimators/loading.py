@@ -178,6 +178,10 @@ def restored(stored: StoredModel) -> AnyEstimator:
         if len(names) != model.n_features_in_ or not all(isinstance(name, str) for name in names):
             raise ValueError(f"it has {len(names)} feature_names; {model.n_features_in_} strings were expected")
         model.feature_names_in_ = np.array(names, dtype=object)
+    if beside := stored.attributes.get("covariate_names"):
+        if len(beside) != model._steps.covariates or not all(isinstance(name, str) for name in beside):
+            raise ValueError(f"it has {len(beside)} names of covariates; {model._steps.covariates} were expected")
+        model._set_known(covariate_names_in_=np.array(beside, dtype=object))
     return model
 
 

@@ -69,8 +69,8 @@ def merge(a: Model, b: Model) -> Model:
     both = type(a)(**a.get_params(deep=False))
     both.n_features_in_ = a.n_features_in_
     both._steps = replace(both._steps_of(a.n_features_in_, view, grid), covariates=a._steps.covariates)
-    if hasattr(a, "feature_names_in_"):
-        both.feature_names_in_ = a.feature_names_in_
+    for name in ("feature_names_in_", "covariate_names_in_"):
+        both._set_known(**{name: vars(a).get(name)})
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
         if isinstance(a, SupervisedModel | PairModel):
@@ -106,13 +106,14 @@ def _check_alike(a: Model, b: Model) -> None:
             f"the models were fitted with {a._steps.covariates} and {b._steps.covariates} covariates. Fit both "
             "with the same covariates (given=)."
         )
-    names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
-    if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
-        first = next(i for i in range(len(names[0])) if names[0][i] != names[1][i])
-        raise ValueError(
-            f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
-            f"columns in the same order."
-        )
+    for what in ("feature", "covariate"):
+        names = [vars(model).get(f"{what}_names_in_") for model in (a, b)]
+        if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
+            first = next(i for i in range(len(names[0])) if names[0][i] != names[1][i])
+            raise ValueError(
+                f"the models name {what} {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
+                f"columns in the same order."
+            )
     views = [model._steps.view for model in (a, b)]
     patterns = [
         replace(view.pattern, sizes=())  # rows of maps of several sizes are alike

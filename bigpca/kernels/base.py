@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
-from bigpca.arrays import Array, Vector
+from bigpca.arrays import Array, Vector, held_array
 from bigpca.planning import BlockForm
 
 Block = NDArray[np.floating]
@@ -35,8 +35,10 @@ def checked_rows(X: ArrayLike, name: str) -> Array:
     ------
     ValueError
         If X is not a matrix of finite numbers.
+    TypeError
+        As :func:`bigpca.arrays.held_array`.
     """
-    rows = np.asarray(X)
+    rows = held_array(X, name)
     if rows.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {rows.dtype}, which holds no real numbers. Convert it.")
     if rows.dtype not in (np.float32, np.float64):

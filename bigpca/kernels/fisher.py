@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, Vector
+from bigpca.arrays import Array, Vector, held_array
 from bigpca.kernels.base import FeatureKernel
 
 Table = tuple[tuple[float, ...], ...]
@@ -56,7 +56,8 @@ class GaussianMixtureScore:
     covariances: Table | Sequence[Sequence[float]]
 
     def __post_init__(self) -> None:
-        weights, means, covariances = (np.asarray(v, np.float64) for v in (self.weights, self.means, self.covariances))
+        parts = {name: getattr(self, name) for name in ("weights", "means", "covariances")}
+        weights, means, covariances = (held_array(one, name).astype(np.float64) for name, one in parts.items())
         if weights.ndim != 1 or means.ndim != 2 or len(means) != len(weights) or covariances.shape != means.shape:
             raise ValueError(
                 f"weights, means and covariances have shapes {weights.shape}, {means.shape} and {covariances.shape}; "

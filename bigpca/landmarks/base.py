@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Vector, unmasked
 from bigpca.data.checks import row_width
-from bigpca.data.containers import reject_foreign, table_rows, unmasked
+from bigpca.data.containers import table_rows
+from bigpca.data.label_files import whole
 from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
@@ -183,9 +184,8 @@ def landmark_values(landmarks: Any) -> Array:
     """
     if is_sparse(landmarks):
         landmarks = as_csr(landmarks).toarray()
-    reject_foreign(landmarks, "sampling", "Row numbers (m,) or rows (m, d)")
-    landmarks = table_rows(landmarks, "sampling")
-    values = unmasked(landmarks) if isinstance(landmarks, np.ma.MaskedArray) else np.asarray(landmarks)
+    landmarks = table_rows(whole(landmarks, "sampling", "landmark", "Row numbers (m,) or rows (m, d)"), "sampling")
+    values = unmasked(landmarks)
     return values.reshape(len(values), row_width(values.shape)) if values.ndim > 2 else values
 
 

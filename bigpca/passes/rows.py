@@ -743,9 +743,10 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     from bigpca.data.alignment import keys_of_rows  # imports all formats of labels, which other fits do not need
     from bigpca.data.keys import keys_listed, label_places
 
-    arrays = [count_rows(side.X) if np.isnan(side.X.shape[0]) else side.X for side in sides]
-    for array in arrays:
-        reject_batches(array, "rows beside others")
+    for side in sides:
+        reject_batches(side.X, "rows beside others")
+    sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
+    arrays = [side.X for side in sides]
     n, own = int(arrays[0].shape[0]), keys_of_rows(sides[0].given)
     for name, array, side in zip(names[1:], arrays[1:], sides[1:], strict=True):
         if int(array.shape[0]) != n:
@@ -755,7 +756,15 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
             )
         others = keys_of_rows(side.given)
         first, second = own.of_rows, others.of_rows
-        if label_places(own, others, word="value") is not None and first is not None and second is not None:
+        places = label_places(own, others, absent=None, word="value")
+        if places is not None and first is not None and second is not None:
+            lacking = first[~places[1]]
+            if len(lacking):
+                raise ValueError(
+                    f"{len(lacking):,} of {n:,} rows of {names[0]} have no row of {name}: {keys_listed(lacking)}. Give "
+                    f"{name} the keys of {names[0]} or, for pairs by position, such as lagged ones, no keys: "
+                    f"{name}.drop_vars(dimension) of a DataArray, {name}.reset_index(drop=True) of a frame."
+                )
             raise ValueError(
                 f"the rows of {name} have the keys of the rows of {names[0]}, but in another order: "
                 f"{keys_listed(first[:2])} and {keys_listed(second[:2])}. Both are read in the order of their stores. "

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, unpack
+from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
@@ -423,6 +424,8 @@ def top_examples(importance: Any, component: int | None = 0, n: int = 10) -> Int
     >>> top_examples(np.array([[0.1, 0.9], [-0.8, 0.0], [0.5, 0.4]]), component=0, n=2).tolist()
     [1, 2]
     """
+    if not hasattr(importance, "__dask_graph__"):
+        importance = unmasked(whole(importance, "importance", "share", "An array (n, k)"))
     rows, k = importance.shape
     if component is not None and not 0 <= component < k:
         raise ValueError(f"component = {component}, but there are {k}. Give 0 to {k - 1}, or None for all.")
@@ -583,7 +586,8 @@ def feature_replacement_bound(
     (True, 0.38)
     """
     rows = Rows.of(open_array(X))
-    d, chosen = rows.n_columns, np.asarray(replacements)
+    given = whole(replacements, "replacements", "replacement", "One feature number for each feature")
+    d, chosen = rows.n_columns, unmasked(given)
     if chosen.dtype.kind not in "iu":
         raise TypeError(f"replacements are {chosen.dtype}, but features are numbered by integers. Convert them.")
     if chosen.shape != (d,):

@@ -15,12 +15,14 @@ from scipy.linalg import qr, svdvals
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
+from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, check_choice, positive_integer
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels.base import rows_of
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving_with
@@ -127,7 +129,9 @@ def _of_one_kind(*given: Any) -> list[Vector]:
             f"{names} have no eigenvalues of one kind: the eigenvalues of labels or of a kernel are not variances. "
             "Compare models of one class, or pass arrays."
         )
-    return [np.asarray(getattr(one, kinds[0]) if hasattr(one, "fit") else one, np.float64) for one in given]
+    held = [getattr(one, kinds[0]) if hasattr(one, "fit") else one for one in given]
+    held = [whole(one, "eigenvalues", "eigenvalue", "A model or a vector") for one in held]
+    return [unmasked(one).astype(np.float64) for one in held]
 
 
 def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
@@ -193,7 +197,9 @@ def axes_of(model: Any) -> Matrix:
 
 def unit_rows(V: ArrayLike, name: str) -> Matrix:
     """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
-    rows = axes_of(V) if hasattr(V, "fit") else np.asarray(getattr(V, "components_", V), np.float64)
+    named = "A model or rows of components, (k, d),"
+    rows = axes_of(V) if hasattr(V, "fit") else whole(getattr(V, "components_", V), name, "component", named)
+    rows = unmasked(rows).astype(np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{name} has shape {rows.shape}; rows of components, (k, d), were expected. Reshape it.")
     largest = np.abs(rows).max(axis=1, keepdims=True)
@@ -412,7 +418,9 @@ def reconstruction_error(
     scale = getattr(model, "scale_", None)
     nan_policy = getattr(model, "nan_policy", "raise")
     maps = preprocessors(getattr(model, "preprocess", None))
-    rows = as_fitted(model, open_rows(X, type(model).__name__)).begun(nan_policy=nan_policy)
+    own = isinstance(model, Estimator)  # whose rows may need covariates, which it asks for
+    rows = model._open_like(X) if own else as_fitted(model, open_rows(X, type(model).__name__))
+    rows = rows.begun(nan_policy=nan_policy)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)

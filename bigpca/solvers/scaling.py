@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Vector, held_array
 from bigpca.errors import positive_integer, real_number
 from bigpca.solvers.components import rounding_level
 
@@ -86,7 +86,7 @@ class CosLatitude:
     def __post_init__(self) -> None:
         if isinstance(self.latitude, str):
             return
-        values = np.asarray(self.latitude, np.float64)
+        values = held_array(self.latitude, "latitude").astype(np.float64)
         self.of(values)
         object.__setattr__(self, "latitude", tuple(values.tolist()))  # comparable, with a repr that evaluates
 

@@ -346,6 +346,9 @@ def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_com
     assert run_json(*update, "--targets", "y.npy")["appended"] == 30
     expected = bp.PLSSVD(2, scale=False).fit(X, X[:, :2] ** 2).singular_values_
     np.testing.assert_allclose(bp.load("n.zarr").singular_values_, expected, rtol=1e-10)
+    np.save("one.npy", X[:, 0] ** 2)  # a number for each row
+    assert run("fit", "x.zarr", "--method", "ridge", "--targets", "one.npy", "--model", "r.zarr").exit_code == 0
+    np.testing.assert_allclose(bp.load("r.zarr").coef_.ravel(), bp.Ridge().fit(X, X[:, 0] ** 2).coef_, rtol=1e-9)
     record, truth = run_json("compare", "x.zarr", "y.npy", "--metric", "cka"), bp.quality.cka(X, X[:, :2] ** 2)
     assert (record["value"], record["standard_error"]) == (truth.value, truth.standard_error)
     assert "SVCCA" in run("compare", "x.zarr", "y.npy", "--metric", "svcca").stdout

@@ -231,7 +231,7 @@ def test_rows_with_missing_values_are_rejected_or_left_out_as_the_model_does() -
     found = reconstruction_error(model, holed)
     assert found.n_rows == 148
     assert found.relative == pytest.approx(1 - model.explained_variance_ratio_.sum(), rel=1e-8)
-    with pytest.raises(ValueError, match="none of the 4 rows of X can be measured"):
+    with pytest.raises(ValueError, match="Found array with 0 samples after 4 rows with NaN"):
         reconstruction_error(model, np.full((4, 12), np.nan))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
@@ -524,13 +524,17 @@ def limits_of(scale: Scale) -> Limits | None:
 
 def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
     """Return a finite vector of d numbers; raises as :meth:`Standardization.of`."""
+    from bigpca.data.label_files import whole  # all formats of labels, of no use to other fits
+
+    held = whole(given, name, "number", f"A vector of {d} numbers")
+    labelled = grid is not None and is_labelled(given)
     try:
-        numbers = np.asarray(given).dtype.kind not in "bc"  # neither a mask nor complex
-        vector = np.asarray(given, np.float64) if numbers else np.zeros(())
+        numbers = np.asarray(held).dtype.kind in "iufO"  # neither a mask, nor complex, nor dates
+        vector = unmasked(held).astype(np.float64) if numbers else np.zeros(())
     except (TypeError, ValueError):
         vector = np.zeros(())
     if grid is not None:
-        vector = grid.aligned(given, name) if is_labelled(given) else grid.columns(vector)
+        vector = grid.aligned(given.copy(data=vector), name) if labelled else grid.columns(vector)
     if vector.ndim > 1:
         raise TypeError(
             f"{name} is a {type(given).__name__} of shape {vector.shape}; a vector of {d} numbers, one for each "

@@ -108,6 +108,7 @@ class PCA(LinearModel[Moments]):
     solve_error_ : float
         Of ``fit(X, given=Z)``: estimated relative error of the residuals' variance by rounding; above 1e-3 with a
         warning. Where it would be more after one read, float64 rows are read once more.
+    covariate_names_in_ : ndarray of str, if Z had names
     noise_variance_ : float
         (total - kept) / (min(n, d) - k); 0 where that is no more than the rounding of the values.
     total_variance_ : float
@@ -138,6 +139,7 @@ class PCA(LinearModel[Moments]):
     """
 
     _prefix = "pca"
+    _takes_given = True
     _orthonormal = True
     _merged_alike = ("preprocess", "center", "scale")
 

@@ -185,6 +185,8 @@ class PairFound:
         Of the columns of Y, if it was a DataArray.
     view : View or None
         Of Y, if it was opened with a pattern or with chosen columns.
+    single : bool
+        Whether Y was one number for each row, (n,).
     joint : JointMoments
         What was solved.
     arrays : dict of str to ndarray
@@ -196,6 +198,7 @@ class PairFound:
     p: int
     grid: Grid | None
     view: View | None
+    single: bool
     joint: JointMoments
     arrays: dict[str, Array]
 
@@ -238,8 +241,10 @@ class PairModel(Estimator[PairFound]):
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
     _target_grid: Grid | None = None
     _target_view: View | None = None
+    _single_target: bool = False  # whether Y of the fit was (n,), which predictions then are too
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
     _shapes: ClassVar[dict[str, str]]  # of the arrays of a solution, in the letters p, q, k and numbers
+    _of_targets: ClassVar[tuple[str, ...]] = ()  # arrays without their first dimension where the target is single
     _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
     _predicts: ClassVar[bool] = False  # whether ``coef_`` predicts Y from X
     _output_name = "scores"
@@ -319,7 +324,7 @@ class PairModel(Estimator[PairFound]):
         return open_side(y, type(self).__name__, grid=self._target_grid, view=self._target_view)
 
     def _solver_of(
-        self, p: int, grid: Grid | None, view: View | None, roundings: tuple[float, float]
+        self, p: int, grid: Grid | None, view: View | None, roundings: tuple[float, float], single: bool
     ) -> Callable[[Accumulator, int, Refinement | None], PairFound]:
         scale = self._scales
 
@@ -329,7 +334,7 @@ class PairModel(Estimator[PairFound]):
             if second is not None:
                 joint = replace(joint, second=second, again=whole_moments(last))
             with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
-                return PairFound(state, omitted, p, grid, view, joint, self._solve(joint, last))
+                return PairFound(state, omitted, p, grid, view, single, joint, self._solve(joint, last))
 
         return solve
 
@@ -347,7 +352,8 @@ class PairModel(Estimator[PairFound]):
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
         view = None if side.view is None or side is joined or side.view.absent else side.view  # absent: as of the grid
         owner = self._with_parameters()
-        solve = owner._solver_of(p, grid, view, (joined.roundings[0], joined.roundings[-1]))
+        single = side.sample == () if joined.batches is None else joined.batches.stream.single[-1]
+        solve = owner._solver_of(p, grid, view, (joined.roundings[0], joined.roundings[-1]), single)
         refine = owner._refined if "solve_error" in self._shapes else None
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine)
 
@@ -385,7 +391,8 @@ class PairModel(Estimator[PairFound]):
         old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
         joined, resources = self._joined_like(X, y, sample_weight)
         roundings = (max(self._roundings[0], joined.roundings[0]), max(self._roundings[1], joined.roundings[-1]))
-        solve = self._with_parameters()._solver_of(p, self._target_grid, self._target_view, roundings)
+        of_y = (self._target_grid, self._target_view, roundings, self._single_target)
+        solve = self._with_parameters()._solver_of(p, *of_y)
         fit = PairFit(joined, resources, self._placed(joined, groups, old), solve, old)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
         state, omitted = old.merge(read.state), omitted + read.omitted
@@ -485,17 +492,27 @@ class PairModel(Estimator[PairFound]):
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n, q)
+        ndarray or dask.array.Array of shape (n, q), or (n,) if Y of the fit was
             In float64: all columns of Y of the fit, NaN in those of a DataArray that had no values. For DataArrays X,
-            if Y of the fit was one, a DataArray on its grid.
+            if Y of the fit was one, a DataArray on its grid. ``out`` has two dimensions.
         """
         check_is_fitted(self)
         to, rows, grid = Destination(out, overwrite, what="predictions"), self._open_like(X), self._target_grid
         found = self._mapped(rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
+        if self._single_target and out is None:
+            labels = rows.labels if is_labelled(X) else None
+            if grid is None or labels is None:
+                return found[:, 0]
+            return labelled_rows(found, labels, grid.name or self._output_name, None)
         return found if grid is None else self._on_fitted_grid(X, rows, found, grid=replace(grid, kept=None))
 
     def _prediction(self, grid: Grid | None = None) -> Prediction:
-        return Prediction(self.x_mean_, self.coef_, self.y_mean_, self.nan_policy, grid)
+        return Prediction(self.x_mean_, self._coefficients, self.y_mean_, self.nan_policy, grid)
+
+    @property
+    def _coefficients(self) -> Matrix:
+        """The coefficients (q, p), of a single target too."""
+        return self.coef_.reshape(self.n_targets_, self.n_features_in_)
 
     @only_with("_predicts")
     @solving
@@ -518,7 +535,7 @@ class PairModel(Estimator[PairFound]):
         p, q = joined.widths
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M = np.zeros((2 * q, p + q))
-        M[:q, :p], M[:q, p:], M[q:, p:] = -self.coef_, np.eye(q), np.eye(q)
+        M[:q, :p], M[:q, p:], M[q:, p:] = -self._coefficients, np.eye(q), np.eye(q)
         measured = projected(joined, np.concatenate([self.x_mean_, self.y_mean_]), M.T)
         fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
         read, _ = execute(self, fit, fit.read, f"{self._called}.score(X, Y)", progress=None)
@@ -572,7 +589,8 @@ class PairModel(Estimator[PairFound]):
         same = views[0] is not None and views[1] is not None and views[0].describe() == views[1].describe()
         grid, view = common_grid(a._target_grid, b._target_grid), views[0] if same else None
         roundings = (max(a._roundings[0], b._roundings[0]), max(a._roundings[1], b._roundings[1]))
-        found = self._solver_of(a.n_features_in_, grid, view, roundings)(state, a.n_omitted_ + b.n_omitted_, None)
+        of_y = (grid, view, roundings, a._single_target)
+        found = self._solver_of(a.n_features_in_, *of_y)(state, a.n_omitted_ + b.n_omitted_, None)
         self._take(found, a.solver_)
         self._check_shares()
 
@@ -580,6 +598,7 @@ class PairModel(Estimator[PairFound]):
         moments, p = whole_moments(found.state), found.p
         self._state_bytes = found.state.state_bytes
         kept = self._state_bytes <= setting(self, "keep_state_bytes")
+        self._single_target = found.single
         self._set_solution(found.arrays)
         self.x_mean_, self.y_mean_ = found.joint.mean[:p], found.joint.mean[p:]
         self.n_features_in_, self.n_targets_ = p, moments.n_features - p
@@ -590,7 +609,8 @@ class PairModel(Estimator[PairFound]):
 
     def _set_solution(self, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
-            setattr(self, f"{name}_", array.item() if array.ndim == 0 else np.ascontiguousarray(array))
+            value = array[0] if self._single_target and name in self._of_targets else array
+            setattr(self, f"{name}_", value.item() if value.ndim == 0 else np.ascontiguousarray(value))
         self.n_components_ = len(arrays["coef"]) if not self._axes else int(arrays["x_weights"].shape[1])
 
     def _count(self, n: int, omitted: int, sums: WeightSums) -> None:
@@ -600,8 +620,8 @@ class PairModel(Estimator[PairFound]):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        # Coefficients and predictions have two dimensions for one column too; predictions are float64.
-        tags.target_tags = TargetTags(required=True, multi_output=True, single_output=False)
+        # Of scores, those of one column have two dimensions too; predictions are float64.
+        tags.target_tags = TargetTags(required=True, multi_output=True, single_output=not self._axes)
         if not self._axes:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
             tags.transformer_tags.preserves_dtype = []
@@ -609,12 +629,15 @@ class PairModel(Estimator[PairFound]):
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in self._shapes}
+        if self._single_target:
+            arrays |= {name: arrays[name][None] for name in self._of_targets}
         arrays |= {name: getattr(self, f"{name}_") for name in ("x_mean", "y_mean")}
         if self._state is not None:
             arrays |= {f"pair_{name}": np.asarray(array) for name, array in self._state.to_arrays().items()}
         attributes: Values = {
             "n_samples": int(self.n_samples_), "n_omitted": int(self.n_omitted_), "n_features": self.n_features_in_,
             "n_targets": self.n_targets_, "solver": self.solver_, "roundings": list(self._roundings),
+            "single_target": self._single_target,
         }  # fmt: skip
         if isinstance(self._state, FoldStates) and self._state.labels is not None:
             attributes["groups"] = pack_values(self._state.labels)
@@ -648,6 +671,11 @@ class PairModel(Estimator[PairFound]):
         if "groups" in attributes and isinstance(template, FoldStates):
             labels = unpack_values(attributes["groups"])
             template = replace(template, n_folds=len(labels), labels=labels)
+        self._single_target = attributes["single_target"]
+        if self._single_target not in (False, q == 1):
+            raise ValueError(
+                f"it has single_target = {attributes['single_target']!r}; True for one of {q} was expected"
+            )
         self._set_solution({name: arrays[name] for name in self._shapes})
         self.x_mean_, self.y_mean_ = arrays["x_mean"], arrays["y_mean"]
         self.n_features_in_, self.n_targets_, self.solver_ = p, q, attributes["solver"]

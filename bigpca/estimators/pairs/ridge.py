@@ -53,6 +53,7 @@ class Ridge(PairModel):
     Attributes
     ----------
     coef_ : ndarray of shape (q, p), intercept_ : ndarray of shape (q,)
+        (p,) and a float if Y was (n,).
     alpha_ : float, or ndarray of shape (q,)
     cv_scores_ : ndarray of shape (number of alphas, q)
         R^2 of each target on the left-out folds together, ``1 - sum_f |residuals|^2 / sum |y - mean|^2``; of one
@@ -76,6 +77,7 @@ class Ridge(PairModel):
     _output_name = "predictions"
     _merged_alike = ("preprocess", "cv", "fit_intercept")
     _predicts = True
+    _of_targets = ("coef", "intercept")
     _shapes: ClassVar[dict[str, str]] = {
         "coef": "q p", "intercept": "q", "cv_scores": "a q", "alpha": "q?", "solve_error": "",
     }  # fmt: skip

@@ -155,6 +155,8 @@ class StoredModel:
         }
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
+        if "covariate_names_in_" in vars(model):
+            common["covariate_names"] = model.covariate_names_in_.tolist()
         if view is not None and not view.absent:
             common["rows"] = view.to_json()
         if grid is not None:

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, RowsThere
+from bigpca.arrays import Array, RowsThere, unmasked
 from bigpca.data.checks import check_dtype, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
@@ -38,7 +38,6 @@ from bigpca.data.containers import (
     is_zarr_store,
     reject_foreign,
     reject_sparse_forms,
-    unmasked,
 )
 from bigpca.data.grids import COMPONENT, Grid, feature_names, is_held, note_rounded_columns
 from bigpca.data.patterns import RowPattern
@@ -47,7 +46,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
-from bigpca.errors import NonFiniteError, brief, check_choice, counted, warn_caller, warn_rounded
+from bigpca.errors import NonFiniteError, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
@@ -109,7 +108,7 @@ class Steps:
         return None if self.view is None else self.view.missing
 
 
-def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
+def open_rows(X: Input, estimator: str, *, minimum: int = 1, single: bool = False) -> Rows:
     """Check the dtype and shape of X and open it, without reading.
 
     Arrays in memory go through scikit-learn's validation, which handles data frames and feature names; the pass handles
@@ -121,6 +120,8 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
         Name of the class, for messages.
     minimum : int
         Required number of rows.
+    single : bool
+        Whether a number for each row, (n,), is one column; the ``sample`` of such rows is ().
 
     Raises
     ------
@@ -130,9 +131,9 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Rows:
         For empty input.
     """
     if not is_lazy(X):
-        values, names, sample = in_memory(X, estimator, minimum=minimum)
+        values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
         return Rows.opened(with_index(open_in_memory(values), X), names=names, sample=sample, lazy=False)
-    opened, sample = open_samples(X)
+    opened, sample = open_samples(X, single=single)
     n, d = opened.shape
     if d == 0:
         raise ValueError(f"Found array with 0 feature(s) (shape={opened.shape}) while a minimum of 1 is required.")
@@ -179,7 +180,9 @@ def _by_component(X: Input, k: int) -> Input:
     return open_array(X, sample_dims=[dim for dim in X.dims if dim != COMPONENT])
 
 
-def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Names, tuple[int, ...]]:
+def in_memory(
+    X: Input, estimator: str, *, minimum: int = 1, single: bool = False
+) -> tuple[Values, Names, tuple[int, ...]]:
     """Return X, which is not lazy, as a checked array or CSR (n, d), its feature names, and the shape of a sample.
 
     Raises as :func:`open_rows`.
@@ -203,7 +206,13 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
         X = np.ma.stack(X) if masked else np.asarray(X)
     if isinstance(X, np.ma.MaskedArray):
         X = unmasked(X)
+    if single and not hasattr(X, "shape") and hasattr(X, "__array__"):  # of Arrow
+        X = np.asarray(X)
     shape = tuple(map(int, getattr(X, "shape", ())))
+    column = single and len(shape) == 1
+    if column:
+        X = X.to_frame(0) if hasattr(X, "iloc") else np.asarray(X).reshape(-1, 1)
+        check_columns(X)
     if len(shape) > 2:
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if (isinstance(X, np.ndarray) or is_csr(X)) and X.dtype.kind not in "OUS":
@@ -222,7 +231,8 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Values, Na
     rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
     if rounded:
         warn_rounded(rounded)
-    return checked, getattr(asked, "feature_names_in_", None), shape[1:] if len(shape) > 2 else checked.shape[1:]
+    sample = shape[1:] if column or len(shape) > 2 else checked.shape[1:]
+    return checked, getattr(asked, "feature_names_in_", None), sample
 
 
 def note_flattened(X: Input) -> None:
@@ -243,7 +253,7 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
     ------
     ValueError
     """
-    _check_names(estimator, names)
+    check_names(getattr(estimator, "feature_names_in_", None), names, type(estimator).__name__)
     if n_features != estimator.n_features_in_:
         name, view = type(estimator).__name__, getattr(estimator, "_steps", Steps()).view
         on, remedy = "rows of that length", "Pass rows of the same features."
@@ -354,17 +364,26 @@ def _rounded_before(X: Input) -> int:
     return tally.count
 
 
-def _check_names(estimator: BaseEstimator, names: Names) -> None:
-    """Compare feature names with those of the fit, with the messages of scikit-learn."""
-    known = getattr(estimator, "feature_names_in_", None)
-    name = type(estimator).__name__
+def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:
+    """Compare feature names with those of the fit of an estimator, with the messages of scikit-learn."""
     if known is None or names is None:
         if names is not None:
-            warn_caller(f"X has feature names, but {name} was fitted without feature names", UserWarning)
+            warn_caller(f"{what} has feature names, but {name} was fitted without feature names", UserWarning)
         if known is not None:
-            warn_caller(f"X does not have valid feature names, but {name} was fitted with feature names", UserWarning)
+            warn_caller(
+                f"{what} does not have valid feature names, but {name} was fitted with feature names", UserWarning
+            )
         return
     compare_names(known, names)
+
+
+def compare_own_names(known: Names, given: Input, argument: str) -> None:
+    """Compare the names of the columns of X with those of a Series or a frame beside it, if both have names."""
+    series = hasattr(given, "iloc") and given.ndim == 1 and argument != "sampling"  # of row numbers
+    own = np.asarray(given.index if series else feature_names(given), dtype=object)
+    if known is not None and own.ndim == 1 and all(isinstance(name, str) for name in own):
+        with naming_argument(argument):
+            compare_names(known, own)
 
 
 def compare_names(known: NDArray[np.object_], names: NDArray[np.object_]) -> None:

@@ -6,7 +6,6 @@ fitted linear model as an xarray.Dataset: its patterns on the grid of the featur
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
-from bigpca.errors import NonFiniteError, required, warn_caller
+from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
@@ -178,7 +177,9 @@ def kept_view(grid: Grid) -> View | None:
 def open_side(
     Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
 ) -> Rows:  # fmt: skip
-    """Open rows that belong to those of X, unless they are opened; an array (n,) in memory is one column.
+    """Open rows that belong to those of X, as X is opened, unless they are opened: the one door for all such rows.
+
+    A number for each row, (n,), is one column: ``sample`` of such rows is ().
 
     The grid and the view are those of a fit.
 
@@ -187,26 +188,21 @@ def open_side(
     """
     if isinstance(Y, Rows):
         return Y
-    plain = isinstance(Y, list | tuple) or (hasattr(Y, "__array__") and not hasattr(Y, "shape") and not is_lazy(Y))
-    given: Input = np.asarray(Y) if plain else Y
-    column = len(getattr(given, "shape", (0, 0))) == 1 and not hasattr(given, "dask")
+    series = hasattr(Y, "map_partitions") and hasattr(Y, "to_frame")  # of Dask
+    column = (series or is_labelled(Y)) and Y.ndim == 1
     named = grid is not None and not grid.samples  # of a fit to a frame, which has no other grid
-    try:
-        if column and is_labelled(given):
-            given = given.expand_dims(FEATURE, 1)  # whose rows keep their names, as those of a Series do
-        elif column:
-            given = given.to_frame(0) if hasattr(given, "iloc") else np.asarray(given).reshape(-1, 1)
-        rows = open_on_grid(given, None if named else grid, estimator, partial(open_rows, estimator=estimator))
+    with naming_argument(name):
+        given: Input = Y
+        if column:
+            given = Y.to_frame(0) if series else Y.expand_dims(FEATURE, 1)
+        opened = partial(open_rows, estimator=estimator, single=True)
+        rows = open_on_grid(given, None if named else grid, estimator, opened)
+        rows = replace(rows, sample=()) if column else rows
         if grid is not None and named and rows.names is not None:
             compare_names(grid.coords[FEATURE].values, rows.names)
         if grid is not None and rows.labels is None and rows.view is None and rows.viewed_columns == grid.width:
             return _cut(rows, grid)
         return viewed_as(view, rows, None, estimator)
-    except (TypeError, ValueError) as error:
-        if type(error) not in (TypeError, ValueError):
-            raise
-        text, said = re.subn(r"\bX\b", name, str(error))
-        raise type(error)(text if said else f"{name}: {text}") from None
 
 
 def open_on_grid(X: Input, grid: Grid | None, owner: str, opened: Callable[[Input], Rows]) -> Rows:

@@ -35,7 +35,7 @@ from bigpca.data.provenance import Made, Provenance
 from bigpca.data.roles import ROWS
 from bigpca.data.views import View, carrying
 from bigpca.data.weights import degrees_of_freedom, warn_of_shares
-from bigpca.errors import ShortTraceback, check_choice, closest, required
+from bigpca.errors import ShortTraceback, check_choice, closest, naming_argument, required
 from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
@@ -45,7 +45,9 @@ from bigpca.estimators.shared.inputs import (
     Lazy,
     Steps,
     as_fitted,
+    check_names,
     check_policies,
+    compare_own_names,
     is_lazy,
     note_flattened,
     open_rows,
@@ -250,7 +252,13 @@ class Unsolved(Generic[Found]):
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-NOT_SOLVED_FOR = {"n_features_in_", "feature_names_in_", "plan_", "seed_"}  # known from the rows, or from a fit
+NOT_SOLVED_FOR = {
+    "n_features_in_",
+    "feature_names_in_",
+    "covariate_names_in_",
+    "plan_",
+    "seed_",
+}  # known from the rows, or from a fit
 
 
 def is_answer(name: str) -> bool:
@@ -306,6 +314,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _unweighted: ClassVar[str] = ""  # why a fit cannot use weights, where it cannot
+    _takes_given: ClassVar[bool] = False  # whether a fit can take out the effect of covariates
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
     _labels_beside_rows: ClassVar[bool] = False  # whether it can take them with the rows of batches
     _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit")
@@ -1032,7 +1041,21 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         return replace(self._with_covariates(rows, given), groups=groups)
 
     def _with_covariates(self, rows: Rows, given: Input) -> Rows:
-        return rows if given is None else replace(rows, covariates=open_side(given, type(self).__name__, "Z"))
+        """Return the rows with their covariates, which every call of the class passes through here.
+
+        Raises
+        ------
+        TypeError
+            If the class has no use for them.
+        """
+        if given is None:
+            return rows
+        if not self._takes_given:
+            raise TypeError(
+                f"given = Z was passed to {type(self).__name__}, which cannot remove the effect of covariates: "
+                "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
+            )
+        return replace(rows, covariates=open_side(given, type(self).__name__, "Z"))
 
     def _opened_targets(self, y: Input, **options: Input) -> Input:
         """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
@@ -1081,11 +1104,6 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         planned = self._fit(rows, self._labels_of_fit(rows.X, y))
         if planned.rows.weights is None:
             reject_weights(rows, [type(self).__name__], self._unweighted)
-        if rows.covariates is not None and not planned.rows.widths:
-            raise TypeError(
-                f"given = Z was passed to {type(self).__name__}, which cannot remove the effect of covariates: "
-                "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
-            )
         if not hasattr(getattr(planned, "template", None), "n_folds"):
             self._reject_groups(rows.groups)
         return planned
@@ -1107,6 +1125,8 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
         Those of a fit that cannot use weights have none.
         """
+        for name in ("center", "scale", "sampling"):  # parameters that may name the columns
+            compare_own_names(rows.names, getattr(self, name, None), name)
         rows = (rows if weighted else replace(rows, weights=None)).begun(**self._policies)
         d = rows.n_columns
         maps = _of_first_side(self._preprocessors(), rows)
@@ -1125,6 +1145,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
         self._steps = replace(analysed, covariates=of_each)
+        self._set_known(covariate_names_in_=rows.covariates and rows.covariates.names)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
@@ -1182,6 +1203,10 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
                 f"Z has {q} columns, but {type(self).__name__} was fitted with {known} covariates. Pass those of "
                 "the fit, in the same order."
             )
+        if rows.covariates is not None:
+            names = rows.covariates.names
+            with naming_argument("Z"):
+                check_names(vars(self).get("covariate_names_in_"), names, type(self).__name__, "Z")
         return rows
 
     def _open_as_fitted(self, X: Input) -> Rows:

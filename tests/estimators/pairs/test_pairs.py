@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 from sklearn import cross_decomposition, linear_model
 from sklearn.datasets import load_digits, load_iris, load_linnerud
+from sklearn.ensemble import BaggingRegressor, VotingRegressor
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.multioutput import MultiOutputRegressor
 
 import bigpca as bp
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
@@ -493,6 +495,10 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
         xr.DataArray(X, {"time": KEYS}, ("time", "place")), xr.DataArray(Y[:, 0], {"time": KEYS}, ("time",))[::-1],
         "in another order: 'a0', 'a1' and 'a119'", set(),
     ),
+    "labelled rows that lag": (
+        xr.DataArray(X, {"time": KEYS}, ("time", "place"))[:-1], xr.DataArray(Y, {"time": KEYS}, ("time", "at"))[1:],
+        r"1 of 119 rows of X have no row of [YZ]: 'a0'.* lagged ones, no keys: [YZ].drop_vars\(dimension\)", set(),
+    ),
     "other keys": ("x.zarr", "z.zarr", "no value: 'a0'.*like 'a0b'", set()),
 }  # fmt: skip
 
@@ -551,3 +557,56 @@ def test_every_two_layers_are_compared_in_one_read() -> None:
         bp.compare_layers({"x": X, "flat": np.ones((N, 2))})
     with pytest.raises(TypeError, match=r"dicts \{name: rows\}"):
         bp.compare_layers(X)
+
+
+ONE = Y[:, 0]
+GIVEN_ONE: dict[str, Any] = {  # forms of one target, as (n,) and as (n, 1)
+    "array": lambda y: (X, y),
+    "Dask": lambda y: (X, da.from_array(y, chunks=(50, *y.shape[1:]))),
+    "pandas": lambda y: (X, pd.Series(y) if y.ndim == 1 else pd.DataFrame(y)),
+    "list": lambda y: (X, y.tolist()),
+    "batches": lambda y: (bp.from_batches([(X[:50], y[:50]), (X[50:], y[50:])]), None),
+}
+
+
+@pytest.mark.parametrize("form", GIVEN_ONE)
+def test_one_target_has_the_dimensions_that_it_was_given_in_as_in_scikit_learn(form: str, tmp_path: Path) -> None:
+    for y in (ONE, ONE[:, None]):
+        theirs, of_cca = linear_model.Ridge(1.0).fit(X, ONE), cross_decomposition.CCA(1).fit(X, y)
+        # NOTE: scikit-learn's Ridge drops the dimension of (n, 1) in some versions; here it stays.
+        coef, predicted = theirs.coef_.reshape(*y.shape[1:], P), theirs.predict(X).reshape(y.shape)
+        model = bp.Ridge(1.0).fit(*GIVEN_ONE[form](y))
+        assert np.shape(model.intercept_) == y.shape[1:]
+        model.save(tmp_path / f"{y.ndim}.zarr")
+        for one in (model, bp.load(tmp_path / f"{y.ndim}.zarr")):
+            np.testing.assert_allclose(one.coef_, coef, atol=1e-9, strict=True)
+            np.testing.assert_allclose(one.predict(X), predicted, atol=1e-9, strict=True)
+            assert one.predict(da.from_array(X, chunks=50)).shape == y.shape
+            assert one.score(X, y) == pytest.approx(theirs.score(X, y))
+        ours = bp.CCA(1).fit(*GIVEN_ONE[form](y))
+        assert ours.coef_.shape == of_cca.coef_.shape == (1, P)
+        np.testing.assert_allclose(ours.predict(X), of_cca.predict(X), atol=1e-9)
+        assert ours.transform(X).shape == ours.transform_y(y).shape == (N, 1)
+        if form != "batches":
+            parts = [GIVEN_ONE[form](part) for part in (y[:70], y[70:])]
+            halves = [bp.Ridge(1.0).fit(rows, part) for rows, (_, part) in zip((X[:70], X[70:]), parts, strict=True)]
+            for whole in (bp.merge(*halves), halves[0].partial_fit(X[70:], parts[1][1])):
+                np.testing.assert_allclose(whole.predict(X), predicted, atol=1e-9, strict=True)
+
+
+def test_a_single_target_that_is_a_dataarray_has_predictions_along_its_samples() -> None:
+    model = bp.Ridge(1.0).fit(SEA, FIELD[:, 0, 0].rename("sst"))
+    found = model.predict(SEA)
+    assert (found.dims, found.name) == (("time",), "sst")
+    np.testing.assert_array_equal(found, model.predict(X))
+
+
+def test_estimators_of_scikit_learn_that_hold_regressors_hold_ridge() -> None:
+    ours, theirs = bp.Ridge(1.0), linear_model.Ridge(1.0)
+    for hold, y in (
+        (MultiOutputRegressor, Y),
+        (lambda one: VotingRegressor([("a", one), ("b", linear_model.LinearRegression())]), ONE),
+        (lambda one: BaggingRegressor(one, n_estimators=2, random_state=0), ONE),
+    ):
+        np.testing.assert_allclose(hold(ours).fit(X, y).predict(X), hold(theirs).fit(X, y).predict(X), atol=1e-9)
+    np.testing.assert_allclose(cross_val_predict(ours, X, ONE), cross_val_predict(theirs, X, ONE), atol=1e-9)

@@ -1,0 +1,448 @@
+"""Arguments beside X are opened as X is: with masks, lost chunks, packing, keys and names, in one dimension or two.
+
+Every argument of every estimator and function is tried in the forms that lost something, and one argument of each kind
+in all forms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from inspect import getmembers, isabstract, isclass, isfunction, signature
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask.array as da
+import dask.dataframe as dd
+import h5py
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.estimators.shared.transformer import Estimator
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(7)
+N, HOLE = 40, 5
+X = RNG.standard_normal((N, 3)) + 2.0
+Y = np.round(X @ [1.0, 2.0, 3.0] + 0.1 * RNG.standard_normal(N), 3)
+KEYS = [f"k{i}" for i in range(N)]
+
+
+def at_hole(values: Array, value: float) -> Array:
+    found = values.astype(float) if np.isnan(value) else values.copy()
+    found[HOLE] = value
+    return found
+
+
+def in_zarr(folder: Path, values: Array, *, lost: bool = False, **attributes: Any) -> Any:
+    chunks = (min(8, len(values) // 3), *values.shape[1:])
+    array = zarr.create_array(folder / "v.zarr", data=values, chunks=chunks, config={"write_empty_chunks": True})
+    array.attrs.update(attributes)
+    if lost:
+        (folder / "v.zarr" / "c" / "/".join(["2"] + ["0"] * (values.ndim - 1))).unlink()
+    return zarr.open_array(folder / "v.zarr", mode="r")
+
+
+def in_hdf5(folder: Path, values: Array, *, lost: bool = False, **attributes: Any) -> Any:
+    with h5py.File(folder / "v.h5", "w") as file:
+        dataset = file.create_dataset("v", values.shape, values.dtype, chunks=(4, *values.shape[1:]))
+        written = slice(0, 8 if lost else None)
+        dataset[written] = values[written]
+        dataset.attrs.update(attributes)
+    return h5py.File(folder / "v.h5", "r")["v"]
+
+
+def in_npy(folder: Path, values: Array) -> Path:
+    np.save(folder / "v.npy", values)
+    return folder / "v.npy"
+
+
+def lazily(values: Array) -> Any:
+    return da.from_array(values, chunks=(8, *values.shape[1:]))
+
+
+def labelled(values: Array, **options: Any) -> xr.DataArray:
+    return xr.DataArray(values, dims=("t", "f")[: values.ndim], **options)
+
+
+class Tensor:
+    """What a tensor of torch says of itself, by which it is known where torch is not installed."""
+
+    def __init__(self, values: Array, **said: Any) -> None:
+        self.values, self.shape, self.ndim = values, values.shape, values.ndim
+        self.dtype, self.device, self.layout, self.requires_grad = "torch.float64", "cpu", "torch.strided", False
+        vars(self).update(said)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+
+
+Tensor.__module__, Tensor.__qualname__, Tensor.__name__ = "torch", "Tensor", "Tensor"
+
+ENCODED = "its stored numbers are encoded values. Decoded values were expected"
+SAME, MISSING = "the values", "the values, one of which is missing"  # the answer; or the words of the rejection
+Form = tuple[Callable[[Path, Array], Any], str]
+FORMS: dict[str, Form] = {
+    "list": (lambda p, v: v.tolist(), SAME),
+    "masked": (lambda p, v: np.ma.masked_equal(at_hole(v, -99), -99), MISSING),
+    "Dask, masked": (lambda p, v: da.ma.masked_equal(lazily(at_hole(v, -99)), -99), MISSING),
+    "Dask": (lambda p, v: lazily(v), SAME),
+    "Zarr": (in_zarr, SAME),
+    "Zarr, a chunk lost": (lambda p, v: in_zarr(p, v, lost=True), "not in the store"),
+    "Zarr, packed": (lambda p, v: in_zarr(p, v, scale_factor=0.1), ENCODED),
+    "Dask of Zarr, a chunk lost": (lambda p, v: da.from_zarr(in_zarr(p, v, lost=True)) * 1, "not in the store"),
+    "HDF5": (in_hdf5, SAME),
+    "HDF5, a chunk lost": (lambda p, v: in_hdf5(p, v, lost=True), "were never written"),
+    "HDF5, filled": (lambda p, v: in_hdf5(p, at_hole(v, -99), _FillValue=-99.0), ENCODED),
+    ".npy": (in_npy, SAME),
+    "memory map": (lambda p, v: np.load(in_npy(p, v), mmap_mode="r"), SAME),
+    "DataArray": (lambda p, v: labelled(v), SAME),
+    "DataArray, packed": (lambda p, v: labelled(v, attrs={"scale_factor": 0.1}), ENCODED),
+    "tensor with grad": (lambda p, v: Tensor(v, requires_grad=True), r"torch.Tensor .* Pass X\.detach\(\)\.numpy"),
+    "imaginary part of a conjugate tensor": (
+        lambda p, v: Tensor(v, is_neg=lambda: True),
+        r"torch.Tensor .* Pass X\.resolve_neg\(\)\.numpy",
+    ),
+    "dates": (lambda p, v: v.astype("M8[s]"), "dtype datetime64|hold numbers"),
+    "complex": (lambda p, v: v * 1j, "[Cc]omplex"),
+}
+COLUMNS: dict[str, Form] = {  # (n,) alone
+    "Series": (lambda p, v: pd.Series(v), SAME),
+    "Series with NA": (lambda p, v: pd.Series(at_hole(v, np.nan)).astype("Float64"), MISSING),
+    "Dask Series": (lambda p, v: dd.from_pandas(pd.Series(v), npartitions=3), SAME),
+    "polars": (lambda p, v: pl.Series(v), SAME),
+    "Arrow": (lambda p, v: pa.chunked_array([v[:9], v[9:]]), SAME),
+}
+
+
+class Argument(NamedTuple):
+    """An argument: one number for each row, or a column of them, and the answer to a call."""
+
+    name: str
+    call: Callable[[Any], Any]
+
+
+def numbers(*found: Any) -> Array:
+    return np.concatenate([np.ravel(np.asarray(one, float)) for one in found])
+
+
+def of_pair(make: Callable[..., Any], method: str) -> Callable[[Any], Array]:
+    def call(y: Any) -> Array:
+        model = make(1, nan_policy="omit")
+        if method == "fit":
+            model.fit(X, y)
+        elif method == "partial_fit":
+            model.fit(X[::-1] + 1, Y[::-1]).partial_fit(X, y)
+        else:
+            model.fit(X, Y)
+        if method == "score":
+            return numbers(model.score(X, y))
+        if method.startswith("transform"):
+            found = model.transform_y(y) if method == "transform_y" else model.transform(X, y)[1]
+            return numbers(np.nan_to_num(found))
+        return numbers(model.n_samples_, model.coef_ if model._predicts else model.transform(X))
+
+    return call
+
+
+def of_covariates(method: str) -> Callable[[Any], Array]:
+    def call(z: Any) -> Array:
+        model = bp.PCA(2, nan_policy="omit")
+        if method == "partial_fit":
+            return numbers(model.fit(X[::-1] + 1, given=Y).partial_fit(X, given=z).components_)
+        if method == "fit":
+            return numbers(model.fit(X, given=z).components_, model.n_samples_)
+        if method == "fit_transform":
+            return numbers(np.nan_to_num(model.fit_transform(X, given=z)))
+        return numbers(np.nan_to_num(model.fit(X, given=Y).transform(X, given=z)))
+
+    return call
+
+
+quality = bp.quality
+SIDES: dict[str, Argument] = {
+    **{
+        f"{make.__name__}.{method}": Argument("Y", of_pair(make, method))
+        for make, methods in (
+            (bp.Ridge, ("fit", "partial_fit", "score")),
+            (bp.CCA, ("fit", "partial_fit", "score", "transform", "transform_y")),
+            (bp.PLSSVD, ("fit", "partial_fit", "transform", "transform_y")),
+        )
+        for method in methods
+    },
+    **{
+        f"PCA.{method}(given)": Argument("Z", of_covariates(method))
+        for method in ("fit", "partial_fit", "transform", "fit_transform")
+    },
+    "cka": Argument("Y", lambda y: numbers(quality.cka(X, y, nan_policy="omit").value)),
+    "svcca": Argument("Y", lambda y: numbers(quality.svcca(X, y, nan_policy="omit").value)),
+    "compare_layers": Argument(
+        "layer 'b'", lambda y: numbers(bp.compare_layers({"a": X, "b": y}, nan_policy="omit").values)
+    ),
+}
+
+
+CLASSES = np.arange(N) % 3
+WEIGHTS = np.arange(1.0, N + 1)
+
+
+def of_labels(make: Callable[..., Any], method: str, fitted: Array) -> Callable[[Any], Array]:
+    def call(y: Any) -> Array:
+        model = make(1, missing_labels="drop")
+        if method == "score":
+            return numbers(model.fit(X, fitted).score(X, y))
+        model = model.fit(X, y) if method == "fit" else model.fit(X[::-1], fitted[::-1]).partial_fit(X, y)
+        return numbers(model.components_, model.n_samples_)
+
+    return call
+
+
+discriminant = bp.FisherDiscriminantAnalysis
+LABELS: dict[str, tuple[Argument, Array]] = {
+    "targets.fit": (Argument("y", of_labels(bp.SupervisedPCA, "fit", Y)), Y),
+    "targets.partial": (Argument("y", of_labels(bp.SupervisedPCA, "partial", Y)), Y),
+    **{
+        f"classes.{method}": (Argument("y", of_labels(discriminant, method, CLASSES)), CLASSES)
+        for method in ("fit", "partial", "score")
+    },
+    "hsic": (Argument("y", lambda y: numbers(quality.hsic(X, y, missing_labels="drop"))), Y),
+    "ScoredPCA": (
+        Argument("y", lambda y: numbers(bp.ScoredPCA(1, missing_labels="drop").fit(X, y).transform(X))), Y,
+    ),
+}  # fmt: skip
+NOT_MISSING: dict[str, tuple[Argument, Array, str]] = {  # and what is said of a value that is missing
+    "weights": (
+        Argument("sample_weight", lambda w: numbers(bp.PCA(1).fit(X, sample_weight=w).mean_)), WEIGHTS,
+        "1 of 40 weights are missing",
+    ),
+    "weights of Ridge.score": (
+        Argument("sample_weight", lambda w: numbers(bp.Ridge(1.0).fit(X, Y).score(X, Y, w))), WEIGHTS,
+        "1 of 40 weights are missing",
+    ),
+    "reliability": (Argument("sample_weight", bp.data.reliability), WEIGHTS, "1 of 40 weights are missing"),
+    "groups": (
+        Argument("groups", lambda g: bp.Ridge([1, 2]).fit(X, Y, groups=g).cv_scores_), CLASSES, "1 gaps and"
+    ),
+    "groups of cka": (
+        Argument("groups", lambda g: numbers(quality.cka(X, Y, groups=g).standard_error)), CLASSES, "1 gaps and"
+    ),
+    "landmark rows": (
+        Argument("sampling", lambda L: bp.NystromKernelPCA(1, sampling=L).fit(X).eigenvalues_), X[:20],
+        "landmark 5 has nan in column 0",
+    ),
+    "landmark numbers": (
+        Argument("sampling", lambda L: bp.NystromKernelPCA(1, sampling=L).fit(X).eigenvalues_), np.arange(20),
+        "landmarks of dtype float64",
+    ),
+    **{
+        name: (
+            Argument(name, lambda v, name=name: bp.PCA(1, **{name: v}).fit(np.tile(X, 4)).components_),
+            np.arange(1.0, 13), rf"{name} is nan in column 5",
+        )
+        for name in ("center", "scale")
+    },
+}  # fmt: skip
+NOT_MISSING |= {  # keys, and what functions of quality compare
+    "keys": (
+        Argument("keys", lambda keys: bp.data.by_key(WEIGHTS, pd.DataFrame(X), keys)), np.arange(N),
+        r"1 of 40 values have no key \(row 5\)",
+    ),
+    "similarity": (Argument("V", lambda V: quality.similarity(V, X)), X, "row 5 of V has no direction"),
+    "eigenvalue_difference": (
+        Argument("eigenvalues", lambda v: quality.eigenvalue_difference(v, WEIGHTS)), WEIGHTS, "eigenvalue 5 is nan"
+    ),
+    "replacements": (
+        Argument("replacements", lambda r: numbers(quality.feature_replacement_bound(np.tile(X, 4), r).bound)),
+        np.arange(12), "replacements are float",
+    ),
+}  # fmt: skip
+HELD: dict[str, Argument] = {  # functions of rows in memory
+    "kernel(X, X)": Argument("X", lambda A: bp.kernels.RBF(1.0)(A, X)),
+    "kernel(X, Y)": Argument("Y", lambda A: bp.kernels.RBF(1.0)(X, A)),
+    "kernel.diagonal": Argument("X", lambda A: bp.kernels.Polynomial(2).diagonal(A)),
+}
+
+
+WORDS = {"sample_weight": "weights", "sampling": "landmark", "eigenvalues": "eigenvalue", "keys": "key"}
+
+
+def check(argument: Argument, form: Form, folder: Path, values: Array) -> None:
+    """Compare the answer with that of plain values; or the error with what is wrong, and the name of the argument."""
+    make, expected = form
+    given = make(folder, values)
+    if expected in (SAME, MISSING):
+        plain = values if expected == SAME else at_hole(values, np.nan)
+        np.testing.assert_array_equal(argument.call(given), argument.call(plain))
+        return
+    with pytest.raises((TypeError, ValueError, bp.errors.MissingChunksError)) as caught:
+        argument.call(given)
+    said = str(caught.value)
+    assert re.search(expected.replace("X", argument.name), said), said
+    assert any(word in said for word in (argument.name, WORDS.get(argument.name, argument.name), str(folder))), said
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_beside_x_are_opened_as_x_is(name: str, dimensions: int, tmp_path: Path) -> None:
+    check(SIDES["Ridge.fit"], FORMS[name], tmp_path, Y if dimensions == 1 else Y[:, None])
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_other_libraries_are_opened(name: str, tmp_path: Path) -> None:
+    check(SIDES["Ridge.fit"], COLUMNS[name], tmp_path, Y)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("name", FORMS)
+def test_labels_are_read_as_x_is(name: str, dimensions: int, tmp_path: Path) -> None:
+    for argument, values in (LABELS["targets.fit"], LABELS["classes.fit"]):
+        folder = tmp_path / str(values.dtype)
+        folder.mkdir()
+        check(argument, FORMS[name], folder, values if dimensions == 1 else values[:, None])
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_all_labels_keep_their_mask_and_notice_lost_chunks(name: str, tmp_path: Path) -> None:
+    argument, values = LABELS[name]
+    for form in ("masked", "HDF5, a chunk lost", "tensor with grad"):
+        check(argument, FORMS[form], tmp_path, values)
+    with pytest.raises(ValueError, match=r"39 labels, but .* 40 rows"):
+        argument.call(values[:-1])
+
+
+@pytest.mark.parametrize("name", NOT_MISSING)
+def test_what_may_not_be_missing_is_read_as_x_is(name: str, tmp_path: Path) -> None:
+    argument, values, missing = NOT_MISSING[name]
+    for form in ("masked", "Dask, masked"):
+        check(argument, (FORMS[form][0], missing), tmp_path, values)
+    for form, (make, expected) in FORMS.items():
+        if expected != MISSING and form not in ("list", ".npy", "complex", "dates"):
+            folder = tmp_path / form
+            folder.mkdir()
+            check(argument, (make, expected), folder, values)
+
+
+def test_masked_importance_ranks_last(tmp_path: Path) -> None:
+    for form in ("masked", "HDF5, a chunk lost"):
+        check(Argument("importance", lambda found: quality.top_examples(found, n=N)), FORMS[form], tmp_path, X)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_rows_in_memory_are_what_kernels_take(name: str, tmp_path: Path) -> None:
+    argument = HELD[name]
+    for form, expected in (
+        ("masked", r"X\[5, 0\] = nan is not finite"), ("list", SAME), ("Dask", "X is a dask.Array; an array in m"),
+        ("HDF5", r"X is a h5py.* bigpca.open\(X\).compute"), ("Zarr, a chunk lost", "X is a zarr.Array; .* notices"),
+        ("tensor with grad", r"X is a torch.Tensor; .* X.detach\(\).cpu"),
+    ):  # fmt: skip
+        check(argument, (FORMS[form][0], expected), tmp_path, X)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_every_side_keeps_its_mask_and_notices_lost_chunks(name: str, tmp_path: Path) -> None:
+    for form in ("masked", "HDF5, a chunk lost", "tensor with grad"):
+        check(SIDES[name], FORMS[form], tmp_path, Y)
+    if ".transform" not in name or "given" in name:  # which maps rows of Y alone
+        with pytest.raises(ValueError, match=r"40 rows, and .* 39"):
+            SIDES[name].call(Y[:-1])
+
+
+ESTIMATORS = {
+    name: one
+    for name in dir(bp)
+    if isinstance(one := getattr(bp, name), type) and issubclass(one, Estimator) and not isabstract(one)
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str) -> None:
+    model, y = ESTIMATORS[name](), np.arange(N) % 2
+    calls = [model.fit, model.plan, *([model.partial_fit] if name == "ApproximatePCA" else [])]
+    for call in calls if name != "PCA" else ():
+        with pytest.raises(TypeError, match=f"given = Z was passed to {name}, which cannot remove the effect of cov"):
+            call(X, y, given=Y)
+    for call in calls[:2]:
+        with pytest.raises(TypeError, match=f"groups were passed to this {name}, which has no folds"):
+            call(X, X[:, :2] if name in ("CCA", "PLSSVD") else y, groups=y)
+
+
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
+OTHER = FRAME[["c", "b", "a"]]
+BY_COVARIATES = bp.PCA(1).fit(Y[:, None] + X[:, :2], given=FRAME)
+OF_TARGETS = bp.CCA(1).fit(X, FRAME)
+REORDERED: dict[str, Callable[[], Any]] = {
+    "Z of transform": lambda: BY_COVARIATES.transform(X[:, :2], given=OTHER),
+    "Z of partial_fit": lambda: BY_COVARIATES.partial_fit(X[:, :2], given=OTHER),
+    "Z as a DataArray": lambda: BY_COVARIATES.transform(
+        X[:, :2], given=xr.DataArray(X, dims=("t", "f"), coords={"f": list("cba")})
+    ),
+    "Z of a merged model": lambda: bp.merge(BY_COVARIATES, BY_COVARIATES).transform(X[:, :2], given=OTHER),
+    "Y of transform_y": lambda: OF_TARGETS.transform_y(OTHER),
+    "Y of score": lambda: OF_TARGETS.score(X, OTHER),
+    "Y of partial_fit": lambda: OF_TARGETS.partial_fit(X, OTHER),
+    "center of a fit": lambda: bp.PCA(1, center=OTHER.mean()).fit(FRAME),
+    "scale of a fit": lambda: bp.ApproximatePCA(1, scale=OTHER.std()).fit(FRAME),
+    "sampling of a fit": lambda: bp.NystromKernelPCA(1, sampling=OTHER[:9]).fit(FRAME),
+}
+
+
+@pytest.mark.parametrize("name", REORDERED)
+def test_columns_in_another_order_are_noticed(name: str) -> None:
+    with pytest.raises(ValueError, match=r"feature names should match.*\nFeature names must be in the same order"):
+        REORDERED[name]()
+
+
+def test_names_of_covariates_are_kept_with_the_model(tmp_path: Path) -> None:
+    BY_COVARIATES.save(tmp_path / "m.zarr")
+    loaded = bp.load(tmp_path / "m.zarr")
+    assert loaded.covariate_names_in_.tolist() == ["a", "b", "c"]
+    with pytest.warns(UserWarning, match="Z does not have valid feature names, but PCA was fitted with feature names"):
+        loaded.transform(X[:, :2], given=X)
+    with pytest.raises(ValueError, match=r"the models name covariate 0 'a' and 'c'. Fit both on the same"):
+        bp.merge(loaded, bp.PCA(1).fit(X[:, :2], given=OTHER))
+    assert not hasattr(bp.PCA(1).fit(FRAME, given=FRAME).fit(FRAME, given=X[:, :1]), "covariate_names_in_")
+
+
+def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs() -> None:
+    with pytest.raises(TypeError, match="was fitted with 3 covariates, which these rows need too"):
+        quality.reconstruction_error(BY_COVARIATES, X[:, :2])
+
+
+OPENED = {  # by a row of the tables above, or by the same function as one
+    "Y", "given", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center", "scale",
+    "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "importance", "latitude", "means",
+    "covariances",
+}  # fmt: skip
+BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
+NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
+    "a", "b", "absent", "alphas", "columns", "components", "description", "dtype", "ends", "errors", "estimator", "f",
+    "feature_names", "found", "function", "gammas", "grid", "images", "input_features", "kernel", "levels", "model",
+    "models", "names", "path", "pictures", "sample_dims", "score", "standard_errors", "write",
+}  # fmt: skip
+LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")
+
+
+def test_every_argument_that_may_be_an_array_is_in_one_of_the_tables() -> None:
+    found: dict[str, str] = {}
+    for module in (bp, quality, bp.data, bp.kernels, bp.rules, bp.plots):
+        for name in getattr(module, "__all__", dir(module)):
+            one = getattr(module, name)
+            methods = getmembers(one, isfunction) if isclass(one) and module in (bp, quality) else []
+            public = [method for label, method in methods if not label.startswith("_")]
+            for call in (one, *public) if getattr(one, "__module__", "").startswith("bigpca") and callable(one) else ():
+                for parameter in signature(call).parameters.values():
+                    if LOOSE.search(str(parameter.annotation)) and parameter.kind not in (2, 4):  # *args, **options
+                        found[parameter.name] = f"{module.__name__}.{name}"
+    unknown = found.keys() - OPENED - BY_THE_DOOR_OF_X - NO_ARRAYS_BESIDE_X
+    assert not unknown, {name: found[name] for name in unknown}  # say by what they are opened, and try them there
+    assert not OPENED - found.keys()
