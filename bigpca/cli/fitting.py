@@ -70,7 +70,7 @@ def transform(
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, model], scores=scores)
-        reject_existing(scores, overwrite, table=True)
+        reject_existing(scores, overwrite, "scores")
         fitted = _load(model, [*source, *(references or ())], names)
         with running(cluster) as client:
             data = open_sources(source, reading)
@@ -145,7 +145,7 @@ def update(
         from bigpca.data.sources import rows_stamp
 
         reject_shared_paths(source, model=out)
-        reject_existing(out, outputs.overwrite)
+        reject_existing(out, outputs.overwrite, "model")
         model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
             raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
@@ -302,8 +302,8 @@ def fit(
         scores_only = ""
         if outputs.scores is not None and not os.path.lexists(outputs.scores):
             scores_only = f" To write only the scores: {scores_command}"
-        reject_existing(outputs.model, outputs.overwrite, scores_only)
-        reject_existing(outputs.scores, outputs.overwrite, table=True)
+        reject_existing(outputs.model, outputs.overwrite, "model", scores_only)
+        reject_existing(outputs.scores, outputs.overwrite, "scores")
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, estimator, supervision)
             planned = found.plan
