@@ -710,6 +710,13 @@ _USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
 _PASSED = (FileNotFoundError, PermissionError, ValueError, TypeError, LookupError, ImportError)
+_CLIENTS = ("obstore", "botocore", "aiobotocore", "google", "gcsfs", "azure")  # of object stores
+# The answer to a HEAD request has no body, so a status of 400 alone may be an expired token.
+_DENIED = re.compile(
+    r"status code: 40[13]|status code: 400[^<{\n]*$|Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|"
+    r"[Cc]redential|169\.254\.169\.254|metadata\.google|Unauthenticated|PermissionDenied|AccessDenied",
+    re.MULTILINE,
+)
 MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 
 
@@ -742,6 +749,22 @@ def secrets_of(url: str) -> list[str]:
     return sorted(filter(None, found), key=lambda part: (-len(part), part))
 
 
+def is_denied(error: BaseException) -> bool:
+    """Whether a client of an object store says that credentials are missing or expired, or do not suffice."""
+    client = type(error).__module__.partition(".")[0] in _CLIENTS and not isinstance(error, FileNotFoundError)
+    return isinstance(error, PermissionError) or (
+        client and _DENIED.search(f"{type(error).__name__} {error}") is not None
+    )
+
+
+def denied(where: str, verb: str, why: str) -> PermissionError:
+    """Return the error for credentials that a store does not accept."""
+    return PermissionError(
+        f"{where}: the store does not let these credentials {verb} it: none were found, they do not suffice, or they "
+        f"have expired ({brief(why, 300)}). Renew them in the environment of each process, and run it again."
+    )
+
+
 @contextmanager
 def without_credentials(url: str) -> Iterator[None]:
     """Pass errors of other libraries through, except those that show what :func:`public` removes.
@@ -752,11 +775,17 @@ def without_credentials(url: str) -> Iterator[None]:
     ------
     FileNotFoundError, OSError, RuntimeError
         Instead of an error whose text contains a secret: the same text with ``***`` in its place.
+    PermissionError
+        If the store does not accept the credentials.
     """
     try:
         yield
     except Exception as error:
         text, secrets = public(str(error)), secrets_of(url)
+        if is_denied(error) and not isinstance(error, PermissionError):
+            for secret in secrets:
+                text = text.replace(secret, HIDDEN)
+            raise denied(public(url), "read", text) from None
         if not any(secret in str(error) for secret in secrets):
             if isinstance(error, _PASSED) or type(error).__module__.partition(".")[0] in ("builtins", "bigpca"):
                 raise

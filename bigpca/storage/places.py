@@ -33,6 +33,8 @@ from bigpca.storage.files import (
     Content,
     OccupiedError,
     change_of,
+    denied,
+    is_denied,
     public,
     split_url,
     url_of,
@@ -56,7 +58,6 @@ SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
 NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
 _STATUS = re.compile(r"status code: (\d{3})")
-_EXPIRED = re.compile("Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|credential", re.IGNORECASE)
 
 
 class Entry(NamedTuple):
@@ -509,13 +510,8 @@ class Place:
         repeated = code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error))
         if isinstance(error, BusyError) or (generic and repeated):
             return brief(_reason(error), 300)
-        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or (
-            generic and _EXPIRED.search(str(error))
-        ):
-            raise PermissionError(
-                f"{at}: the store does not let these credentials {verb} it, or they have expired "
-                f"({brief(_reason(error), 300)}). Renew them in the environment of each process, and run it again."
-            ) from error
+        if is_denied(error):
+            raise denied(at, verb, _reason(error)) from error
         if isinstance(error, exceptions.InvalidPathError):
             raise OSError(
                 f"{at}: an object here has an empty part, '.' or '..' in its key, which no path names, so nothing can "
@@ -548,6 +544,8 @@ class Place:
             except Exception as error:
                 why, waited = self.busy(error, key, verb), time.monotonic() - began
                 if waited > self.patience:
+                    if is_denied(error):
+                        raise denied(self.describe(key), verb, why) from error
                     raise OutputWriteError(
                         f"{self.describe(key)}: the store could not {verb} it for {waited:.0f} s "
                         f"({why}). Check the address and the network, and run it again: it resumes."
