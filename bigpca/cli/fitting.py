@@ -35,7 +35,7 @@ from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
 from bigpca.storage.files import kind_of
-from bigpca.storage.forms import CODES
+from bigpca.storage.forms import CODES, STORES, check_extension
 
 if TYPE_CHECKING:
     from bigpca.data.provenance import Provenance
@@ -150,6 +150,7 @@ def update(
         from bigpca.data.sources import rows_stamp
 
         reject_shared_paths(source, model=out)
+        check_extension(out, *STORES)
         model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
             raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
