@@ -146,7 +146,7 @@ def update(
     out = outputs.model
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
-        from bigpca.data.provenance import stamping
+        from bigpca.data.provenance import fingerprint_of, stamping
         from bigpca.data.sources import rows_stamp
 
         reject_shared_paths(source, model=out)
@@ -161,7 +161,7 @@ def update(
             given = _of_appended_rows(model, supervision, source, data, data.shape[0] - rows.shape[0])
             output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
             start, stamp = time.monotonic(), rows_stamp(data, data.shape[0])
-            fingerprint = _fingerprint(model, stamp, reading, [model.provenance_.model, given])
+            fingerprint = fingerprint_of(model, stamp, [reading.arguments, model.provenance_.model, given])
             if not rows.shape[0]:
                 out = old  # which has all rows: nothing is written
             elif _made(out, model, fingerprint) is None:
@@ -200,18 +200,6 @@ def _appended_rows(X: Any, seen: Any) -> Any:
             "be wrong: fit again without --update."
         )
     return X[seen.rows :]
-
-
-def _fingerprint(model: Any, stamp: str | None, reading: o.Reading, given: object) -> str | None:
-    """Return what two commands have in common that make equal models; None for rows that cannot be identified."""
-    from dask.base import tokenize
-
-    from bigpca.passes.engine.jobs import digest
-
-    if stamp is None:
-        return None
-    parameters = sorted(model.get_params().items())
-    return digest([type(model).__name__, repr(parameters), stamp, reading.arguments, tokenize(given)])
 
 
 def _made(path: str | None, model: Any, fingerprint: str | None) -> Provenance | None:
@@ -384,6 +372,7 @@ def _planned(
     reading: o.Reading,
 ) -> Planned:
     """Return the plan and what it is of, after showing what was found."""
+    from bigpca.data.provenance import fingerprint_of
     from bigpca.data.sources import rows_stamp
 
     rows: dict[str, object] = {"data": described(source, data)}
@@ -399,7 +388,9 @@ def _planned(
     output.show(rows)
     output.doing("planning ...")
     plan, stamp = model.plan(data, labels, **weights), rows_stamp(data, data.shape[0])
-    return Planned(plan, data, labels, weights, stamp, _fingerprint(model, stamp, reading, [labels, weights]))
+    return Planned(
+        plan, data, labels, weights, stamp, fingerprint_of(model, stamp, [reading.arguments, labels, weights])
+    )
 
 
 def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:

@@ -341,6 +341,23 @@ def recording(command: str) -> Iterator[None]:
         _COMMAND.reset(token)
 
 
+def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
+    """Return what two commands have in common that make equal models of rows; None if these cannot be identified.
+
+    Parameters
+    ----------
+    model : estimator
+    stamp : str or None
+        Of the rows.
+    given : what else the fit is given
+    """
+    from dask.base import tokenize
+
+    if stamp is None:
+        return None
+    return str(tokenize(type(model).__name__, repr(sorted(model.get_params().items())), stamp, given))
+
+
 @contextmanager
 def stamping(stamp: str | None, fingerprint: str | None = None) -> Iterator[None]:
     """Record what identifies the rows of the models made in the context, and the command that makes them."""
