@@ -502,7 +502,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "CCA": {**_EVERY, **_SIDES, "regularization": 0.0},
     "PLSSVD": {**_EVERY, **_SIDES},
-    "Ridge": {**_EVERY, "alphas": 1.0, "cv": 5},
+    "Ridge": {**_EVERY, "alphas": 1.0, "cv": 5, "fit_intercept": True, "alpha_per_target": False},
 }  # fmt: skip
 del DEFAULTS["Ridge"]["n_components"]
 
