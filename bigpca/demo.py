@@ -6,7 +6,6 @@ extractors write, then ingested, fitted, transformed and plotted, while the memo
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.events import PassCounter, Progress
 from bigpca.quality.memory import MemoryMeter
+from bigpca.storage.files import discard
 
 PATCH = (16, 16, 3)
 BAND = 16
@@ -28,7 +28,8 @@ CHUNK_ROWS = 5000  # 14.6 MiB: small chunks keep reads small, and so the peak
 THREADS = 2  # the plan counts every thread, so more would exceed the budget
 BUDGET = 512 * 2**20  # above the idle process
 N_COMPONENTS = 64
-OWN_NAMES = {"shards", "patches.zarr", "model.zarr", "scores.zarr", "components.png"}
+MARK = ".bigpca-demo"  # an empty file in the directory of a demonstration
+OWN_NAMES = {MARK, "shards", "patches.zarr", "model.zarr", "scores.zarr", "components.png"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,13 @@ def write_shards(directory: Path, *, small: bool) -> int:
     return rows
 
 
+def _remove_shards(directory: Path) -> None:
+    for shard in directory.glob("patches_[0-9]*.npy"):
+        shard.unlink()
+    if directory.exists():
+        directory.rmdir()
+
+
 def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, ...] = ()) -> DemoReport:
     """Ingest, fit, transform and plot the patches in 512 MiB above the idle process, on two threads.
 
@@ -109,7 +117,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     Raises
     ------
     OutputExistsError
-        If ``directory`` holds anything else.
+        If ``directory`` holds anything else, or files with these names that are not of a demonstration.
     MemoryBudgetError
         If the plan does not fit the budget, before the fit reads anything.
     """
@@ -119,16 +127,17 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     from bigpca.planning import SAFE_SHARE
 
     there = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-    foreign = sorted(there - OWN_NAMES)
+    foreign = sorted(there - OWN_NAMES if MARK in there else there)
     if foreign:
         raise OutputExistsError(
             f"{directory} holds {len(foreign)} other entries (such as {foreign[0]}), but a new or empty directory was "
             "expected. Choose another with --dir."
         )
-    for name in there:
-        path = directory / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
     directory.mkdir(parents=True, exist_ok=True)
+    (directory / MARK).touch()
+    for name in there - {MARK, "shards"}:
+        discard(directory / name)
+    _remove_shards(directory / "shards")
     import_module("dask.array")  # which a first read would import: it is idle memory, and no plan contains it
     clock = _Clock()
     limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # a plan may use this share of the limit
@@ -137,7 +146,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
         clock.stop("patches")
         store = str(directory / "patches.zarr")
         bigpca.ingest(str(directory / "shards"), store, chunk_rows=CHUNK_ROWS, progress=progress)
-        shutil.rmtree(directory / "shards")
+        _remove_shards(directory / "shards")
         clock.stop("ingest")
         data = bigpca.open(store)
         pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)

@@ -6,8 +6,10 @@ import math
 import os
 import shlex
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +35,10 @@ from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
 from bigpca.storage.files import kind_of
-from bigpca.storage.forms import CODES
+from bigpca.storage.forms import CODES, STORES, check_extension
+
+if TYPE_CHECKING:
+    from bigpca.data.provenance import Provenance
 
 CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
@@ -70,7 +75,7 @@ def transform(
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, model], scores=scores)
-        reject_existing(scores, overwrite, table=True)
+        reject_existing(scores, overwrite, "scores")
         fitted = _load(model, [*source, *(references or ())], names)
         with running(cluster) as client:
             data = open_sources(source, reading)
@@ -141,11 +146,11 @@ def update(
     out = outputs.model
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
-        from bigpca.data.provenance import stamping
+        from bigpca.data.provenance import fingerprint_of, stamping
         from bigpca.data.sources import rows_stamp
 
         reject_shared_paths(source, model=out)
-        reject_existing(out, outputs.overwrite)
+        check_extension(out, *STORES)
         model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
             raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
@@ -155,10 +160,15 @@ def update(
             rows = _appended_rows(data, model.provenance_)
             given = _of_appended_rows(model, supervision, source, data, data.shape[0] - rows.shape[0])
             output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
-            start = time.monotonic()
-            with TerminalProgress() as bar, stamping(rows_stamp(data, data.shape[0])):
-                model.partial_fit(rows, **given, progress=shown(bar, output, None))
-                model.save(out, overwrite=outputs.overwrite)
+            start, stamp = time.monotonic(), rows_stamp(data, data.shape[0])
+            fingerprint = fingerprint_of(model, stamp, [reading.arguments, model.provenance_.model, given])
+            if not rows.shape[0]:
+                out = old  # which has all rows: nothing is written
+            elif _made(out, model, fingerprint) is None:
+                reject_existing(out, outputs.overwrite, "model")
+                with TerminalProgress() as bar, stamping(stamp, fingerprint):
+                    model.partial_fit(rows, **given, progress=shown(bar, output, None))
+                    model.save(out, overwrite=outputs.overwrite)
         seconds = time.monotonic() - start
         output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
         record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
@@ -171,7 +181,7 @@ def _appended_rows(X: Any, seen: Any) -> Any:
     Raises
     ------
     ValueError
-        If the model has no record of its rows; if these changed, are gone, or are elsewhere; and if none were appended.
+        If the model has no record of its rows; and if these changed, are gone, or are elsewhere.
     """
     from bigpca.data.sources import rows_stamp, source_of
 
@@ -189,9 +199,22 @@ def _appended_rows(X: Any, seen: Any) -> Any:
             "with the same rows: earlier rows changed, were removed, or were moved. A model of old and new rows would "
             "be wrong: fit again without --update."
         )
-    if n == seen.rows:
-        raise ValueError(f"no rows were appended: the model has all {n:,} rows. There is nothing to update.")
     return X[seen.rows :]
+
+
+def _made(path: str | None, model: Any, fingerprint: str | None) -> Provenance | None:
+    """Return the record of what an equal command has made at a path: a model, or the scores of one; else None."""
+    from bigpca.data.provenance import provenance_of
+    from bigpca.storage.groups import kind_at
+
+    if path is None or fingerprint is None:
+        return None
+    if Path(path).suffix != ".parquet" and kind_at(path) not in (type(model).__name__, "array"):
+        return None
+    with suppress(ValueError):  # altered
+        found = provenance_of(path)
+        return found if found is not None and found.fingerprint == fingerprint else None
+    return None
 
 
 def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data: Any, seen: int) -> dict[str, Any]:
@@ -265,7 +288,7 @@ def plan(
         check_columns(supervision)
         with running(cluster), estimator.settings():
             data = _opened(output, source, reading)
-            planned = _planned(output, model, source, data, estimator, supervision).plan
+            planned = _planned(output, model, source, data, estimator, supervision, reading).plan
         _show_plan(output, planned, shows)
         output.finish({"command": "plan", "source": recorded(source), "plan": _plain(planned)})
 
@@ -302,16 +325,21 @@ def fit(
         scores_only = ""
         if outputs.scores is not None and not os.path.lexists(outputs.scores):
             scores_only = f" To write only the scores: {scores_command}"
-        reject_existing(outputs.model, outputs.overwrite, scores_only)
-        reject_existing(outputs.scores, outputs.overwrite, table=True)
         with running(cluster) as client, estimator.settings():
-            found = _planned(output, model, source, data, estimator, supervision)
+            found = _planned(output, model, source, data, estimator, supervision, reading)
             planned = found.plan
+            made = None if outputs.overwrite else _made(outputs.model, model, found.fingerprint)
+            if made is None:
+                reject_existing(outputs.model, outputs.overwrite, "model", scores_only)
+            if made is None or _made(outputs.scores, model, found.fingerprint) is None:
+                reject_existing(outputs.scores, outputs.overwrite, "scores")
             _show_plan(output, planned, shows, outputs)
             reject_unwritable(outputs.model, "model", planned.output_bytes)
             reject_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
             with MemoryMeter(client) as meter:
-                record = _fit_and_save(output, model, found, outputs, scores_command)
+                if made is not None:
+                    model = _load(outputs.model, read, None)
+                record = _fit_and_save(output, model, found, outputs, scores_command, made is not None)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
         _show_result(output, record, planned)
         output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
@@ -319,12 +347,14 @@ def fit(
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, and the rows, labels and weights that it is of."""
+    """A plan, the rows, labels and weights that it is of, and what identifies the rows and all of it."""
 
     plan: Plan
     data: Any
     labels: Any
     weights: dict[str, Any]
+    stamp: str | None
+    fingerprint: str | None
 
 
 def _opened(output: Output, source: list[str], reading: o.Reading) -> Any:
@@ -339,8 +369,12 @@ def _planned(
     data: Any,
     estimator: Estimator,
     supervision: o.Supervision,
+    reading: o.Reading,
 ) -> Planned:
     """Return the plan and what it is of, after showing what was found."""
+    from bigpca.data.provenance import fingerprint_of
+    from bigpca.data.sources import rows_stamp
+
     rows: dict[str, object] = {"data": described(source, data)}
     labels, how = open_given_labels(supervision, source, data, estimator.missing_labels)
     if how:
@@ -353,7 +387,10 @@ def _planned(
         rows["weights"] = how
     output.show(rows)
     output.doing("planning ...")
-    return Planned(model.plan(data, labels, **weights), data, labels, weights)
+    plan, stamp = model.plan(data, labels, **weights), rows_stamp(data, data.shape[0])
+    return Planned(
+        plan, data, labels, weights, stamp, fingerprint_of(model, stamp, [reading.arguments, labels, weights])
+    )
 
 
 def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
@@ -397,26 +434,31 @@ def _scores_bytes(data: Any, model: Any) -> int:
 
 
 def _fit_and_save(
-    output: Output, model: Any, planned: Planned, outputs: Outputs, scores_command: str
+    output: Output, model: Any, planned: Planned, outputs: Outputs, scores_command: str, made: bool
 ) -> dict[str, Any]:
-    """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
+    """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here.
+
+    What an equal command has ``made`` before is kept: the model, and then its scores.
+    """
     data = planned.data
     from bigpca.data.provenance import stamping
-    from bigpca.data.sources import rows_stamp
 
     checkpoint = outputs.checkpoint
     output.resume = "Progress was not stored. Give --checkpoint PATH to be able to resume."
     if checkpoint is not None:
         output.resume = f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
     counter, start = PassCounter(), time.monotonic()
-    with TerminalProgress() as bar:
-        with stamping(rows_stamp(data, data.shape[0])):
+    with TerminalProgress() as bar, stamping(planned.stamp, planned.fingerprint):
+        if made:
+            output.show({"kept": f"{outputs.model}, which the same command has made of the same rows"})
+        else:
             heard = [counter, *shown(bar, output, checkpoint)]
             model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=heard)
         fitted = time.monotonic()
-        model.save(outputs.model, overwrite=outputs.overwrite)
+        if not made:
+            model.save(outputs.model, overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
-        if outputs.scores is not None:
+        if outputs.scores is not None and not (made and _made(outputs.scores, model, planned.fingerprint)):
             output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
             progress = shown(bar, output, outputs.scores)
             model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -150,34 +150,37 @@ def shown(bar: TerminalProgress, output: Output, kept: str | None = None) -> lis
     return [bar if bar.shown else lines]
 
 
-def reject_existing(path: str | None, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
+def reject_existing(
+    path: str | None, overwrite: bool, what: Literal["model", "rows", "scores"], instead: str = ""
+) -> None:
     """Raise before anything is read if an output exists already.
 
     Raises
     ------
     OutputExistsError
-        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
+        If ``path`` exists and ``overwrite`` is False, or it is not what overwriting replaces.
     ValueError, ImportError
         If its extension is that of a format which is not written there, or the library that writes it is missing.
     """
     if path is None:
         return
     from bigpca.storage.files import is_objects, writing
-    from bigpca.storage.forms import STORES, check_extension, form_of, is_table
+    from bigpca.storage.forms import STORES, check_extension, form_of
 
-    if table:
-        form_of(path, ()).check()  # the library that writes it, too
-    else:
+    if what != "scores":
         check_extension(path, *STORES)
+    form = form_of(path, ())
+    form.check()  # the library that writes it, too
+    kind: Any = "model" if what == "model" else form.kind
     if is_objects(path):
-        from bigpca.storage.places import reject_object  # for object stores only
+        from bigpca.storage.objects import reject_output  # for object stores only
 
-        reject_object(path, overwrite, "" if table and is_table(path) else "zarr.json")
+        reject_output(path, overwrite, kind)
         return
     from bigpca.storage.chunks import reject_existing as reject_on_disk
 
     with writing(path):  # rejects a name that is too long before the work
-        reject_on_disk(Path(os.path.realpath(path)), overwrite, instead, table=table and is_table(path))
+        reject_on_disk(Path(os.path.realpath(path)), overwrite, kind, instead)
 
 
 def reject_shared_paths(sources: list[str], **paths: str | None) -> None:

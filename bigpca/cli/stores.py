@@ -346,7 +346,7 @@ def ingest(
     source, store = _with_output(source, out)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         reject_shared_paths(source, store=store)
-        reject_existing(store, overwrite)
+        reject_existing(store, overwrite, "rows")
         import bigpca
 
         with running(cluster):

@@ -53,7 +53,7 @@ class FeatureWriter:
     chunk_rows : int, optional
         Rows per chunk; None for about 16 MiB.
     overwrite : bool, default False
-        Replace an existing Zarr store once the new one is complete; at a URL, delete it first.
+        Replace rows that bigpca wrote once the new ones are complete; at a URL, delete them first.
     resume : bool, default False
         At a URL, continue what a killed writer left there. On a disk, the lock shows whether the other writer has
         ended; at a URL, only you know.
@@ -121,7 +121,7 @@ class FeatureWriter:
             with writing(self.path):
                 repair(self.path)
                 remove_journals(self.path)
-                reject_existing(self.path, overwrite)
+                reject_existing(self.path, overwrite, "array")
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
                 self._resume(read_layout(self.path))

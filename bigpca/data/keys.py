@@ -27,7 +27,8 @@ from bigpca.data.views import carried, records_in, taken_from
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import brief
 from bigpca.storage.files import disk_path, kind_of
-from bigpca.storage.forms import KEY_COLUMN, KEYS, TABLE_MARK
+from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
+from bigpca.storage.grammar import KEYS
 
 log = logging.getLogger("bigpca")
 

@@ -88,6 +88,8 @@ class Provenance(Shown):
         one for each of its cores.
     stamp : str or None
         What identifies the rows in their store, see :func:`bigpca.data.sources.rows_stamp`; of ``bigpca fit`` only.
+    fingerprint : str or None
+        Of the rows, what was given with them and all parameters: an equal command makes an equal model.
     """
 
     source: str | None
@@ -108,6 +110,7 @@ class Provenance(Shown):
     merged_models: int | None = None
     solve_threads: int | None = None
     stamp: str | None = None
+    fingerprint: str | None = None
     what: str | None = None
     updated: str | None = None
 
@@ -130,14 +133,17 @@ class Provenance(Shown):
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             model=made.model,
             versions=versions(PACKAGES),
-            stamp=_STAMP.get(),
+            stamp=_STAMP.get()[0],
+            fingerprint=_STAMP.get()[1],
             what=made.what,
         )
 
     def with_rows(self, added: Provenance) -> Provenance:
         """Return the record of a model to which the rows of ``added`` were added."""
         rows, call = (self.added_rows or 0) + added.rows, added.call or self.updated
-        return replace(self._joined(added), added_rows=rows, updated=call, stamp=added.stamp)
+        return replace(
+            self._joined(added), added_rows=rows, updated=call, stamp=added.stamp, fingerprint=added.fingerprint
+        )
 
     def merged(self, other: Provenance) -> Provenance:
         """Return the record of the model of both models' rows."""
@@ -241,7 +247,9 @@ def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("source", "member", "call", "model", "stamp", "what", "updated"), _optional(_is_text)),
+    **dict.fromkeys(
+        ("source", "member", "call", "model", "stamp", "fingerprint", "what", "updated"), _optional(_is_text)
+    ),
     **dict.fromkeys(
         ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
     ),
@@ -323,7 +331,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
-_STAMP: ContextVar[str | None] = ContextVar("stamp", default=None)
+_STAMP: ContextVar[tuple[str | None, str | None]] = ContextVar("stamp", default=(None, None))
 _PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
 
 
@@ -337,10 +345,27 @@ def recording(command: str) -> Iterator[None]:
         _COMMAND.reset(token)
 
 
+def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
+    """Return what two commands have in common that make equal models of rows; None if these cannot be identified.
+
+    Parameters
+    ----------
+    model : estimator
+    stamp : str or None
+        Of the rows.
+    given : what else the fit is given
+    """
+    from dask.base import tokenize
+
+    if stamp is None:
+        return None
+    return str(tokenize(type(model).__name__, repr(sorted(model.get_params().items())), stamp, given))
+
+
 @contextmanager
-def stamping(stamp: str | None) -> Iterator[None]:
-    """Record what identifies the rows of the models made in the context."""
-    token = _STAMP.set(stamp)
+def stamping(stamp: str | None, fingerprint: str | None = None) -> Iterator[None]:
+    """Record what identifies the rows of the models made in the context, and the command that makes them."""
+    token = _STAMP.set((stamp, fingerprint))
     try:
         yield
     finally:

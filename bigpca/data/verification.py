@@ -120,10 +120,11 @@ def verify(path: Any, *, member: str | None = None) -> VerifyReport:
             continue
         walk = _Walk(ChunkFiles.of(array), _manifest(array))
         checksummed &= walk.checksummed
-        for key, verdict in walk.run():
-            chunks += 1
-            if verdict:
-                found[verdict].append(f"{name}/{key}" if name else key)
+        with without_credentials(location):
+            for key, verdict in walk.run():
+                chunks += 1
+                if verdict:
+                    found[verdict].append(f"{name}/{key}" if name else key)
     sorted_keys = {what: tuple(keys) for what, keys in found.items()}
     return VerifyReport(
         public(location),

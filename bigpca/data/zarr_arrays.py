@@ -277,7 +277,7 @@ class ChunkFiles:
             return [(key, *listed[key]) for key in sorted(listed)] or [("", -1, None)]
         keys = self.keys(ranges)
         if self.directory is None and not any(change for _, change in listed.values()):  # HTTP, or no right to list
-            found = _gather(_of_object(self.array.store, self._full(key)) for key in keys)
+            found = self._looked_up(keys)
             return [(key, *one) for key, one in zip(keys, found, strict=True)]
         return [(key, *listed.get(key, ABSENT)) for key in keys]
 
@@ -287,7 +287,11 @@ class ChunkFiles:
         if self.directory is not None or self.place is not None:
             return True
         document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
-        return _gather([_of_object(self.array.store, self._full(document))])[0][1] is not None
+        return self._looked_up([document])[0][1] is not None
+
+    def _looked_up(self, keys: Sequence[str]) -> list[Found]:
+        with without_credentials(address_of(self.array.store)):
+            return _gather(_of_object(self.array.store, self._full(key)) for key in keys)
 
     @cached_property
     def unseen(self) -> str:

@@ -119,7 +119,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     try:
         stored = StoredModel(group.kind, group.arrays, group.attributes, rows, provenance=provenance_of(path))
         return restored(stored)
-    except (MemoryError, ImportError):
+    except (MemoryError, ImportError, PermissionError):
         raise
     except Exception as error:  # a forged model may make its class raise anything
         if isinstance(error, ModelFormatError) and rows.model in str(error):

@@ -308,7 +308,7 @@ def project_to(
     if is_objects(out):
         from bigpca.storage.objects import create_objects, look_ahead  # for object stores only
 
-        listing = look_ahead(out, form)
+        listing = look_ahead(out, form.kind)
     keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
@@ -438,7 +438,7 @@ def plan_writing(
 
         put = flight_bytes(chunks, chunk)
         requests, in_flight = requests + chunks, max(in_flight, put, min(in_flight + put, MAX_BYTES))
-        if form.is_table and rows.n_rows * row > places.LARGEST_PUT:
+        if form.kind == "table" and rows.n_rows * row > places.LARGEST_PUT:
             notes += ("the table is put in parts, which no store does only if it is absent: its claim alone decides",)
         if (found := places.Place(place).conditions()) != "enforced":
             notes += (f"conditional writes are {found}: nothing keeps another run from writing there (exclusive=True)",)

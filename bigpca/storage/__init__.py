@@ -7,6 +7,7 @@
 - ``lock``           one run at a time, by a file that records its holder
 - ``files``          durable writes and safe reads; where a path or URL keeps its bytes, and what of it may be shown
 - ``objects``        the same at object stores: claims, journal, chunks create-only, the root metadata last
+- ``grammar``        kinds of outputs, and which keys below each are bigpca's: all that is ever deleted
 - ``places``         an object prefix: list, get, put, delete, describe; apart, because only URLs need it
 - ``requests``       many objects at a time: what is in flight, which the threads of a process share
 - ``regular_store``  what Zarr is given to read: regular files, and objects; apart, because it imports Zarr

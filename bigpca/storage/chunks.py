@@ -24,7 +24,8 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
-from bigpca.storage.files import free_bytes, max_encoded, read_document, read_regular
+from bigpca.storage.files import free_bytes, keys_below, max_encoded, read_document, read_regular
+from bigpca.storage.grammar import Kind, check_replaced, declared
 
 MAX_LOG_BYTES = 2**30
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
@@ -335,7 +336,8 @@ def describe(path: Path) -> str:
     try:
         return described(read_document(path / "zarr.json"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "a Zarr v2 store" if is_replaceable(path) else f"a folder of {len(list(path.iterdir()))} entries"
+        names = os.listdir(path)
+        return "a Zarr v2 store" if {*MARKERS} & {*names} else f"a folder of {len(names)} entries"
 
 
 def described(document: dict[str, Any]) -> str:
@@ -346,13 +348,6 @@ def described(document: dict[str, Any]) -> str:
     return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
 
 
-def is_replaceable(path: Path, *, table: bool = False) -> bool:
-    """Whether overwriting may remove this: a Zarr store or an empty folder; a file only if a ``table`` replaces it."""
-    if table and path.is_file():
-        return True
-    return path.is_dir() and (any((path / marker).is_file() for marker in MARKERS) or not any(path.iterdir()))
-
-
 def there(where: Path | str, what: str, instead: str = "") -> OutputExistsError:
     """Return the error for an output that exists; ``instead`` is what else can be done."""
     return OutputExistsError(
@@ -361,14 +356,15 @@ def there(where: Path | str, what: str, instead: str = "") -> OutputExistsError:
     )
 
 
-def reject_existing(target: Path, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
-    """Raise OutputExistsError unless ``target`` is free, or a Zarr store (for a ``table``: or a file) to overwrite."""
+def reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "") -> None:
+    """Raise OutputExistsError unless ``target`` is free or an empty folder, or an output of this kind to overwrite."""
     if not os.path.lexists(target):
         return
     if not overwrite:
         raise there(target, describe(target), instead)
-    if not is_replaceable(target, table=table):
-        raise OutputExistsError(
-            f"{target} is {describe(target)}, and overwriting replaces only Zarr stores. Choose another path, or "
-            "remove it yourself."
-        )
+    if target.is_dir() and not os.listdir(target):
+        return
+    found: tuple[Kind, tuple[str, ...]] | None = ("table", ()) if target.is_file() else None
+    with suppress(OSError, ValueError):
+        found = declared(read_document(target / "zarr.json"))
+    check_replaced(str(target), lambda: describe(target), [*keys_below(target)], kind, found)

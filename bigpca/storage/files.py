@@ -24,7 +24,7 @@ import time
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
@@ -167,23 +168,44 @@ def exists(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def remove(path: Path) -> None:
-    """Remove a file, a link or a whole directory, if it exists, even if that is interrupted once."""
+def remove(path: Path, members: Collection[str] | None = None) -> None:
+    """Remove a file, a link or a directory, if it exists, even if that is interrupted once.
+
+    Of a directory with the names of ``members``, an output, only what bigpca writes there is removed
+    (:mod:`bigpca.storage.grammar`); without them, it is a temporary one that this package has named.
+    """
     try:
-        _remove(path)
+        _remove(path, members)
     except BaseException:
-        _remove(path)
+        _remove(path, members)
         raise
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, members: Collection[str] | None) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        if members is None:
+            shutil.rmtree(path, ignore_errors=True)
+            return
+        own, _ = sort_keys(keys_below(path), members)
+        for key in sorted(own, key=(ROOT, PUBLISHED).count):  # last what says whose the rest is, should this be killed
+            with suppress(OSError):
+                Path(path, key).unlink()
+        for folder, *_ in os.walk(path, topdown=False):
+            with suppress(OSError):  # what others have put there stays
+                os.rmdir(folder)
     else:
         try:
             path.unlink(missing_ok=True)
         except IsADirectoryError:  # again, by a thread of Zarr that went on after an interrupt
             shutil.rmtree(path, ignore_errors=True)
+
+
+def keys_below(folder: Path) -> Iterator[str]:
+    """Iterate over the files below a folder, and the links, by their keys."""
+    for here, folders, files in os.walk(folder):
+        key = "" if here == str(folder) else f"{os.path.relpath(here, folder)}/"
+        yield from (key + name for name in files)
+        yield from (key + name for name in folders if os.path.islink(os.path.join(here, name)))
 
 
 @contextmanager
@@ -264,13 +286,10 @@ def publish(source: Path, target: Path, *, replace: bool) -> None:
                 os.rename(old, target)
                 raise
             fsync_path(target.parent)
-            remove(old)
+            discard(old)
         else:
             os.rename(source, target)
         fsync_path(target.parent)
-
-
-PUBLISHED = "published"  # beside the chunks of a table: which file it becomes
 
 
 def file_mark(path: Path) -> str:
@@ -290,10 +309,18 @@ def repair(target: Path) -> None:
             _remove_dead(target)
 
 
+def discard(old: Path) -> None:
+    """Remove an output that was replaced, or a file."""
+    found = None
+    with suppress(OSError, ValueError):
+        found = declared(read_document(old / ROOT))
+    remove(old, () if found is None else found[1])
+
+
 def _repair(target: Path) -> None:
     for old in _siblings(target, "old"):
         if exists(target):
-            remove(old)
+            discard(old)
         else:
             os.rename(old, target)
             fsync_path(target.parent)
@@ -453,10 +480,11 @@ class Folder:
             Path(self.path, key).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete temporary files, which are the only ones whose names start with a dot."""
+        """Delete the temporary files of :meth:`put` and :meth:`fill`."""
         for unfinished in Path(self.path).glob(".*"):
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
+            if re.fullmatch(r"\..+\.[0-9a-f]{32}(\.tmp)?", unfinished.name):
+                with suppress(OSError):
+                    unfinished.unlink(missing_ok=True)
 
 
 def max_encoded(nbytes: int) -> int:
@@ -682,6 +710,13 @@ _USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
 _PASSED = (FileNotFoundError, PermissionError, ValueError, TypeError, LookupError, ImportError)
+_CLIENTS = ("obstore", "botocore", "aiobotocore", "google", "gcsfs", "azure")  # of object stores
+# The answer to a HEAD request has no body, so a status of 400 alone may be an expired token.
+_DENIED = re.compile(
+    r"status code: 40[13]|status code: 400[^<{\n]*$|Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|"
+    r"[Cc]redential|169\.254\.169\.254|metadata\.google|Unauthenticated|PermissionDenied|AccessDenied",
+    re.MULTILINE,
+)
 MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 
 
@@ -714,6 +749,22 @@ def secrets_of(url: str) -> list[str]:
     return sorted(filter(None, found), key=lambda part: (-len(part), part))
 
 
+def is_denied(error: BaseException) -> bool:
+    """Whether a client of an object store says that credentials are missing or expired, or do not suffice."""
+    client = type(error).__module__.partition(".")[0] in _CLIENTS and not isinstance(error, FileNotFoundError)
+    return isinstance(error, PermissionError) or (
+        client and _DENIED.search(f"{type(error).__name__} {error}") is not None
+    )
+
+
+def denied(where: str, verb: str, why: str) -> PermissionError:
+    """Return the error for credentials that a store does not accept."""
+    return PermissionError(
+        f"{where}: the store does not let these credentials {verb} it: none were found, they do not suffice, or they "
+        f"have expired ({brief(why, 300)}). Renew them in the environment of each process, and run it again."
+    )
+
+
 @contextmanager
 def without_credentials(url: str) -> Iterator[None]:
     """Pass errors of other libraries through, except those that show what :func:`public` removes.
@@ -724,11 +775,17 @@ def without_credentials(url: str) -> Iterator[None]:
     ------
     FileNotFoundError, OSError, RuntimeError
         Instead of an error whose text contains a secret: the same text with ``***`` in its place.
+    PermissionError
+        If the store does not accept the credentials.
     """
     try:
         yield
     except Exception as error:
         text, secrets = public(str(error)), secrets_of(url)
+        if is_denied(error) and not isinstance(error, PermissionError):
+            for secret in secrets:
+                text = text.replace(secret, HIDDEN)
+            raise denied(public(url), "read", text) from None
         if not any(secret in str(error) for secret in secrets):
             if isinstance(error, _PASSED) or type(error).__module__.partition(".")[0] in ("builtins", "bigpca"):
                 raise

@@ -20,7 +20,6 @@ from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,
     MUTEX_SECONDS,
     PLACES,
-    PUBLISHED,
     atomic_write_bytes,
     check_size,
     file_mark,
@@ -40,10 +39,9 @@ from bigpca.storage.files import (
     to_json,
     writing,
 )
+from bigpca.storage.grammar import KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind
 
-KEYS = "keys"  # a Zarr array of strings
 KEY_COLUMN = "key"  # the same in a table
-PROVENANCE = "provenance"  # a Zarr group without arrays, whose attributes it is
 KEYS_PER_CHUNK = 2**16
 MAX_PROVENANCE_BYTES = 2**20
 
@@ -133,10 +131,9 @@ CODES = "bigpca_codes"  # the attribute of an array of codes: "int8" or "bits"
 class Form(ABC):
     """The form of a finished output; the chunks of an unfinished one are the same for all."""
 
-    is_table: ClassVar[bool] = False
+    kind: ClassVar[Kind] = "array"
     holds_attributes: ClassVar[bool] = True  # whether a file says what its numbers are
 
-    root: ClassVar[str] = "zarr.json"  # the object whose creation makes an output visible; "" for the one at its URL
     requires: ClassVar[str] = ""  # the library that writes it
 
     def check(self) -> None:
@@ -180,12 +177,11 @@ class StoreForm(Form):
         store = Path(writer.store)
         metadata = with_manifest(read_document(store / "zarr.json"), writer, crc32, annotations)
         atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
-        for name in (KEYS, PROVENANCE):  # of a run that was killed here
-            remove(store / name)
+        for name in MEMBERS:  # of a run that was killed here
+            remove(store / name, ())
         annotations.write(store)
         fsync_tree(store)
-        if not replace:
-            reject_existing(target, False)
+        reject_existing(target, replace, self.kind)
         publish(store, target, replace=replace)
 
 
@@ -202,8 +198,7 @@ class TableForm(Form):
         Of the k columns.
     """
 
-    is_table: ClassVar[bool] = True
-    root: ClassVar[str] = ""
+    kind: ClassVar[Kind] = "table"
 
     names: tuple[str, ...]
 
@@ -219,8 +214,7 @@ class TableForm(Form):
             file = sibling / "table"
             self.write(file, writer, annotations)
             fsync_path(file)
-            if not replace:
-                reject_existing(target, False, table=True)
+            reject_existing(target, replace, self.kind)
             Path(writer.store, PUBLISHED).write_text(file_mark(file))
             publish(file, target, replace=replace)
 
@@ -294,11 +288,6 @@ FOREIGN = (  # what a reader expects of these is not written; any other suffix i
     ".tex", ".tfrecord", ".tif", ".tiff", ".tsv", ".txt", ".webp", ".xls", ".xlsx", ".xml", ".yaml", ".yml", ".zip",
 )  # fmt: skip
 WRITTEN = (*SCORES, ".htm", ".html", ".npz", ".onnx")  # somewhere
-
-
-def is_table(path: str | os.PathLike[str]) -> bool:
-    """Whether a path's extension asks for a table."""
-    return Path(path).suffix.lower() in TABLES
 
 
 def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
@@ -379,8 +368,8 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) ->
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:
     """Return the form that a path's extension asks for: ``.npy`` and ``.parquet`` are tables, all else is a Zarr array.
 
-    >>> form_of("scores.parquet", ("pca0",)).is_table, form_of("scores.zarr", ("pca0",)).is_table
-    (True, False)
+    >>> form_of("scores.parquet", ("pca0",)).kind, form_of("scores.zarr", ("pca0",)).kind
+    ('table', 'array')
     """
     check_extension(path, *SCORES)
     table = TABLES.get(Path(path).suffix.lower())

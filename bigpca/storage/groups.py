@@ -87,13 +87,13 @@ def write_group(
     attributes : None, bool, int, str, float (NaN and infinities too), NumPy scalars, and lists, tuples (read back as
         lists) and str-keyed dicts of those.
     kind, format_version : the kind of model, and the version of its layout.
-    overwrite : replace an existing store, which stays until the new one is complete.
+    overwrite : replace an existing model, which stays until the new one is complete.
     annotations : members that no digest covers.
 
     Raises
     ------
     OutputExistsError
-        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
+        If ``path`` exists, and ``overwrite`` is False or would not replace it (:mod:`bigpca.storage.grammar`).
     OutputWriteError
         If the file system rejects it.
     TypeError, ValueError
@@ -130,21 +130,18 @@ def write_group(
         from bigpca.storage.objects import put_group  # for object stores only
 
         check_extension(name_of(path), *STORES)
-        put_group(path, fill, digest, overwrite=overwrite)
+        put_group(path, fill, digest, ready, overwrite=overwrite)
         return
     target = Path(os.path.realpath(path_of(path, "path")))
     with writing(target):
         check_extension(path, *STORES)
         repair(target)
-        reject_existing(target, overwrite)
+        reject_existing(target, overwrite, "model")
         with temporary_sibling(target) as sibling:
             fill(sibling)
             fsync_tree(sibling)
-            try:
-                publish(sibling, target, replace=overwrite)
-            except FileExistsError:
-                reject_existing(target, overwrite)
-                raise
+            reject_existing(target, overwrite, "model")  # again: it may have appeared, or others have put files there
+            publish(sibling, target, replace=overwrite)
 
 
 def read_group(

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -31,11 +33,22 @@ from numpy.typing import DTypeLike
 
 from bigpca.blas import numerical_environment
 from bigpca.errors import ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError, brief
-from bigpca.storage.chunks import MARKERS, ChunkRecord, ChunkWriter, First, described, there
-from bigpca.storage.files import Content, OccupiedError, canonical_json
-from bigpca.storage.forms import PROVENANCE, STORE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First, described, there
+from bigpca.storage.files import Content, OccupiedError, canonical_json, parsed_document
+from bigpca.storage.forms import STORE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.grammar import (
+    CONTROL,
+    MEMBERS,
+    PROVENANCE,
+    ROOT,
+    ROOTS,
+    Kind,
+    check_replaced,
+    declared,
+    sort_keys,
+)
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
-from bigpca.storage.places import CONTROL, Entry, Place
+from bigpca.storage.places import Entry, Place, reject_object
 from bigpca.storage.requests import in_order, requests, together
 
 Listing: TypeAlias = "Future[dict[str, Entry]]"
@@ -45,7 +58,6 @@ ROWS = f"{CONTROL}/rows"
 JOURNAL = f"{CONTROL}/chunks-"
 KEYS = f"{CONTROL}/keys-"  # of a chunk's rows
 JOURNAL_CHUNKS = 64  # per object of the journal, of an output whose chunks are all written by this process
-ROOT = "zarr.json"
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,9 @@ class Claim:
         The run that holds it.
     marks : tuple of str
         Of the chunks that count as its own.
+    kind : {"array", "model", "table"}
+    members : tuple of str
+        Of the output and of what it replaces: with the grammar of outputs, they name all keys that may be deleted here.
     clearing : bool
         Whether what was there before is still being deleted.
     host, pid, since
@@ -72,6 +87,8 @@ class Claim:
     layout: list[Any]
     writer: str
     marks: tuple[str, ...]
+    kind: Kind = "array"
+    members: tuple[str, ...] = MEMBERS
     clearing: bool = False
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
@@ -88,9 +105,13 @@ class Claim:
         """
         try:
             claim = cls(**json.loads(data))
-            return replace(claim, marks=tuple(claim.marks))
+            return replace(claim, marks=tuple(claim.marks), members=tuple(claim.members))
         except (ValueError, TypeError) as error:
             raise OutputExistsError(f"{where} is not a claim of bigpca ({brief(error)}). Delete it.") from error
+
+    def naming(self, members: Collection[str]) -> Claim:
+        """Return the claim with these members, too."""
+        return replace(self, members=tuple(sorted({*self.members, *members})))
 
     def encoded(self) -> bytes:
         """Return the object."""
@@ -214,7 +235,8 @@ class ObjectOutput(Output):
                 looks.append((entry.size, partial(look, index, entry)))
             elif not self.joins:  # rows in order, continued where the first chunk is missing: what was in flight goes
                 before = {key for i in range(index) for key in (self.writer.chunk_key(i), f"{KEYS}{i}.json")}
-                self.place.delete([key for key in listed if key.startswith(("c/", KEYS)) and key not in before])
+                own, _ = sort_keys(key for key in listed if key.startswith(("c/", KEYS)))
+                self.place.delete([key for key in own if key not in before])
                 break
         self._records = {record.index: record for record in together(looks) if record is not None}
 
@@ -285,9 +307,9 @@ class ObjectOutput(Output):
                 )
             finished[index] = self._checked(index, finished[index], entry)
             self._stamps.append((entry.key, entry.size, entry.change))
-        self._left = [CLAIM, *(key for key in listed if self._form.is_table or key.startswith(f"{CONTROL}/"))]
-        own = {self.writer.chunk_key(index) for index in range(self.n_chunks)}
-        self.place.delete([key for key in listed if key.startswith("c/") and key not in own])  # of older runs
+        self._left = [CLAIM, *self._needless(listed)]
+        chunks, (own, _) = {self.writer.chunk_key(index) for index in range(self.n_chunks)}, sort_keys(listed)
+        self.place.delete([key for key in own if key.startswith("c/") and key not in chunks])  # of older runs
         if isinstance(self._form, TableForm):
             with TemporaryDirectory(prefix="bigpca-") as folder:
                 file = Path(folder, "table")
@@ -326,7 +348,7 @@ class ObjectOutput(Output):
 
     def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
         """Those of the listing before it was published."""
-        return None if self._form.is_table else self._stamps
+        return None if self._form.kind == "table" else self._stamps
 
     def _is_table_of_ours(self) -> bool:
         if isinstance(self._form, TableForm):
@@ -351,8 +373,8 @@ class ObjectOutput(Output):
 
     def _close(self) -> Callable[[], object]:
         if self._left is None:  # it was visible before this run
-            below = "" if self._form.is_table else CONTROL  # the chunks of a table have been copied
-            self._left = [entry.key for entry in self.place.list(below)]
+            below = "" if self._form.kind == "table" else CONTROL
+            self._left = self._needless(entry.key for entry in self.place.list(below))
         self._noted = []
         deleted = requests().begin(0, partial(self.place.delete, self._left))
 
@@ -362,17 +384,22 @@ class ObjectOutput(Output):
 
         return end
 
+    def _needless(self, keys: Iterable[str]) -> list[str]:
+        """Return what of these an output needs no more once it is visible: its records, and chunks that a table has."""
+        own, _ = sort_keys(keys, ())
+        return [key for key in own if key and (self._form.kind == "table" or key.startswith(f"{CONTROL}/"))]
+
     def abort(self) -> None:
         """Keep finished chunks for the next run; remove the claim of this run if there are none."""
         if not self._open:
             return
         self._open = False
         with suppress(OSError):  # of a store that does not answer, for which this run has ended
-            listed = [entry.key for entry in self.place.list()]
-            if all(key.startswith(f"{CONTROL}/") for key in listed):
+            own, _ = sort_keys(entry.key for entry in self.place.list())
+            if all(key.startswith(f"{CONTROL}/") for key in own):
                 data = self.kept("claim")
                 if data is None or Claim.parse(data, CLAIM).writer == self._claim.writer:
-                    self.place.delete(listed)
+                    self.place.delete(own)
             else:
                 self._put_journal()
 
@@ -410,10 +437,10 @@ def put_members(place: Place, write: Callable[[Path], object], mark: str) -> Non
             together((path.stat().st_size, partial(put, path.relative_to(folder).as_posix(), path)) for path in paths)
 
 
-def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwrite: bool) -> None:
+def put_group(
+    given: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
+) -> None:
     """Put a group that a function writes to a local folder; see :func:`put_members`.
-
-    The claim is beside the group, inside which Zarr would warn of it.
 
     Raises
     ------
@@ -421,34 +448,14 @@ def put_group(given: Any, fill: Callable[[Path], None], identity: str, *, overwr
         As for :func:`create_objects`.
     """
     place = Place(given)
-    claim = place.beside(CONTROL) if place.prefix else place.at(CONTROL)
-    asked, listing = requests().begin(0, claim.conditions), requests().begin(0, place.survey)
-    asked.result()
+    listed = look_ahead(place, "model")()
     place.check_exclusive()
-    ours = Claim(identity, [], uuid.uuid4().hex[:12], (identity[:24],))
-    listed = {key: entry for key, entry in listing.result().items() if not key.startswith(f"{CONTROL}/")}
-    try:
-        claim.put("claim", ours.encoded(), if_absent=True)
-        begun = False
-    except OccupiedError as error:
-        held = Claim.parse(error.found.data, claim.describe("claim"))
-        begun = held.identity == identity
-        if not begun and not overwrite:
-            raise OutputLockedError(_unfinished(place, held, f"This is the run {identity[:24]}.")) from None
-        if not begun:
-            claim.put("claim", ours.encoded(), if_etag=error.found.etag)
-    claims = requests().begin(0, lambda: [entry.key for entry in claim.list()])
-    try:
-        if listed and not overwrite and (ROOT in listed or not begun):
-            raise there(place.describe(), describe_objects(place, listed))
-        if listed and overwrite:
-            check_store(place, listed, any(key.rpartition("/")[2] in MARKERS for key in listed))
-            clear(place, listed, ROOT)
-        put_members(place, fill, ours.marks[0])
-    except OutputExistsError:
-        claim.delete(claims.result())
-        raise
-    claim.delete(claims.result())
+    mark = identity[:24]
+    ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
+    _, _, published, _ = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, early=listed)
+    if not published:
+        put_members(place, fill, mark)
+    place.delete([entry.key for entry in place.list(CONTROL)])
 
 
 @contextmanager
@@ -517,11 +524,12 @@ def create_objects(
     """
     layout = check_output(given, shape, dtype, chunk_rows, identity, form)
     place = Place(given)
-    if form.is_table and (place._held is not None or place.options or not place.prefix):
+    if form.kind == "table" and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(
             f"{place.describe()} would be a table, which can be opened only by its URL. Pass the URL of a table, and "
             "set what the store needs in the environment; or write a Zarr array (.zarr)."
         )
+    early = None if listing is None else listing()
     place.check_exclusive()
     import numcodecs
 
@@ -530,10 +538,8 @@ def create_objects(
     full = f"{zlib.crc32(canonical_json(made)):08x}-{identity}" if joins else identity
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
-    ours = Claim(full, kept, run, (full[:24] if joins else run,))
-    claim, etag, published, listed = _claimed(
-        place, ours, form.root, overwrite=overwrite, resume=resume, joins=joins, listing=listing
-    )
+    ours = Claim(full, kept, run, (full[:24] if joins else run,), form.kind)
+    claim, etag, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins, early=early)
     writer = ObjectChunks(
         place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
     )
@@ -546,45 +552,44 @@ def create_objects(
                 raise
             # What an equal run has claimed holds chunks of another one: they are no more than an output to replace.
             output._claim, output._etag, _, _ = _claimed(
-                place, ours, form.root, overwrite=True, resume=False, joins=False, listing=None
+                place, ours, overwrite=True, resume=False, joins=False, early=None
             )
     return output
 
 
-def look_ahead(given: Any, form: Form) -> Callable[[], dict[str, Entry]]:
+def look_ahead(given: Any, kind: Kind) -> Callable[[], dict[str, Entry]]:
     """Begin to list what is at a prefix, and to ask its store about conditions, for :func:`create_objects`."""
     place = Place(given)
-    asked, listed = requests().begin(0, place.conditions), requests().begin(0, partial(place.survey, form.root))
+    asked, listed = requests().begin(0, place.conditions), requests().begin(0, partial(place.survey, ROOTS[kind]))
     return lambda: (asked.result(), listed.result())[1]
 
 
 def _claimed(
     place: Place,
     ours: Claim,
-    root: str,
     *,
     overwrite: bool,
     resume: bool,
     joins: bool,
-    listing: Callable[[], dict[str, Entry]] | None,
+    early: dict[str, Entry] | None,
 ) -> tuple[Claim, str, bool, dict[str, Entry]]:
     """Return the claim under which this run writes, its ETag, whether its output is published, and what is there."""
-    deadline = time.monotonic() + 60
+    deadline, root = time.monotonic() + 60, ROOTS[ours.kind]
     while True:
-        early, listed, listing = listing is not None, place.survey(root) if listing is None else listing(), None
+        looked, listed, early = early is not None, place.survey(root) if early is None else early, None
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise there(place.describe(), describe_objects(place, listed))
-            if listed:
-                check_store(place, listed, any(marker in listed for marker in (*MARKERS, root)))
             claim, condition = replace(ours, clearing=bool(listed)), None
+            if listed:
+                claim = claim.naming(replaced(place, listed, ours.kind, None))
         else:
             try:
                 found = place.get(CLAIM)
             except FileNotFoundError:
                 continue  # its run has ended meanwhile: look again
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
-            same = held.identity == ours.identity and held.layout == ours.layout
+            same = (held.identity, held.layout, held.kind) == (ours.identity, ours.layout, ours.kind)
             if same and joins and not held.clearing:
                 if root not in listed:
                     return held, condition, False, listed
@@ -592,6 +597,7 @@ def _claimed(
                     return held, condition, True, listed
                 if not overwrite:
                     raise there(place.describe(), f"a {root or 'file'} of another program in an unfinished output")
+                replaced(place, listed, ours.kind, held)  # checks
                 place.delete([root])
                 return held, condition, False, listed
             if same and not joins and resume and not held.clearing:
@@ -606,8 +612,8 @@ def _claimed(
                 raise OutputLockedError(
                     _unfinished(place, held, f"This is the run {ours.identity[:24]}. {more}".strip())
                 )
-            claim = replace(ours, clearing=True)
-        now = requests().begin(0, partial(place.survey, root)) if early else None
+            claim = replace(ours, clearing=True).naming(replaced(place, listed, ours.kind, held))
+        now = requests().begin(0, partial(place.survey, root)) if looked else None
         try:
             etag = place.put(CLAIM, claim.encoded(), if_absent=condition is None, if_etag=condition)
         except (OccupiedError, FileNotFoundError):
@@ -619,30 +625,55 @@ def _claimed(
             continue
         if claim.clearing:
             listed = listed if now is None else now.result()
-            clear(place, listed, root)
+            clear(place, listed, claim)
             claim = replace(claim, clearing=False)
             etag = place.put(CLAIM, claim.encoded(), if_etag=etag)
         return claim, etag, False, {}
 
 
-def check_store(place: Place, listed: Collection[str], known: bool) -> None:
-    """Raise OutputExistsError for objects that are not known as a Zarr store."""
-    if not known:
-        raise OutputExistsError(
-            f"{place.describe()} holds {len(listed):,} objects that are not a Zarr store, and overwriting "
-            "replaces only those. Choose another path, or delete them yourself."
-        )
+def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | None) -> tuple[str, ...]:
+    """Return the members of the output that one of a kind replaces: visible, or only claimed.
+
+    Raises
+    ------
+    OutputExistsError
+        If it is not of that kind, or keys of others are below it.
+    """
+    found = None if held is None else (held.kind, held.members)
+    if ROOTS[kind] in listed:
+        shown = ("table", ()) if kind == "table" else declared(_document(place))
+        found = shown if held is None or shown is None else (shown[0], (*held.members, *shown[1]))
+    return check_replaced(place.describe(), lambda: describe_objects(place, listed), listed, kind, found)
 
 
-def clear(place: Place, listed: Collection[str], root: str) -> None:
+def reject_output(given: Any, overwrite: bool, kind: Kind) -> None:
+    """Raise OutputExistsError before the work if an output of this kind could not be put here after it."""
+    place = Place(given)
+    reject_object(place, overwrite, ROOTS[kind])
+    if overwrite and (listed := place.survey(ROOTS[kind])):
+        replaced(place, listed, kind, _held(place, listed))
+
+
+def _held(place: Place, listed: Collection[str]) -> Claim | None:
+    return Claim.parse(place.get(CLAIM).data, place.describe(CLAIM)) if CLAIM in listed else None
+
+
+def _document(place: Place) -> Any:
+    with suppress(FileNotFoundError, ValueError):
+        return parsed_document(place.get(ROOT).data, place.describe(ROOT))
+    return None
+
+
+def clear(place: Place, listed: Collection[str], claim: Claim) -> None:
     """Delete an output, its root first: readers see that it is absent, and then the rest goes."""
+    root, (own, _) = ROOTS[claim.kind], sort_keys(listed, claim.members)
     if root in listed:
         log.warning(
             "%s is deleted, and written again: whoever opened it before reads fill values meanwhile, without an error.",
             place.describe(),
         )
         place.delete([root])
-    place.delete([key for key in listed if key not in (root, CLAIM)])
+    place.delete([key for key in own if key not in (root, CLAIM)])
 
 
 class Unfinished(NamedTuple):
@@ -654,16 +685,23 @@ class Unfinished(NamedTuple):
     nbytes: int
 
 
-def unfinished(place: Place) -> list[Unfinished]:
-    """Return the outputs below a prefix that have a claim, and nothing that makes them visible; one listing."""
+def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int]]:
+    """Return the outputs below a prefix that have a claim, and nothing that makes them visible; one listing.
+
+    And, by URL, how many chunks there are of arrays without both.
+    """
     sizes, found = {entry.key: entry.size for entry in place.list()}, []
     for key in [key for key in sizes if key.endswith(CLAIM)]:
-        name = key.removesuffix(CLAIM).rstrip("/")  # the claim of a group is beside it
+        name = key.removesuffix(CLAIM).rstrip("/")
         if f"{name}/{ROOT}".lstrip("/") not in sizes and name not in sizes:
-            own = [one for one in sizes if one.startswith((f"{name}/".lstrip("/"), f"{name}{CONTROL}/"))]
-            claim = Claim.parse(place.get(key).data, place.describe(key))
+            claim, start = Claim.parse(place.get(key).data, place.describe(key)), f"{name}/".lstrip("/")
+            below, _ = sort_keys((one[len(start) :] for one in sizes if one.startswith(start)), claim.members)
+            own = [start + one for one in below]
             found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
-    return found
+    known = {key for one in found for key in one.keys}
+    chunks = (re.fullmatch(r"((.*)/|())c(/\d+)+", key) for key in sizes if key not in known)
+    names = Counter(match[2] or "" for match in chunks if match)
+    return found, {place.describe(name): n for name, n in names.items() if f"{name}/{ROOT}".lstrip("/") not in sizes}
 
 
 def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
@@ -674,9 +712,9 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
     OutputExistsError, OutputLockedError
         If something is there that is neither to be resumed nor overwritten.
     """
-    listed = look_ahead(place, STORE)()
+    listed = look_ahead(place, "array")()
     place.check_exclusive()
-    claim = Claim.parse(place.get(CLAIM).data, place.describe(CLAIM)) if CLAIM in listed else None
+    claim = _held(place, listed)
     if claim is not None and ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
         place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
         claim = None
@@ -684,7 +722,9 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
         raise there(place.describe(), describe_objects(place, listed))
     if claim is not None and not (resume or overwrite):
         raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
-    if claim is None or claim.clearing or not resume:
+    if listed and overwrite:
+        replaced(place, listed, "array", claim)
+    if claim is None or claim.clearing or not resume or claim.kind != "array":
         return None
     shape, dtype, chunk_rows = claim.layout
     return Layout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
@@ -701,5 +741,7 @@ def describe_objects(place: Place, keys: Collection[str]) -> str:
     """Describe what is at a prefix in a few words."""
     if ROOT in keys:
         with suppress(OSError, ValueError, LookupError, TypeError):
-            return described(json.loads(place.get(ROOT).data))
-    return "a file" if [*keys] == [""] else f"{len(keys):,} objects"
+            return described(_document(place))
+    if CLAIM in keys:
+        return "an unfinished output of another kind"
+    return "a file" if "" in keys else f"{len(keys):,} objects"

@@ -29,11 +29,11 @@ from bigpca.storage.chunks import (
     reject_existing,
 )
 from bigpca.storage.files import (
-    PUBLISHED,
     atomic_write_bytes,
     exists,
     file_mark,
     free_bytes,
+    keys_below,
     name_of,
     publish,
     read_document,
@@ -44,12 +44,12 @@ from bigpca.storage.files import (
     writing,
 )
 from bigpca.storage.forms import NOTHING, SCORES, STORE, STORES, Annotations, Form, check_extension
+from bigpca.storage.grammar import JOURNAL, MEMBERS, PUBLISHED, check_replaced
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)
 LEVEL = 1  # of zstd; scores and features hardly compress further
 LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit per buffer
-JOURNAL = ".bigpca-"  # and 16 digits of the run's identity
 GROWING = 2**62  # rows of an output whose number of rows is set before its last chunk is written
 
 
@@ -124,8 +124,9 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
         done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
         _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)), copied)
         return writer
-    if exists(store):
-        remove(store)
+    if ours is not None:
+        check_replaced(str(store), str, [*keys_below(store)], "array", ("array", MEMBERS))
+        remove(store, MEMBERS)
     _check_disk(target, layout, 0, copied)
     document = partial_document(layout)
     with temporary_sibling(store) as sibling:
@@ -162,8 +163,7 @@ def remove_journals(target: Path) -> None:
     store = target.with_name(target.name + ".partial")
     with suppress(FileNotFoundError, NotADirectoryError):
         if (store / PUBLISHED).read_text() == file_mark(target):
-            with temporary_sibling(target) as sibling:
-                os.rename(store, sibling / "chunks")  # removed with it, and by the next run after a kill
+            remove(store, MEMBERS)  # after a kill, by the next run
 
 
 def read_layout(target: Path) -> Layout | None:
@@ -404,7 +404,7 @@ class DiskOutput(Output):
         try:
             remove_journals(self.path)  # if an error came after the output had become visible
             if not self._finished():
-                remove(Path(self.writer.store))
+                remove(Path(self.writer.store), MEMBERS)
         finally:
             self._lock.release()
 
@@ -433,7 +433,7 @@ def check_output(
     """Check what is asked of a new output, and return its layout."""
     layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
     form.check()
-    check_extension(name_of(path), *(SCORES if form.is_table else STORES))
+    check_extension(name_of(path), *(SCORES if form.kind == "table" else STORES))
     return layout
 
 
@@ -463,14 +463,14 @@ def create_output(
     chunk_rows : rows per chunk (at most n are used).
     identity : fingerprint of the content; a partial output with another one is removed.
     form : what becomes of the chunks: a Zarr array, or a table.
-    overwrite : replace an existing Zarr store (by a table also a file), which stays until the new one is complete.
+    overwrite : replace rows or scores that bigpca wrote (a table: a file), which stay until the new ones are complete.
     resume : False starts again.
     lock : the lock of the output, if the caller holds it already.
 
     Raises
     ------
     OutputExistsError
-        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
+        If ``path`` exists, and ``overwrite`` is False or would not replace it (:mod:`bigpca.storage.grammar`).
     OutputLockedError
         If a live run holds it.
     OutputWriteError
@@ -497,14 +497,14 @@ def create_output(
     with writing(target):
         repair(target)
         remove_journals(target)
-        reject_existing(target, overwrite, table=form.is_table)
+        reject_existing(target, overwrite, form.kind)
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = output_lock(target) if lock is None else lock
         try:
             lock.acquire()
             repair(target)
-            reject_existing(target, overwrite, table=form.is_table)
-            writer = open_partial(target, layout, resume, copied=form.is_table)
+            reject_existing(target, overwrite, form.kind)
+            writer = open_partial(target, layout, resume, copied=form.kind == "table")
             return DiskOutput(target, writer, lock, form, overwrite)
         except BaseException:
             lock.release()

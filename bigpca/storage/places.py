@@ -33,11 +33,14 @@ from bigpca.storage.files import (
     Content,
     OccupiedError,
     change_of,
+    denied,
+    is_denied,
     public,
     split_url,
     url_of,
     without_credentials,
 )
+from bigpca.storage.grammar import PROBE
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -50,14 +53,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 20.0
 LISTED = 1000  # objects per request of a listing
 LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
 PART_BYTES = 64 * 2**20  # of a larger one: at most 10,000 parts are allowed, so up to 625 GiB
-CONTROL = ".bigpca"  # below a prefix, what an unfinished output needs; invisible to readers of arrays
-PROBE = f"{CONTROL}/probe-"
 MARK = "bigpca"  # the attribute of an object that says which run wrote it
 SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential|service_account_key|shared_key")
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
 NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
 _STATUS = re.compile(r"status code: (\d{3})")
-_EXPIRED = re.compile("Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|credential", re.IGNORECASE)
 
 
 class Entry(NamedTuple):
@@ -249,7 +249,10 @@ class Place:
         return f"{self.prefix}/{key}".strip("/")
 
     def list(self, below: str = "") -> Iterator[Entry]:
-        """Iterate over the objects below a key, in the order of their keys; one request per 1,000."""
+        """Iterate over the objects below a key, in the order of their keys; one request per 1,000.
+
+        The mark of a folder at the place itself (``m.zarr/``) is skipped: what it is called here is no object.
+        """
         import obstore
 
         start = self.key("") + "/" if self.prefix else ""
@@ -270,14 +273,16 @@ class Place:
             last = batch[-1]["path"]
             for facts in batch:
                 size, change = change_of(facts)
+                if len(facts["path"]) < len(start):
+                    continue
                 yield Entry(facts["path"][len(start) :], size, change, facts["e_tag"] or change or "")
 
     def survey(self, root: str | None = None) -> dict[str, Entry]:
-        """Return all objects by key, except those of :meth:`conditions`, which a killed process leaves.
+        """Return all objects by key, except those without bytes: marks of folders, and what killed processes leave.
 
         An object at the place itself is in no listing below it: it is looked up if it is the ``root``.
         """
-        found = {entry.key: entry for entry in self.list() if not entry.key.startswith(PROBE)}
+        found = {entry.key: entry for entry in self.list() if entry.size}
         return found | ({"": Entry("", 0, None, "")} if root == "" and self.exists("") else {})
 
     def exists(self, key: str) -> bool:
@@ -505,12 +510,12 @@ class Place:
         repeated = code in (408, 409, 429) or code >= 500 or (not code and "source: Builder" not in str(error))
         if isinstance(error, BusyError) or (generic and repeated):
             return brief(_reason(error), 300)
-        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or (
-            generic and _EXPIRED.search(str(error))
-        ):
-            raise PermissionError(
-                f"{at}: the store does not let these credentials {verb} it, or they have expired "
-                f"({brief(_reason(error), 300)}). Renew them in the environment of each process, and run it again."
+        if is_denied(error):
+            raise denied(at, verb, _reason(error)) from error
+        if isinstance(error, exceptions.InvalidPathError):
+            raise OSError(
+                f"{at}: an object here has an empty part, '.' or '..' in its key, which no path names, so nothing can "
+                f"be listed ({brief(_reason(error), 300)}). Nothing was changed. Rename that object."
             ) from error
         if isinstance(error, FileNotFoundError):
             self.answered()
@@ -539,6 +544,8 @@ class Place:
             except Exception as error:
                 why, waited = self.busy(error, key, verb), time.monotonic() - began
                 if waited > self.patience:
+                    if is_denied(error):
+                        raise denied(self.describe(key), verb, why) from error
                     raise OutputWriteError(
                         f"{self.describe(key)}: the store could not {verb} it for {waited:.0f} s "
                         f"({why}). Check the address and the network, and run it again: it resumes."

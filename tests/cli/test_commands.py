@@ -195,7 +195,8 @@ def test_the_small_demo_keeps_to_its_budget_and_draws_a_picture(tmp_path: Path) 
     assert 0 < record["peak_bytes"] < 512 * 2**20
     assert Path(record["picture"]).read_bytes().startswith(b"\x89PNG")
     assert bp.open(record["scores"]).shape == (32_500, 64)
-    assert sorted(os.listdir(tmp_path / "demo")) == ["components.png", "model.zarr", "patches.zarr", "scores.zarr"]
+    names = ["components.png", "model.zarr", "patches.zarr", "scores.zarr"]
+    assert sorted(os.listdir(tmp_path / "demo")) == [".bigpca-demo", *names]
 
 
 def test_the_demo_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> None:
@@ -236,14 +237,18 @@ def test_an_update_reads_only_the_rows_that_were_appended(
     grown = zarr.create_array("g.zarr", shape=(kept, 5), chunks=(8, 5), dtype="f4")
     grown[:] = X[:kept]
     assert run("fit", "g.zarr", "--model", "m.zarr").exit_code == 0
-    assert "no rows were appended" in said("--update", "m.zarr", "--model", "n.zarr")
-    grown.append(X[kept:])
     record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
-    assert (record["exit_code"], record["appended"]) == (0, 60 - kept)
+    assert (record["exit_code"], record["appended"], record["model"]) == (0, 0, "m.zarr")
+    assert not Path("n.zarr").exists()
+    grown.append(X[kept:])
+    for _ in range(2):  # the same line again
+        record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+        assert (record["exit_code"], record["appended"]) == (0, 60 - kept)
     found, expected = bp.load("n.zarr"), bp.PCA().fit(X)
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
     assert (found.n_samples_, found.provenance_.rows) == (60, 60)
-    assert "no rows were appended" in said("--update", "n.zarr", "--model", "o.zarr")
+    assert run_json("fit", "g.zarr", "--update", "n.zarr", "--model", "n.zarr")["appended"] == 0
+    assert "exists already" in said("--update", "m.zarr", "--model", "m.zarr")
     grown[3] = 7
     assert "earlier rows changed" in said("--update", "m.zarr", "--model", "o.zarr")
     bp.PCA().fit(X).save("memory.zarr")
@@ -263,7 +268,7 @@ def test_an_update_reads_only_the_sparse_rows_that_were_appended(
     grown = zarr.open_group("g.zarr", mode="w").create_group("X")
     write_parts(grown, X[:kept], {"chunks": (chunk,)})
     assert run("fit", "g.zarr", "--model", "m.zarr").exit_code == 0
-    assert "no rows were appended" in said()
+    assert "0 rows" in said()
     for part, values in {"data": X.data, "indices": X.indices, "indptr": X.indptr}.items():
         grown[part].append(values[grown[part].shape[0] :])
     grown.attrs["shape"] = list(X.shape)
@@ -371,3 +376,53 @@ def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_pat
         rejected = run("plan", source, "-k", 2, *files)
         assert rejected.exit_code != 0
         assert said in words(rejected.stderr)
+
+
+LINES: dict[str, tuple[str, ...]] = {
+    "store": ("--scores", "s.zarr", "--checkpoint", "c"),
+    "table": ("--scores", "s.parquet"),
+    "labels": ("--method", "fisher", "--labels", "y.csv::class", "--scores", "s.zarr"),
+}
+
+
+@pytest.mark.parametrize("place", ["disk", "objects"])
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_the_same_line_continues_after_a_stop_between_its_outputs(
+    line: tuple[str, ...], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """And does nothing, without an error, where all is made; another line, other rows or labels are an error."""
+    monkeypatch.chdir(tmp_path)
+    at = "" if place == "disk" else f"{request.getfixturevalue('place')}-"
+    X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
+    rows = zarr.create_array("x.zarr", shape=(60, 5), chunks=(8, 5), dtype="f4")
+    rows[:] = X
+    Path("y.csv").write_text("class\n" + "a\nb\nc\n" * 20)
+    line = tuple(f"{at}{word}" if word in ("s.zarr", "s.parquet", "c") else word for word in line)
+    command = ("fit", "x.zarr", "-k", 2, "--model", f"{at}m.zarr", *line)
+    scores = next(word for word in line if word.startswith(f"{at}s."))
+
+    class Stop(BaseException):
+        pass
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bigpca.estimators.shared.transformer.Estimator.transform", stopped)
+        with pytest.raises(Stop):
+            run(*command)
+    digest = bp.load(f"{at}m.zarr").components_.tobytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("bigpca.estimators.shared.transformer.Estimator.fit", stopped)
+        for _ in range(2):
+            record = run_json(*command)
+            assert (record["exit_code"], record["scores"]) == (0, scores)
+            np.testing.assert_allclose(bp.open(scores).compute(), bp.load(f"{at}m.zarr").transform(X), atol=1e-5)
+        for other in (("-k", 1), ("--scale",), ("--scores", f"{at}t.npy", "--seed", 7)):
+            assert run(*command, *other).exit_code in (2, 5), other
+        if "--labels" in line:
+            Path("y.csv").write_text("class\n" + "b\nb\nc\n" * 20)
+            assert run(*command).exit_code == 5
+        rows[3] = 7
+        assert run(*command).exit_code == 5
+    assert bp.load(f"{at}m.zarr").components_.tobytes() == digest

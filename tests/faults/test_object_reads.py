@@ -397,10 +397,10 @@ class failing:
     """Answer requests for one key, and with this in the query, wrongly: all of them, or so many."""
 
     def __init__(
-        self, server: Server, key: str, wrongly: Callable[..., Any], times: int = 1000, query: str = ""
+        self, server: Server, key: str, wrongly: Callable[..., Any], times: int = 1000, query: str = "", first: int = 1
     ) -> None:
         self.server, self.key, self.wrongly, self.left, self.count = server, key, wrongly, times, 0
-        self.query = query
+        self.query, self.first = query, first
 
     def __enter__(self) -> failing:
         self.app = self.server.middleware.app
@@ -414,6 +414,8 @@ class failing:
         if not environ["PATH_INFO"].endswith(self.key) or self.query not in environ["QUERY_STRING"]:
             return self.app(environ, start)
         self.count += 1
+        if self.count < self.first:
+            return self.app(environ, start)
         self.left -= 1
         return self.wrongly(self.app, environ, start)(environ, start) if self.left >= 0 else self.app(environ, start)
 
@@ -494,6 +496,34 @@ class TestWrongAnswers:
         ):
             row_source(url).read(0, N)
         assert failed.count == 1
+
+    def test_about_credentials_at_any_request_are_permission_errors(
+        self, url: str, object_server: Server, tmp_path: Path
+    ) -> None:
+        """Also without a body, as the answers to HEAD requests are; of all calls, and inside Zarr."""
+        model, count, said = bp.PCA(2, solver="covariance").fit(OLD), 0, list[str]()
+        model.save(f"{url}-m.zarr")
+        calls: list[Callable[[str], Any]] = [
+            lambda out: bp.PCA(2, solver="covariance").fit(url), lambda out: bp.load(f"{url}-m.zarr"),
+            lambda out: bp.data.verify(url), lambda out: model.save(out), lambda out: model.transform(url, out=out),
+        ]  # fmt: skip
+        answers = ("401 Unauthorized", b""), ("400 Bad Request", b""), ("400 Bad Request", b"<Code>ExpiredToken</Code>")
+        for call in calls:
+            number = 1 - 3
+            while True:
+                number, count = number + 3, count + 1
+                status, body = answers[count % 3]
+                expired = failing(object_server, "", lambda *_, s=status, b=body: answer(s, b), 1000, first=number)
+                with expired, dask.config.set(scheduler="sync"):
+                    try:
+                        call(f"{url}-{count}.zarr")
+                    except PermissionError as error:
+                        said.append(str(error))
+                if expired.count < number:
+                    break
+        assert count > 20
+        assert len(said) > count - 9
+        assert all("expired" in text and "Renew them" in text for text in said)
 
     def test_of_too_many_bytes_are_not_read(self, url: str, object_server: Server) -> None:
         said = pytest.raises(CorruptedChunkError, match=r"c/2/0 has 1,099,511,627,776 bytes; at most .* not read")

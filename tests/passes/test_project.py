@@ -134,7 +134,7 @@ def test_what_a_cluster_writes_has_the_same_bytes(store: Path, tmp_path: Path, c
 def test_an_interrupted_output_is_invisible_and_resumes_with_what_is_missing(
     form: Form, store: Path, tmp_path: Path
 ) -> None:
-    out, X = tmp_path / ("out.npy" if form.is_table else "out.zarr"), logged(store, tmp_path / "log")
+    out, X = tmp_path / ("out.npy" if form.kind == "table" else "out.zarr"), logged(store, tmp_path / "log")
     with dask.config.set(scheduler="sync"):
         with pytest.raises(KeyboardInterrupt):
             written(X, out, progress=interrupt_after(4), form=form)

@@ -54,12 +54,12 @@ def test_publishing_over_something_needs_replace(tmp_path):
 
 def test_repair_restores_the_youngest_old_one_and_removes_the_others(tmp_path):
     for name in ("1", "2"):
-        (tmp_path / f".x.old-{name}").mkdir()
-        (tmp_path / f".x.old-{name}" / name).touch()
+        (tmp_path / f".x.old-{name}" / "c").mkdir(parents=True)
+        (tmp_path / f".x.old-{name}" / "c" / name).touch()
         time.sleep(0.02)  # beyond the clock's tick
     files.repair(tmp_path / "x")
     assert os.listdir(tmp_path) == ["x"]
-    assert os.listdir(tmp_path / "x") == ["2"]
+    assert os.listdir(tmp_path / "x" / "c") == ["2"]
 
 
 def test_a_sibling_of_a_live_writer_is_left_alone_and_a_dead_ones_is_removed(tmp_path):

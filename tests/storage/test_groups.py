@@ -136,7 +136,7 @@ def test_overwriting_takes_away_nothing_but_zarr_stores(tmp_path, what):
         path.write_text("abc")
     else:
         path.symlink_to(path)
-    with pytest.raises(OutputExistsError, match=f"is {what}, and overwriting replaces only Zarr stores"):
+    with pytest.raises(OutputExistsError, match=f"is {what}, and overwriting replaces only models that bigpca wrote"):
         save(path, overwrite=True)
 
 

@@ -273,7 +273,7 @@ def test_an_output_that_appeared_meanwhile_is_not_replaced(path):
 def test_overwriting_takes_away_nothing_but_zarr_stores(path):
     path.mkdir()
     (path / "thesis.tex").touch()
-    with pytest.raises(OutputExistsError, match="overwriting replaces only Zarr stores"):
+    with pytest.raises(OutputExistsError, match="overwriting replaces only rows or scores that bigpca wrote"):
         begin(path, overwrite=True)
 
 

@@ -43,7 +43,7 @@ SHARED_PARAMETERS = {
     "out": """out : path of a new Zarr array, or None, default None
     Write to this store in one read, as :meth:`transform` does.""",
     "overwrite": """overwrite : bool, default False
-    Replace an existing ``out``.""",
+    Replace existing scores or rows that bigpca wrote.""",
     "progress": """progress : True, "auto", a callable that receives events, or None, default None
     True shows a bar; "auto" shows one after two seconds.""",
     "keys": """keys : array-like of shape (n,), path, or None, default None

@@ -29,12 +29,14 @@ from bigpca.passes.engine.jobs import PassState, digest
 from bigpca.passes.reading.layout import Layout
 from bigpca.storage import RunLock
 from bigpca.storage.files import Folder, OccupiedError, is_objects, parsed_document, read_arrays, reject_url
+from bigpca.storage.grammar import PROBE
 
 if TYPE_CHECKING:
     from bigpca.storage.places import Place
 
 FORMAT = 2
 PASS = "pass.json"  # of each pass: what its states are of
+STATE = r"(segment|prefix)-(\d+)\.npz"
 STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state
 MAX_RECORD = 1 << 26  # bytes of the stamps and small arrays of a state
 
@@ -118,7 +120,7 @@ class SegmentStates:
 
     def present(self) -> list[tuple[str, int]]:
         """Return kind and index of every stored state."""
-        found = (re.fullmatch(r"(segment|prefix)-(\d+)\.npz", name) for name in self.place.survey())
+        found = (re.fullmatch(STATE, name) for name in self.place.survey())
         return sorted((match[1], int(match[2])) for match in found if match)
 
 
@@ -226,7 +228,8 @@ class Checkpoint:
         if self._lock is not None:
             self._lock.release()
         elif done and not isinstance(self.place, Folder):
-            self.place.delete([entry.key for entry in self.place.list()])
+            own = rf"{self.fingerprint}/(run\.json|pass-\d+/({PASS}|{STATE}))|{re.escape(PROBE)}\w+"
+            self.place.delete([entry.key for entry in self.place.list() if re.fullmatch(own, entry.key)])
 
     def _open(self) -> None:
         own, names = f"{self.fingerprint}/run.json", self.place.survey()
@@ -267,7 +270,7 @@ class Checkpoint:
                 UserWarning,
                 stacklevel=2,
             )
-            place.delete([name for name in place.survey() if name != PASS])
+            place.delete([name for name in place.survey() if re.fullmatch(STATE, name)])
             place.put(PASS, described, if_etag=error.found.etag)
         place.sweep()
         most = STATE_MARGIN * sum(a.state_bytes for a in templates.values()) + MAX_RECORD  # bytes of a state

@@ -63,7 +63,7 @@ def test_applying_a_map_takes_what_it_says_and_not_a_third_of_it(f: RowMap, dtyp
         CACHE.clear()
         f.apply(rows, "rows")
 
-    measured = traced_peak(apply)
+    measured = min(traced_peak(apply) for _ in range(3))  # what other threads allocate meanwhile is traced too
     said, kept = f.bytes_for(D, ROWS, rows.itemsize)
     assert measured <= said + kept + HEADERS
     assert measured >= (said + kept) / 3

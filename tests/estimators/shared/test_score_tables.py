@@ -80,7 +80,7 @@ def test_a_table_is_replaced_only_when_asked_and_never_the_input(name: str, rows
 
 def test_a_store_never_replaces_a_file(tmp_path: Path) -> None:
     (tmp_path / "scores.zarr").write_bytes(b"mine")
-    with pytest.raises(bp.errors.OutputExistsError, match="replaces only Zarr stores"):
+    with pytest.raises(bp.errors.OutputExistsError, match="replaces only rows or scores"):
         MODEL.transform(unreadable(N, 8), out=tmp_path / "scores.zarr", overwrite=True)
 
 

@@ -243,7 +243,7 @@ def test_a_state_under_another_segments_name_is_not_believed(store: Path, tmp_pa
 
 def test_unfinished_files_of_a_killed_run_are_removed(store: Path, tmp_path: Path) -> None:
     directory = half_done(store, tmp_path / "c")
-    left = directory / ".segment-030.npz.0123456789abcdef"
+    left = directory / f".segment-030.npz.{32 * '0'}"
     left.write_bytes(b"half")
     moments_of(bp.open(store), checkpoint=tmp_path / "c")
     assert not left.exists()

@@ -1,0 +1,89 @@
+"""What may be at the path of an output: its kind, and the keys below it that bigpca writes.
+
+bigpca deletes only what this grammar names, whatever a listing shows: metadata of the output and of the members that it
+declares, chunks by their numbers (any numbers: a longer output that was replaced had more, and stale chunks must not
+become data), and its own records. All other keys belong to others. They stop a replacement before it deletes anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Literal
+
+from bigpca.errors import OutputExistsError, counted
+
+Kind = Literal["array", "model", "table"]
+REPLACED = {"array": "rows or scores that bigpca wrote", "model": "models that bigpca wrote", "table": "files"}
+ROOT = "zarr.json"
+ROOTS = {"array": ROOT, "model": ROOT, "table": ""}  # the key whose creation makes an output visible
+CONTROL = ".bigpca"  # below an output, what it needs while it is unfinished; invisible to readers of arrays
+PROBE = f"{CONTROL}/probe-"  # an empty object that shows what a store does about conditions
+JOURNAL = f"{CONTROL}-"  # and 16 digits of the run's identity: the same, on a disk
+PUBLISHED = "published"  # beside the chunks of a table on a disk: which file it becomes
+KEYS = "keys"  # a Zarr array of strings
+PROVENANCE = "provenance"  # a Zarr group without arrays, whose attributes it is
+MEMBERS = (KEYS, PROVENANCE)  # of rows and scores
+_NODE = r"(zarr\.json|c(/\d+)*|(c/(\d+/)*\d+|zarr)\.[0-9a-f]{32}\.partial)"  # Zarr writes files under the last names
+_RECORD = rf"{re.escape(CONTROL)}(-[0-9a-f]{{16}})?/.+|\.zarr\.json\.[0-9a-f]{{32}}\.tmp|{PUBLISHED}"
+
+
+def sort_keys(keys: Iterable[str], members: Collection[str] = MEMBERS) -> tuple[list[str], list[str]]:
+    """Return the keys below an output that bigpca writes there, and those of others.
+
+    Examples
+    --------
+    >>> sort_keys(["c/0/0", "c/notes", "keys/c/1", "labels.csv", "rows.zarr/c/0/0", "zarr.json"])
+    (['c/0/0', 'keys/c/1', 'zarr.json'], ['c/notes', 'labels.csv', 'rows.zarr/c/0/0'])
+    """
+    named = "|".join(re.escape(member) for member in members if member.isidentifier())
+    own = re.compile(rf"|{_NODE}|{_RECORD}|({named})/{_NODE}")  # a table has the key ""
+    found: tuple[list[str], list[str]] = [], []
+    for key in keys:
+        found[own.fullmatch(key) is None].append(key)
+    return found
+
+
+def declared(document: Any) -> tuple[Kind, tuple[str, ...]] | None:
+    """Return the kind of output whose metadata a document is, and the names of its members; None for all others."""
+    try:
+        kind, node = document["attributes"]["bigpca"]["kind"], document["node_type"]
+        if kind in ("array", "partial array") and node == "array":
+            return "array", MEMBERS
+        return (
+            ("model", (*map(str, document["attributes"]["bigpca"]["arrays"]), PROVENANCE)) if node == "group" else None
+        )
+    except (LookupError, TypeError):
+        return None
+
+
+def check_replaced(
+    where: str, what: Callable[[], str], keys: Collection[str], kind: Kind, found: tuple[Kind, tuple[str, ...]] | None
+) -> tuple[str, ...]:
+    """Check that an output of a kind may replace what is at a path or URL; return the names of its members.
+
+    Parameters
+    ----------
+    where, what : str, callable that returns a str
+        For messages: the path or URL, and what is there.
+    keys : collection of str
+        All that is below it.
+    found : the kind and members that it declares, or None.
+
+    Raises
+    ------
+    OutputExistsError
+        If it is an output of another kind, or none, or has keys of others.
+    """
+    if found is None or found[0] != kind:
+        raise OutputExistsError(
+            f"{where} is {what()}, and overwriting replaces only {REPLACED[kind]}. Choose another path, or remove it "
+            "yourself."
+        )
+    _, others = sort_keys(keys, found[1])
+    if others:
+        raise OutputExistsError(
+            f"{where} holds {counted(len(others), 'file')} that bigpca did not write, such as {others[0]}. Overwriting "
+            "deletes only what bigpca wrote, so nothing was changed. Move such files elsewhere, or choose another path."
+        )
+    return found[1]

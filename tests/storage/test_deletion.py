@@ -1,0 +1,335 @@
+"""What others have put beside and inside outputs is there after every call that deletes, on a disk and at a store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import boto3
+import dask
+import numpy as np
+import pytest
+import zarr
+from obstore.store import MemoryStore
+from snailmail import ObjectStore as Server
+
+import bigpca as bp
+from bigpca.errors import OutputExistsError
+from bigpca.passes.engine.events import CheckpointEvent, Event
+from bigpca.storage.grammar import sort_keys
+from bigpca.storage.places import Place
+from tests.cli.running import run as run_command
+from tests.cli.running import words
+from tests.conftest import local_or_memory
+from tests.faults.test_places import Stop, expire, numbers, stop, stopping
+from tests.storage.writing import begin, fill, stored
+
+X = np.random.default_rng(0).standard_normal((24, 4)).astype("f4")
+MODEL, OTHER = bp.PCA(2, random_state=0).fit(X), bp.PCA(3, random_state=0).fit(-X)
+FOREIGN = {
+    "labels": ["labels.csv"],
+    "sibling dump": ["rows.zarr/zarr.json", "rows.zarr/c/0/0"],
+    "member with metadata": ["extra/zarr.json", "extra/c/0/0"],
+    "checkpoint": ["run.ckpt/0f3a/run.json", "run.ckpt/0f3a/pass-01/prefix-003.npz"],
+    "file among chunks": ["c/notes.txt"],
+    "file of a member": ["keys/mine.csv", "components/mine.csv"],
+    "name like ours": [".bigpca-notes/x", ".bigpca.txt"],
+    "Zarr v2": [".zattrs"],
+}
+ALL = [key for keys in FOREIGN.values() for key in keys]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def write_features(out: Any, rows: np.ndarray, **options: Any) -> None:
+    with bp.FeatureWriter(out, chunk_rows=8, **options) as writer:
+        writer.write(rows, keys=[str(i) for i in range(len(rows))])
+
+
+# Each writes one of two outputs, the second of which replaces the first.
+REPLACES: dict[str, Callable[..., Any]] = {
+    "save": lambda out, new=False, **options: (OTHER if new else MODEL).save(out, **options),
+    "transform": lambda out, new=False, **options: (OTHER if new else MODEL).transform(
+        X, out=out, keys=[str(i) for i in range(len(X))], **options
+    ),
+    "ingest": lambda out, new=False, **options: bp.ingest(X[: 9 if new else 24], out, chunk_rows=8, **options),
+    "FeatureWriter": lambda out, new=False, **options: write_features(out, X[: 9 if new else 24], **options),
+}
+each_call = pytest.mark.parametrize("call", REPLACES.values(), ids=REPLACES)
+
+
+def put(place: Path | Place, keys: list[str]) -> dict[str, bytes]:
+    """Put something at keys below an output, and return it."""
+    for key in keys:
+        if isinstance(place, Place):
+            place.put(key, b"precious")
+        else:
+            (place / key).parent.mkdir(parents=True, exist_ok=True)
+            (place / key).write_bytes(b"precious")
+    return dict.fromkeys(keys, b"precious")
+
+
+@local_or_memory
+@each_call
+def test_an_output_with_files_of_others_is_not_replaced(place: Any, call: Any) -> None:
+    call(place)
+    for keys in FOREIGN.values():
+        put(place, keys)
+        before = stored(place)
+        with pytest.raises(OutputExistsError, match=r"that bigpca did not write, such as .*so nothing was changed"):
+            call(place, new=True, overwrite=True)
+        assert stored(place) == before
+        drop(place, keys)
+
+
+def drop(place: Path | Place, keys: list[str]) -> None:
+    """Delete what :func:`put` has put."""
+    if isinstance(place, Place):
+        place.delete(keys)
+        return
+    for key in keys:
+        (place / key).unlink()
+        with suppress(OSError):
+            os.removedirs((place / key).parent)
+
+
+@local_or_memory
+@each_call
+def test_an_output_is_replaced_by_one_of_its_kind_only(place: Any, call: Any) -> None:
+    kinds = {"save": "models that bigpca wrote"}
+    for name, other in REPLACES.items():
+        if (other is REPLACES["save"]) is not (call is REPLACES["save"]):
+            other(place)
+            before = stored(place)
+            wanted = kinds.get("save" if call is REPLACES["save"] else "", "rows or scores that bigpca wrote")
+            with pytest.raises(OutputExistsError, match=f"{wanted}. Choose another path") as caught:
+                call(place, new=True, overwrite=True)
+            assert ("a bigpca PCA model" in str(caught.value)) is (name == "save")
+            assert stored(place) == before
+            place = place.with_name(name) if isinstance(place, Path) else place.beside(name)
+    call(place)
+    call(place, new=True, overwrite=True)
+    assert not [key for key in stored(place) if key.startswith(".bigpca")]
+
+
+@local_or_memory
+@each_call
+@pytest.mark.parametrize("what", ["array", "group", "folder", "chunks without metadata"])
+def test_what_bigpca_did_not_write_is_not_replaced(place: Any, call: Any, what: str) -> None:
+    at = place if isinstance(place, Path) else zarr.storage.ObjectStore(place.store)
+    path = None if isinstance(place, Path) else place.prefix
+    if what == "array":
+        zarr.create_array(at, name=path, shape=(3, 2), chunks=(1, 2), dtype="f4")[:] = 1
+    elif what == "group":
+        zarr.open_group(at, path=path, mode="a").create_array("x", shape=(3,), chunks=(1,), dtype="f4")[:] = 1
+    else:
+        put(place, ["labels.csv"] if what == "folder" else ["c/0/0", "c/1/0"])
+    before = stored(place)
+    with pytest.raises(OutputExistsError, match="and overwriting replaces only"):
+        call(place, new=True, overwrite=True)
+    assert stored(place) == before
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+@pytest.mark.parametrize("disk", [True, False])
+def test_a_table_replaces_files_only(suffix: str, disk: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    table: Any = tmp_path / f"scores{suffix}"
+    if not disk:
+        table = request.getfixturevalue("place").at(f"scores{suffix}")
+        put(table, ["labels.csv"])
+    else:
+        put(table, ["labels.csv"])
+    before = stored(table)
+    with pytest.raises(OutputExistsError, match="and overwriting replaces only files"):
+        MODEL.transform(X, out=table, overwrite=True)
+    assert stored(table) == before
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["killed", "expired"])
+def test_a_replaced_model_is_continued_by_the_same_call_after_any_stop(lasting: bool) -> None:
+    """The old one has other arrays than the new one, and its root is the first that goes."""
+    old, number, done, alone = bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), 0, False, Place(MemoryStore()).at("m")
+    MODEL.save(alone)
+    while not done:
+        number += 2 if lasting else 1
+        place = Place(MemoryStore()).at("m")
+        old.save(place)
+        with pytest.MonkeyPatch.context() as patch:
+            made = stopping(patch, number, expire if lasting else stop, lasting=lasting)
+            with suppress(Stop, PermissionError):
+                MODEL.save(place, overwrite=True)
+                done = number > len(made)
+        MODEL.save(place, overwrite=True)
+        assert numbers(stored(place)) == numbers(stored(alone)), made[-1]
+    assert number > 15
+
+
+def test_a_replacement_that_was_begun_is_continued_by_another_model() -> None:
+    """Which knows the members of the old one by the claim alone."""
+    old, place, alone = bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), Place(MemoryStore()).at("m"), MemoryStore()
+    old.save(place)
+    real = Place.delete
+
+    def delete(self: Place, keys: Any) -> None:
+        real(self, [keys := [*keys]] and keys[:1])  # the root, and then no more
+        if "zarr.json" not in keys:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Place, "delete", delete)
+        with pytest.raises(Stop):
+            MODEL.save(place, overwrite=True)
+    assert "zarr.json" not in stored(place)
+    assert json.loads(stored(place)[".bigpca/claim"])["clearing"]
+    put(place, ["extra/zarr.json"])
+    with pytest.raises(OutputExistsError, match=r"such as extra/zarr\.json"):
+        OTHER.save(place, overwrite=True)
+    with pytest.raises(OutputExistsError, match="is an unfinished output of another kind"):
+        bp.ingest(X, place, overwrite=True)
+    place.delete(["extra/zarr.json"])
+    OTHER.save(place, overwrite=True)
+    OTHER.save(Place(alone))
+    assert numbers(stored(place)) == numbers(stored(Place(alone)))
+
+
+def test_a_model_is_not_saved_onto_data_and_claims_nothing_there() -> None:
+    place = Place(MemoryStore()).at("data")
+    before = put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(OutputExistsError):
+            MODEL.save(place, **options)
+        assert stored(place) == before
+
+
+@local_or_memory
+def test_a_checkpoint_that_ends_leaves_what_others_put_there(place: Any) -> None:
+    kept: dict[str, bytes] = {}
+
+    def meanwhile(event: Event) -> None:
+        if not kept and isinstance(event, CheckpointEvent):
+            (folder,) = {key.partition("/")[0] for key in stored(place) if key.endswith("run.json")}
+            inside = [f"{folder}/{key}" for key in (".env", "notes.txt", "pass-01/mine.npz", "pass-01/.env")]
+            kept.update(put(place, [*ALL, *inside]))
+
+    fit = bp.PCA(2, solver="covariance", random_state=0).fit
+    fit(X, checkpoint=place, progress=meanwhile)
+    assert kept.items() <= stored(place).items()
+    if isinstance(place, Place):
+        assert stored(place) == kept
+    else:
+        drop(place, ALL)
+        fit(X, checkpoint=place)
+        assert {key for key in kept if key not in ALL} <= stored(place).keys()
+
+
+@each_call
+def test_doctor_deletes_only_what_the_claim_names(call: Any, place: Place) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, 12)
+        with suppress(Stop):
+            call(place)
+    if "zarr.json" in stored(place):
+        place.delete(["zarr.json"])
+    assert ".bigpca/claim" in stored(place)
+    kept = put(place, ALL)
+    done = run_command("doctor", place, "--unfinished", "--delete")
+    assert "1 unfinished output found and deleted." in words(done.output)
+    assert stored(place) == kept
+
+
+def test_doctor_names_chunks_without_metadata_and_deletes_none(place: Place) -> None:
+    kept = put(place, ["a/c/0/0", "a/c/1/0", "a/labels.csv", "b/c/0"])
+    done = run_command("doctor", place, "--unfinished", "--delete")
+    said = words(done.output)
+    assert "/a: not deleted: 2 chunks without zarr.json or claim" in said
+    assert "/b: not deleted: 1 chunk without" in said
+    assert "0 unfinished outputs found" in said
+    assert stored(place) == kept
+
+
+@local_or_memory
+def test_an_unfinished_output_leaves_what_others_put_there(place: Any) -> None:
+    """Aborted without chunks; resumed behind a gap; started again by another run."""
+    unfinished = place if isinstance(place, Place) else place.with_name(f"{place.name}.partial")
+    output = begin(place)
+    kept = put(unfinished, ALL)
+    output.abort()
+    assert stored(unfinished) == kept or not isinstance(place, Place)
+    assert stored(unfinished).items() >= kept.items()
+    if isinstance(place, Place):
+        place.delete(kept)
+        with begin(place, joins=False, resume=True) as output:
+            fill(output, [0, 2])
+            put(place, ALL)
+        with begin(place, joins=False, resume=True) as output:
+            assert output.pending() == [1, 2, 3, 4]
+            fill(output)
+            output.finish()
+        assert stored(place).items() >= kept.items()
+        return
+    shutil.rmtree(unfinished)
+    with begin(place) as output:
+        fill(output, [0])
+    before = stored(unfinished) | put(unfinished, ALL)
+    with pytest.raises(OutputExistsError, match="that bigpca did not write"):
+        begin(place, identity="two")
+    assert stored(unfinished) == before
+
+
+def test_the_demonstration_replaces_files_of_a_demonstration_only(tmp_path: Path) -> None:
+    MODEL.save(tmp_path / "model.zarr")
+    before = stored(tmp_path)
+    done = run_command("demo", "--small", "--dir", tmp_path)
+    assert (done.exit_code, "other entries (such as model.zarr)" in words(done.output)) == (5, True)
+    assert stored(tmp_path) == before
+
+
+@pytest.mark.parametrize("call", [REPLACES["save"], REPLACES["ingest"]])
+def test_marks_of_folders_are_not_objects_and_keys_that_no_path_names_stop_a_replacement(
+    call: Any, place: Place, object_server: Server
+) -> None:
+    client = boto3.client("s3", endpoint_url=object_server.endpoint_url)
+    marks = [f"{place.prefix}/", f"{place.prefix}/c/", f"{place.prefix}/plots/"]
+    root = place.root.partition("s3://rows/")[2]
+    for key in marks:
+        client.put_object(Bucket="rows", Key=f"{root}/{key}", Body=b"")
+    call(place)
+    call(place, new=True, overwrite=True)
+    strange = f"{root}/{place.prefix}//labels.csv"
+    client.put_object(Bucket="rows", Key=strange, Body=b"precious")
+    with pytest.raises(OSError, match=r"an object here has an empty part.*//labels\.csv.*Rename that object"):
+        call(place, overwrite=True)
+    found = client.list_objects_v2(Bucket="rows", Prefix=f"{root}/")["Contents"]
+    keys = {one["Key"] for one in found}
+    assert {*(f"{root}/{key}" for key in marks), strange, f"{root}/{place.prefix}/zarr.json"} <= keys
+
+
+def test_the_command_line_deletes_nothing_of_others(place: Place, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    MODEL.save(place)
+    kept = put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
+    before = stored(place)
+    done = run_command("fit", tmp_path / "x.npy", "-k", 2, "--model", place, "--overwrite")
+    assert (done.exit_code, "holds 3 files that bigpca did not write" in words(done.output)) == (5, True), done.output
+    assert stored(place) == before
+    place.delete(kept)
+    assert run_command("fit", tmp_path / "x.npy", "-k", 1, "--model", place, "--overwrite").exit_code == 0
+    assert bp.load(place).components_.shape == (1, 4)
+
+
+def test_longer_outputs_leave_no_chunks_to_shorter_ones() -> None:
+    ours, others = sort_keys(["c/0/0", "c/99/0", "c/0/0/0/0", "c", "c/x", "keys/c/7", "d/0"])
+    assert (len(ours), others) == (5, ["c/x", "d/0"])
+    place = Place(MemoryStore()).at("out.zarr")
+    bp.ingest(X, place, chunk_rows=2)
+    bp.ingest(X[:4], place, chunk_rows=2, overwrite=True)
+    assert sorted(key for key in stored(place) if key.startswith("c/")) == ["c/0/0", "c/1/0"]
