@@ -39,10 +39,20 @@ class Frame:
     def equilibrating(cls, squares: Vector, noise: Matrix) -> Frame:
         """Return the frame that divides columns by the powers of two nearest to the roots of their sums of squares.
 
-        ``noise`` is that of x: (p,), or (p, p).
+        Columns that vary by no more than the rounding of their values are 0 in it, as constant ones are: else what is
+        rounding of a large constant is noise of all directions.
+
+        Parameters
+        ----------
+        squares : ndarray of shape (p,)
+        noise : ndarray of shape (p,), or (p, p)
+            That of x.
         """
         E = np.ldexp(1.0, np.rint(np.log2(np.where(squares > 0, squares, 1.0)) / 2).astype(int))  # without rounding
-        return cls(1 / E, E, noise / E**2 if noise.ndim == 1 else noise / E / E[:, None])
+        varies = squares > NOISE * (noise if noise.ndim == 1 else np.diagonal(noise))
+        T, R = np.where(varies | (squares == 0), (1 / E, E), 0.0)
+        inverse = np.where(varies, 1 / E, 0.0)
+        return cls(T, R, noise * inverse**2 if noise.ndim == 1 else noise * inverse * inverse[:, None])
 
     def into(self, A: Matrix) -> Matrix:
         """Return T'A (p, m)."""
@@ -241,14 +251,25 @@ class Scatter:
         sure = (alpha > 0 or self.freedom >= p) and factor(NOISE * lost) is not None
         if sure and (L := factor(0.0)) is not None:
             norm = float(np.abs(own).sum(axis=0).max())
-            return Solution(self, alpha, L, lost / (norm * float(dpocon(L, norm, uplo="L")[0])))
+            smallest = norm * float(dpocon(L, norm, uplo="L")[0])
+            return Solution(self, alpha, L, max(lost / smallest, self._moved(np.diagonal(np.atleast_2d(N)).sum(), smallest)))
         values, V, noise = self._eigen
-        # Directions that a second read would find: more than rounding of the stored values, or of that read.
-        found = values > np.maximum(FAINT * NOISE * noise, EPS**2 * values[0])
+        # Directions that a second read may find: more than rounding of the stored values, as far as this one tells.
+        most = values + self.least * (V**2).T @ np.diagonal(self.S)
+        found = most > np.maximum(FAINT * NOISE * noise, EPS * self.level)
         unsure = self.kept if T.ndim == 2 else self.kept | (found & (np.arange(p) < self.freedom))
         V = V[:, unsure]
-        smallest = eigvalsh(V.T @ own @ V, subset_by_index=(0, 0)) if alpha and unsure.any() else values[unsure]
-        return Solution(self, alpha, None, self.level / max(float(smallest.min(initial=np.inf)), self.level))
+        left = eigvalsh(V.T @ own @ V, subset_by_index=(0, 0)) if alpha and unsure.any() else values[unsure]
+        smallest = max(float(left.min(initial=np.inf)), self.level)
+        moved = self._moved(noise[unsure].max(initial=0.0), smallest)
+        return Solution(self, alpha, None, max(self.level / smallest, moved))
+
+    def _moved(self, noise: np.float64, smallest: float) -> float:
+        """Return how far rounding of each row moves the faintest direction of a second read, whose rows are rounded.
+
+        Rounding of the rows of the first read is that of the stored values, which are what is solved.
+        """
+        return float(np.sqrt(NOISE * noise / (self.freedom * smallest))) if self.frame.T.ndim == 2 else 0.0
 
     def refined(self) -> Frame:
         """Return the frame in which one more read sums the scatter: ``T V (L + t)^-1/2`` of all directions."""

@@ -113,7 +113,7 @@ def conditioned(n: int, p: int, condition: float, seed: int = 0) -> tuple[Array,
     rng = np.random.default_rng(seed)
     U, V = (np.linalg.qr(rng.standard_normal(shape))[0] for shape in ((n, p), (p, p)))
     X = 100 * U * condition ** -np.linspace(0, 1, p) @ V.T
-    return X, U[:, -4:] @ rng.standard_normal((4, 4)) + 0.02 * rng.standard_normal((n, 4))
+    return X, U[:, -4:] @ rng.standard_normal((min(p, 4), 4)) + 0.02 * rng.standard_normal((n, 4))
 
 
 def basis(X: Array) -> Array:
@@ -135,6 +135,35 @@ def test_nearly_dependent_columns_are_solved_to_the_digits_of_qr(condition: floa
     )
     plan = bp.CCA(3).plan(X, Y)
     assert (plan.passes, plan.most_passes) == (1, 2)
+
+
+@pytest.mark.parametrize("condition", [2e8, np.inf])
+def test_what_one_read_cannot_tell_from_dependent_columns_is_read_again(condition: float) -> None:
+    """Of their smallest eigenvalue one read knows no digit, nor its sign."""
+    for seed in range(8):
+        X, Y = np.eye(3)[np.random.default_rng(seed).integers(0, 3, 110)], TALL[:110]
+        if condition < np.inf:
+            X, Y = conditioned(110, 3, condition, seed)
+        found = bp.Ridge(0.0).fit(X, Y)
+        assert found.provenance_ is not None
+        assert found.provenance_.reads == 2
+        truth = np.linalg.lstsq(X - X.mean(0), Y - Y.mean(0), rcond=1e-12)[0].T
+        error = np.linalg.norm(found.coef_ - truth) / np.linalg.norm(truth)
+        assert error < 100 * found.solve_error_ < 1e-4
+        with pytest.warns(ApproximationWarning, match="solve_error_"):
+            assert bp.Ridge(0.0).fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:]).solve_error_ == 1.0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_a_huge_constant_changes_no_other_column(alpha: float) -> None:
+    """Its mean is known to the rounding of its size, 1e8 of which is more than all others."""
+    X, beside = TALL * 1e8, np.column_stack([TALL * 1e8, np.full(300, 2.98765e58)])
+    Y = TALL[:, ::2] + RNG.standard_normal((300, 2))
+    for make in (partial(bp.Ridge, alpha), partial(bp.CCA, 2, regularization=alpha)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ApproximationWarning)  # of CCA: of 5 columns, 4 are independent
+            found = make().fit(beside, Y)
+        np.testing.assert_allclose(found.coef_[:, :4], make().fit(X, Y).coef_, rtol=1e-6)
 
 
 def test_what_cannot_be_read_twice_says_how_uncertain_it_is() -> None:
