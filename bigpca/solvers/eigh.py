@@ -288,7 +288,7 @@ def numerical_rank(eigenvalues: Vector, d: int) -> int:
     return int(np.count_nonzero(eigenvalues > level))
 
 
-def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float) -> Vector:
+def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float | Vector) -> Vector:
     """Return what the rounding of stored values adds to the sums of squares (p,) of columns.
 
     Values are known to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.

@@ -107,30 +107,37 @@ class JointMoments:
 
     @cached_property
     def scatter(self) -> Matrix:
-        """The scatter (p + q, p + q) of the last read."""
+        """The scatter (p + q, p + q) of the last read; 0 of columns that vary by no more than their rounding."""
         S = unpack(self.summed.packed, self.summed.n_features)
         if not self.centred:
             S += self.summed.weight * np.outer(self.summed.mean, self.summed.mean)
+        if self.again is None:
+            constant = np.diagonal(S) <= NOISE * self._rounded
+            S[constant], S[:, constant] = 0.0, 0.0
         return S
 
-    def _side(self, own: Columns, rounding: float, frame: Frame | None) -> Scatter:
+    @property
+    def _rounded(self) -> Vector:
+        """What rounding of the stored values adds to the sums of squares (p + q,)."""
+        moments, widths = self.moments, (self.p, self.moments.n_features - self.p)
+        squares = packed_diagonal(moments.packed, moments.n_features)
+        return rounded_squares(squares, moments.mean, moments.weight, np.repeat(self.roundings, widths))
+
+    def _side(self, own: Columns, frame: Frame | None) -> Scatter:
         moments, S, n = self.summed, self.scatter[own, own], self.summed.count - self.centred
         precision = max(moments.precision, EPS)
-        if frame is not None:
-            return Scatter(S, frame, precision, n)
-        squares = packed_diagonal(moments.packed, moments.n_features)[own]
-        return Scatter.of(S, rounded_squares(squares, moments.mean[own], moments.weight, rounding), precision, n)
+        return Scatter.of(S, self._rounded[own], precision, n) if frame is None else Scatter(S, frame, precision, n)
 
     @cached_property
     def x(self) -> Scatter:
         """The scatter of X."""
-        return self._side(slice(0, self.p), self.roundings[0], None if self.second is None else self.second.x)
+        return self._side(slice(0, self.p), None if self.second is None else self.second.x)
 
     @cached_property
     def y(self) -> Scatter:
         """The scatter of Y."""
         own = slice(self.p, self.moments.n_features)
-        return self._side(own, self.roundings[1], None if self.second is None else self.second.y)
+        return self._side(own, None if self.second is None else self.second.y)
 
     @property
     def cross(self) -> Matrix:
