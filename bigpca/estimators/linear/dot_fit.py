@@ -16,7 +16,7 @@ import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted, linear_bytes
-from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale
+from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
@@ -77,7 +77,7 @@ def solve_dot_state(
     n = len(G) if weights is None else int(np.count_nonzero(weights))
     weight = len(G) if weights is None else float(weights.sum())
     # Of sparse rows, which nothing was subtracted from: what rounding of their products leaves of an eigenvalue.
-    rounding = 4 * float(np.finfo(np.float64).eps) * float(np.trace(G)) if sparse else 0.0
+    rounding = float(lost_squares(np.trace(G), n_features)) if sparse else 0.0
     if settings.center:
         double_centre(G, weights)
     total, centred = float(np.trace(G)) / (weight - 1), None

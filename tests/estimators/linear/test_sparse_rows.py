@@ -193,6 +193,17 @@ def test_a_dot_matrix_of_sparse_rows_has_the_eigenvalues_of_dense_ones(case: str
         np.testing.assert_allclose(model.mean_, rows.T @ w / w.sum(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("d", [1500, 20000])
+def test_centring_a_dot_matrix_of_sparse_rows_loses_no_more_than_its_bound(d: int) -> None:
+    """Long sums of equal products round one way."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((40, d)) < 0.3, 57.3, rng.standard_normal((40, d)) + 57.3)
+    exact = X.astype(np.longdouble)
+    truth = float(((exact - exact.mean(axis=0)) ** 2).sum() / 39)
+    model = bp.PCA(1, solver="dot").fit(csr_array(X))
+    assert abs(model.total_variance_ / truth - 1) <= model.centring_error_ < 1e-6
+
+
 def lazily(rows: csr_array, chunk: int) -> Any:
     return da.from_array(rows.toarray(), chunks=(chunk, -1)).map_blocks(csr_array, meta=csr_array((0, 0)))
 
