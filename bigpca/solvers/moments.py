@@ -252,7 +252,7 @@ class Scatter:
         if sure and (L := factor(0.0)) is not None:
             norm = float(np.abs(own).sum(axis=0).max())
             smallest = norm * float(dpocon(L, norm, uplo="L")[0])
-            return Solution(self, alpha, L, max(lost / smallest, self._moved(np.diagonal(np.atleast_2d(N)).sum(), smallest)))
+            return Solution(self, alpha, L, max(lost / smallest, self._moved(smallest)))
         values, V, noise = self._eigen
         # Directions that a second read may find: more than rounding of the stored values, as far as this one tells.
         most = values + self.least * (V**2).T @ np.diagonal(self.S)
@@ -261,15 +261,18 @@ class Scatter:
         V = V[:, unsure]
         left = eigvalsh(V.T @ own @ V, subset_by_index=(0, 0)) if alpha and unsure.any() else values[unsure]
         smallest = max(float(left.min(initial=np.inf)), self.level)
-        moved = self._moved(noise[unsure].max(initial=0.0), smallest)
-        return Solution(self, alpha, None, max(self.level / smallest, moved))
+        return Solution(self, alpha, None, max(self.level / smallest, self._moved(smallest, noise[unsure])))
 
-    def _moved(self, noise: np.float64, smallest: float) -> float:
+    def _moved(self, smallest: float, noise: Vector | None = None) -> float:
         """Return how far rounding of each row moves the faintest direction of a second read, whose rows are rounded.
 
-        Rounding of the rows of the first read is that of the stored values, which are what is solved.
+        Rounding of the rows of the first read is that of the stored values, which are what is solved. ``noise`` is that
+        of the directions (r,), of all by default.
         """
-        return float(np.sqrt(NOISE * noise / (self.freedom * smallest))) if self.frame.T.ndim == 2 else 0.0
+        if self.frame.T.ndim == 1:
+            return 0.0
+        most = np.trace(self.frame.noise) if noise is None else noise.max(initial=0.0)
+        return float(np.sqrt(NOISE * most / (self.freedom * smallest)))
 
     def refined(self) -> Frame:
         """Return the frame in which one more read sums the scatter: ``T V (L + t)^-1/2`` of all directions."""
