@@ -77,7 +77,7 @@ def solve_dot_state(
     n = len(G) if weights is None else int(np.count_nonzero(weights))
     weight = len(G) if weights is None else float(weights.sum())
     # Of sparse rows, which nothing was subtracted from: what rounding of their products leaves of an eigenvalue.
-    rounding = float(lost_squares(np.trace(G), n_features)) if sparse else 0.0
+    rounding = float(lost_squares(np.array([np.trace(G)]), n_features)[0]) if sparse else 0.0
     if settings.center:
         double_centre(G, weights)
     total, centred = float(np.trace(G)) / (weight - 1), None

@@ -71,6 +71,8 @@ class JointMoments:
         Of the second read.
     centred : bool
         Whether the scatter is about the means; else it is about 0.
+    lost : ndarray of shape (p + q,), or 0.0
+        Sums of squares of the first read up to it are rounding of those of more rows.
     """
 
     moments: Moments
@@ -80,6 +82,7 @@ class JointMoments:
     second: Refinement | None = None
     again: Moments | None = None
     centred: bool = True
+    lost: Vector | float = 0.0
 
     @property
     def freedom(self) -> float:
@@ -102,8 +105,10 @@ class JointMoments:
         return self.moments if self.again is None else self.again
 
     def of(self, summed: Moments) -> JointMoments:
-        """Return the same of other rows of the last read."""
-        return replace(self, moments=summed) if self.again is None else replace(self, again=summed)
+        """Return the same of some rows of the last read, which were summed about the shift of all."""
+        if self.again is not None:
+            return replace(self, again=summed)
+        return replace(self, moments=summed, lost=NOISE * max(summed.precision, EPS) * np.diagonal(self.scatter))
 
     @cached_property
     def scatter(self) -> Matrix:
@@ -112,7 +117,7 @@ class JointMoments:
         if not self.centred:
             S += self.summed.weight * np.outer(self.summed.mean, self.summed.mean)
         if self.again is None:
-            constant = np.diagonal(S) <= NOISE * self._rounded
+            constant = np.diagonal(S) <= np.maximum(NOISE * self._rounded, self.lost)
             S[constant], S[:, constant] = 0.0, 0.0
         return S
 

@@ -373,7 +373,7 @@ MAX_CENTRING_ERROR = 1e-6
 COMPENSATED = 4  # roundings of a compensated sum, its square and their difference
 
 
-def lost_squares(squares: Vector | np.float64, terms: int) -> Vector:
+def lost_squares(squares: Vector, terms: int) -> Vector:
     """Return what rounding may have cost sums of squares (d,) of so many terms, and the subtraction of their mean."""
     return np.finfo(np.float64).eps * (terms + COMPENSATED) * squares
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.linear_model import Ridge as SklearnRidge
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 import bigpca as bp
 from bigpca.errors import ApproximationWarning
@@ -305,11 +307,22 @@ def test_svcca_of_all_variance_is_that_of_the_column_spaces(dtype: str, monkeypa
     assert bp.quality.svcca(RANK3, Y, variance=1.0).value == pytest.approx(truth.mean(), abs=1e-6)
 
 
-def test_a_column_with_one_value_above_zero_gives_every_fold_a_score() -> None:
-    """The scatter of that column is 0 in all folds but one, and rounds below 0."""
-    X, Y = RNG.standard_normal((300, 4)), RNG.standard_normal((300, 2))
-    X[:, 3] = np.where(np.arange(300) == 7, 0.3, 0.0)
-    assert np.isfinite(bp.Ridge([0.1, 1.0], cv=5).fit(X, Y + X[:, :1]).cv_scores_).all()
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_column_that_is_constant_without_a_fold_has_no_coefficient_there(intercept: bool) -> None:
+    """Its scatter without that fold is the rounding of the shift, which that fold moves."""
+    rng = np.random.default_rng(0)
+    for n in range(30, 60):
+        X, Y, groups = rng.standard_normal((n, 4)), rng.standard_normal((n, 2)), np.arange(n) % 4
+        X[:, 3] = np.where(np.arange(n) == 7, 0.3, 0.0)
+        found = bp.Ridge([0.0, 1.0], fit_intercept=intercept).fit(X, Y + X[:, :1], groups=groups)
+        truth = [
+            cross_val_predict(SklearnRidge(alpha, fit_intercept=intercept, solver="svd"), X, Y + X[:, :1], groups=groups,
+                              cv=LeaveOneGroupOut())
+            for alpha in (0.0, 1.0)
+        ]  # fmt: skip
+        total = ((Y + X[:, :1] - (Y + X[:, :1]).mean(0)) ** 2).sum(0)
+        expected = [1 - ((Y + X[:, :1] - one) ** 2).sum(0) / total for one in truth]
+        np.testing.assert_allclose(found.cv_scores_, expected, rtol=1e-9, atol=1e-9)
 
 
 Y4 = RNG.integers(0, 4, 300)
