@@ -86,7 +86,7 @@ def reject_url(path: Path) -> None:
     """
     start = next((i for i, part in enumerate(path.parts[:-1]) if SCHEME.fullmatch(part)), None)
     if start is not None:
-        url = brief(f"{path.parts[start]}//{'/'.join(path.parts[start + 1 :])}")
+        url = brief(public(f"{path.parts[start]}//{'/'.join(path.parts[start + 1 :])}"))
         raise OutputWriteError(
             f"{url} is a URL, but this output is written to a local folder. Write to a local path, and copy it; where "
             "URLs are accepted, pass them as a str."
@@ -706,7 +706,8 @@ def canonical_json(value: Any) -> bytes:
 
 
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
-_USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
+# Of a user with a password, the last part also holds "/", "?" and "#", which users forget to encode; no port does.
+_USER = re.compile(rf"({_SCHEME})([^\s/?#'\"]*|[^\s/?#'\"\[]*:(?!\d*[/?#])[^\s'\"]*)@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
 _PASSED = (FileNotFoundError, PermissionError, ValueError, TypeError, LookupError, ImportError)
@@ -741,7 +742,7 @@ def secrets_of(url: str) -> list[str]:
     >>> secrets_of("https://me:pass@host/x?sig=4be9a0c1&part=1")
     ['sig=4be9a0c1&part=1', '4be9a0c1', 'me:pass', 'pass']
     """
-    user = [part[:-1] for part in re.findall(rf"{_SCHEME}([^\s/?#'\"]*@)", url)]
+    user = [part for _, part in _USER.findall(url)]
     query = re.findall(rf"{_SCHEME}[^\s?#'\"]*[?#]([^\s'\"]*)", url)
     passwords = [part.partition(":")[2] for part in user]
     values = [value for part in query for _, value in parse_qsl(part) if len(value) >= MIN_SECRET_LENGTH]
@@ -777,7 +778,14 @@ def without_credentials(url: str) -> Iterator[None]:
         Instead of an error whose text contains a secret: the same text with ``***`` in its place.
     PermissionError
         If the store does not accept the credentials.
+    ValueError
+        If a password ends the host of its URL: libraries would take its parts for ports, buckets and keys.
     """
+    if any(re.search("[/?#]", user) for _, user in _USER.findall(url)):
+        raise ValueError(
+            f"{public(url)} was given with a password that holds '/', '?' or '#', which end the host of a URL. Write "
+            "them as %2F, %3F and %23, or set the password in the environment."
+        )
     try:
         yield
     except Exception as error:
@@ -877,7 +885,7 @@ def path_of(given: Any, name: str) -> str:
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     kind = type(given).__name__
-    place = f" Pass that of the store: {address_of(given.store)!r}." if hasattr(given, "store_path") else ""
+    place = f" Pass that of the store: {public(address_of(given.store))!r}." if hasattr(given, "store_path") else ""
     article = "an" if kind[0].lower() in "aeiou" else "a"
     raise TypeError(f"{name} is {article} {kind}, but a path was expected, as a str or os.PathLike.{place}")
 

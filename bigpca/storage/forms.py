@@ -29,6 +29,7 @@ from bigpca.storage.files import (
     is_objects,
     name_of,
     parsed_document,
+    public,
     publish,
     read_document,
     read_regular,
@@ -315,7 +316,7 @@ def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
     if suffix in (*FOREIGN, *WRITTEN) and suffix not in accepted:
         *others, last = accepted
         choices = f"{', '.join(others)} or {last}" if others else last
-        raise ValueError(f"{brief(path)}: {suffix} cannot be written here. Choose {choices}.")
+        raise ValueError(f"{brief(public(os.fspath(path)))}: {suffix} cannot be written here. Choose {choices}.")
 
 
 def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:

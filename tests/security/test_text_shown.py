@@ -61,6 +61,12 @@ def url() -> Iterator[str]:
         ("no 'gs://token@bucket/a b', nor abfs://a:b@c/d?e", "no 'gs://bucket/a b', nor abfs://c/d"),
         ("/data/a@b?c.zarr", "/data/a@b?c.zarr"),
         ("tls://10.0.0.1:8786", "tls://10.0.0.1:8786"),
+        ("s3://key:se/cret@b/x 's3://key:se/cret@b'", "s3://b/x 's3://b'"),
+        ("https://me:pa?ss@host/x, https://me:p#s/s@host/x", "https://host/x, https://host/x"),
+        ("s3://bucket/a@b.zarr", "s3://bucket/a@b.zarr"),
+        ("s3://key:secret@bucket/a@b.zarr", "s3://bucket/a@b.zarr"),
+        ("https://host:8443/y:1/a@b", "https://host:8443/y:1/a@b"),
+        ("https://[fe80::1]:9000/a@b?c=d@e", "https://[fe80::1]:9000/a@b"),
     ],
 )
 def test_urls_lose_user_password_and_query_and_keep_the_rest(text: str, shown: str) -> None:
@@ -88,6 +94,36 @@ def test_no_repr_plan_model_or_checkpoint_holds_the_credentials_of_a_url(url: st
     kernel.save(tmp_path / "kernel.zarr")
     assert_no_secret(model, model.plan(rows), model.plan(rows)._repr_html_(), model._repr_html_(), bp.data.verify(url))
     assert_no_secret(*(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()))
+
+
+WITH_PASSWORD = {
+    "open": bp.open,
+    "open a list": lambda url: bp.open([url, url]),
+    "open a table": lambda url: bp.open(url.replace("zarr", "csv")),
+    "verify": bp.data.verify,
+    "keys": bp.data.stored_keys,
+    "labels": lambda url: open_labels(url, 60),
+    "load": bp.load,
+    "save": lambda url: bp.PCA(1).fit(X).save(url),
+    "save as a path": lambda url: bp.PCA(1).fit(X).save(Path(url)),
+    "save as text": lambda url: bp.PCA(1).fit(X).save(url.replace("zarr", "csv")),
+    "ingest": lambda url: bp.ingest(X, url),
+    "writer": bp.FeatureWriter,
+    "checkpoint": lambda url: bp.PCA(1).fit(X, checkpoint=url),
+    "place": bp.Place,
+}
+
+
+@pytest.mark.parametrize("url", ["s3://jane:s3cret@b/x.zarr", "s3://jane:s3/s3cret@b/x.zarr",
+                                 "https://jane:s3/s3cret@localhost/x.zarr", "https://jane:s3?s3cret@localhost/x.zarr"])  # fmt: skip
+@pytest.mark.parametrize("call", WITH_PASSWORD)
+def test_no_call_shows_the_password_that_a_url_was_given_with(call: str, url: str) -> None:
+    with pytest.raises((ValueError, OSError, RuntimeError)) as caught:
+        WITH_PASSWORD[call](url)
+    raised: BaseException | None = caught.value
+    while raised is not None:  # a traceback shows the causes, too
+        assert_no_secret(f"{raised} {raised!r}")
+        raised = raised.__cause__ or (None if raised.__suppress_context__ else raised.__context__)
 
 
 def test_no_error_names_the_credentials_of_a_url(url: str, tmp_path: Path) -> None:
