@@ -287,8 +287,8 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
         return None if values is None else Provenance.from_json(values)
     except (CorruptedChunkError, ValueError) as error:
         raise ModelFormatError(
-            f"the provenance in {public(os.fspath(store))} was altered ({brief(error, 1000)}). Remove the folder provenance in "
-            "it: nothing else depends on it."
+            f"the provenance in {public(os.fspath(store))} was altered ({brief(error, 1000)}). Remove the folder "
+            "provenance in it: nothing else depends on it."
         ) from error
 
 
