@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.task_spec import Alias
+from dask.task_spec import Alias, TaskRef
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
@@ -398,7 +398,8 @@ def taken_from(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None]:
         if called == "astype":
             return rows_of(given.key)
         if called in ("getitem", "_getitem"):
-            index = next(iter(rest[0])) if called == "getitem" else steps[rest[0].key].value[1][0]
+            place = rest[0] if called == "getitem" else steps[rest[0].key].value[1]
+            index = None if isinstance(place, TaskRef) else next(iter(place))
             if isinstance(index, slice | np.ndarray):
                 return rows_of(given.key)[index]
         if called == "concatenate_shaped":

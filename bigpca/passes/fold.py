@@ -166,7 +166,7 @@ def fold_to(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    whole = cost.layout.n_rows == rows.n_rows
+    whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
         return run_pass(fold_job(run, cost, rows, templates, _OfRows(finish) if whole else finish, shift), run)
     except NoRowsLeftError:

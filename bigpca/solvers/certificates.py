@@ -18,7 +18,7 @@ from bigpca.arrays import Matrix, Vector
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack
-SUMMED, SUMMED_IN_ORDER = 256.0, 2.0**15  # of precision * norm, of large products and of small ones; see product_slack
+SUMMED, SUMMED_IN_ORDER = 256.0, 2.0**15  # of precision * norm, and of float64's eps * norm; see product_slack
 SMALL_TERMS = 1e6  # products of fewer terms in all are small
 NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are not a reason to distrust
 TRUSTED_WIDTH = 2.0
@@ -70,7 +70,7 @@ def product_slack(norm: float, size: int, *, precision: float, shift: float = 0.
     values, as a column of ones and zeros does once it is centred: a small term that is added again and again is rounded
     by the same part of the sum, up to ``m / 2`` times its precision. 190 precision |A|_F were seen. Small products add
     all terms in order, ``m <= 1e6 / size``: 9,500 precision |A|_F were seen for two columns of ones and zeros, of up to
-    400,000 rows, and ``2^15 precision |A|_F``, 7.3e-12 |A|_F, is allowed at most.
+    400,000 rows, and ``2^15 eps |A|_F``, 7.3e-12 |A|_F, is allowed at most.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def product_slack(norm: float, size: int, *, precision: float, shift: float = 0.
     -----
     The trace does not measure it: it is |A|_F where one column is giant, and ``sqrt(N)`` times that on a flat spectrum.
     """
-    small = 0.0 if precision >= np.finfo(np.float32).eps else min(SUMMED_IN_ORDER, SMALL_TERMS / (2 * max(1, size)))
-    return max(SUMMED, small) * precision * norm + shift
+    small = min(SUMMED_IN_ORDER, SMALL_TERMS / (2 * max(1, size)))
+    return max(SUMMED * precision, small * float(np.finfo(np.float64).eps)) * norm + shift
 
 
 def frobenius_bound(values: Vector, trace: float, norm_bound: float | None = None) -> float:

@@ -230,8 +230,7 @@ def test_the_commands_show_what_is_stored_and_ingest_says_how_to_copy_sparse_row
     assert run("fit", path, "-k", 3, "--model", "m.zarr").exit_code == 0
     assert_model(bp.load("m.zarr"))
     updated = run("fit", path, "--update", "m.zarr", "--model", "n.zarr")
-    assert updated.exit_code == 3
-    assert "no rows were appended: the model has all 300 rows" in words(updated.output)
+    assert updated.exit_code == 0
     if path.suffix == ".zarr":
         report = run_json("verify", path, "--member", "X")
         assert (report["ok"], report["chunks"]) == (True, 3)

@@ -664,6 +664,9 @@ def test_numbers_have_the_power_of_the_unit_of_the_rows_that_the_table_states(na
                 found = numbers_of(make(j).fit(scaled, *labels), scaled)
                 assert found.keys() == expected.keys()
                 for what, number in expected.items():
+                    if what == "solve_error_":  # rounding alone: an estimate without a unit, of no more than that
+                        assert max(found[what], number) < 1e-9 if dtype == "f8" else found[what] < 1e-2
+                        continue
                     if what == "score_samples":
                         logarithm = j * powers["transform"] * D * np.log(2)  # of the unit of a density
                         np.testing.assert_allclose(found[what] + logarithm, number, rtol=1e-5, err_msg=what)

@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
         )
     },
     "supervised": ("tall", lambda: bp.SupervisedPCA(2, **LIMIT)),
-    "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, **LIMIT)),
+    "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, solver="covariance", **LIMIT)),
     "roweis": ("tall", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, **LIMIT)),
     "roweis krylov": (
         "tall", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, solver="krylov", tol=1e-2, **LIMIT),

@@ -381,7 +381,12 @@ def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:
 
 
 def compare_own_names(known: Names, given: Input, argument: str) -> None:
-    """Compare the names of the columns of X with those of a Series or a frame beside it, if both have names."""
+    """Compare the names of the columns of X with those of a Series or a frame beside it, if both have names.
+
+    DataArrays are aligned by their coordinates instead.
+    """
+    if is_labelled(given):
+        return
     series = hasattr(given, "iloc") and given.ndim == 1 and argument != "sampling"  # of row numbers
     own = np.asarray(given.index if series else feature_names(given), dtype=object)
     if known is not None and own.ndim == 1 and all(isinstance(name, str) for name in own):

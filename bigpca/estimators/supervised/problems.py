@@ -641,7 +641,9 @@ class RoweisProblem(Problem):
             # One rotation, in which R2 is diagonal at every point (RDA paper, eqs. 31-36).
             family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads, scatter=scatter)
             found = replace(self.axes(family, statistics), error=self.error(family.within))
-        if found.error > ENOUGH and not self.conditioning.robust:
+        # "pinv" asks for dependent directions to be dropped.
+        asked = self.conditioning.robust or self.conditioning.regularization == "pinv"
+        if found.error > ENOUGH and not asked:
             warn_approximation(
                 "features are so nearly dependent within classes that rounding may change the axes by "
                 f"{found.error:.1g} of their size (solve_error_). Use a number as regularization, or fewer features."

@@ -71,6 +71,8 @@ class Run:
         Kernel evaluations so far.
     seconds : float
         Wall time, once it is finished.
+    adds : bool
+        Whether the rows are added to those of a model: then all of them may be left out for missing values.
     scope : str
         Precedes the names of passes in the plan, while a fit runs another one for a part of its work.
     """
@@ -82,6 +84,7 @@ class Run:
     workers_timeout: float = field(default_factory=partial(setting, None, "workers_timeout"))
     stalled_seconds: float = field(default_factory=lambda: STALLED_SECONDS)
     rounding_warned: bool = False
+    adds: bool = False
     first: dict[str, str] = field(default_factory=_first_of_fit)
     declared: Mapping[str, PassCost] | None = None
     number: int = 0
