@@ -7,6 +7,7 @@ the arrays of a file or store.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import operator
@@ -34,7 +35,7 @@ from bigpca.data.checks import (
     row_width,
 )
 from bigpca.errors import MAX_MESSAGE, brief, shorten
-from bigpca.storage.files import check_regular, kind_of
+from bigpca.storage.files import ABSENT, kind_of, seen_file
 from bigpca.storage.forms import CODES
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
@@ -298,8 +299,10 @@ def file_stamp(path: str) -> Stamp:
         from bigpca.storage.requests import object_stamp  # imports clients of object stores
 
         return object_stamp(path)
-    found = check_regular(path)
-    return path, found.st_size, found.st_mtime_ns
+    found = seen_file(path, regular=True)
+    if found == ABSENT:
+        raise FileNotFoundError(errno.ENOENT, "no such file", path)
+    return path, *found
 
 
 def parts_of(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:

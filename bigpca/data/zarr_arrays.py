@@ -49,6 +49,7 @@ from bigpca.data.zarr_format import (
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.chunks import MARKERS
 from bigpca.storage.files import (
+    ABSENT,
     MAX_DOCUMENT_BYTES,
     address_of,
     change_of,
@@ -60,6 +61,7 @@ from bigpca.storage.files import (
     open_regular,
     public,
     read_document,
+    seen_file,
     split_url,
     without_credentials,
 )
@@ -78,10 +80,8 @@ T = TypeVar("T")
 MAX_SHOWN = 10
 BATCH = 4096  # keys held at a time
 CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
-FEW = 1000  # files of a local store that are looked up one by one instead of listed
 MANY = 2**20  # keys of an array; of more, those that a listing has
 LISTED = 1000  # objects per request of a listing
-ABSENT = (-1, 0)
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
 PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # of obstore: those that list
 
@@ -249,7 +249,7 @@ class ChunkFiles:
         """Return the stored bytes of a cell, -1 if it is missing."""
         key = self.key(cell)
         if self.directory is not None:
-            return _of_file(os.path.join(self.directory, key))[0]
+            return seen_file(os.path.join(self.directory, key))[0]
         if self.place is not None and (listed := self.listing()):
             return listed.get(key, ABSENT)[0]
         from zarr.core.sync import sync
@@ -268,8 +268,8 @@ class ChunkFiles:
         """
         ranges = list(bounds)
         count = math.prod(-(-hi // size) - lo // size for (lo, hi), size in zip(ranges, self.cell_shape, strict=True))
-        if self.directory is not None and count <= FEW:
-            return [(key, *_of_file(os.path.join(self.directory, key))) for key in self.keys(ranges)]
+        if self.directory is not None and count <= MANY:
+            return [(key, *seen_file(os.path.join(self.directory, key))) for key in self.keys(ranges)]
         listed = self.listing(fresh=True)
         if "" in listed:
             return [("", *listed[""])]
@@ -323,7 +323,7 @@ class ChunkFiles:
             found, start = {}, len(os.path.join(self.directory, ""))
             for folder, _, names in os.walk(self.directory):
                 paths = [os.path.join(folder, name) for name in names]
-                found |= {path[start:].replace(os.sep, "/"): _of_file(path) for path in paths}
+                found |= {path[start:].replace(os.sep, "/"): seen_file(path) for path in paths}
         return {key: one for key, one in found.items() if key not in (*MARKERS, ".zattrs")}
 
     def get(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Got | None]]:
@@ -406,14 +406,6 @@ class ChunkFiles:
         return f"{self.array.path}/{key}" if self.array.path else key
 
 
-def _of_file(path: str) -> Found:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return ABSENT
-    return found.st_size, found.st_mtime_ns
-
-
 async def _of_object(store: Any, key: str) -> Found:
     """Return size and change of one object; of a store that stamps its whole content, that stamp."""
     store = _bare(store)
@@ -427,7 +419,7 @@ async def _of_object(store: Any, key: str) -> Found:
             files = [(path, *_of_file(path)) for path in paths]
             return 0, store.session.snapshot_id + (f" {zlib.crc32(repr(files).encode()):08x}" if files else "")
         if name == "ZipStore":
-            return _of_file(str(store.path))
+            return seen_file(str(store.path))
         if name in MEMORY:
             from zarr.core.buffer import default_buffer_prototype
 

@@ -38,7 +38,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states
+from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp
 from bigpca.planning import ONCE, BlockForm, Times, peak_bytes
 
 R = TypeVar("R")
@@ -164,6 +164,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shif
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
     check_states(rows, [template])
+    stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         members = layout.groups[group]
@@ -174,9 +175,6 @@ def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shif
             stamp(group), rows.weights,
         )  # fmt: skip
         return task, futures
-
-    def stamp(group: int) -> str:
-        return rows.stamp(layout.rows_of(group)[0], layout.n_rows) if run.checkpoint else ""
 
     def rows_read(group: int) -> int:
         return layout.n_rows - layout.rows_of(group)[0]
@@ -322,6 +320,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState,
     layout = cost.layout
     check_states(rows, [template])
     present = None if rows.weights is None else rows.weights > 0
+    stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
@@ -329,9 +328,6 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState,
         reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=present)
         task = ColumnGroup(group, reader, reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.weights)
         return task, {}
-
-    def stamp(group: int) -> str:
-        return rows.stamp(0, rows.n_rows) if run.checkpoint else ""
 
     shared = {} if template.shared is None else {"dot": template.shared}
     job = Pass(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,6 +32,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
+from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
@@ -48,7 +49,7 @@ from bigpca.passes.reading.readers import (
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowMap, chain_cost
 from bigpca.planning import LOOPS, BlockForm, PassCost, Work
 from bigpca.settings import setting
-from bigpca.storage.files import content_digest, kind_of
+from bigpca.storage.files import Seen, content_digest, kind_of, one_look
 from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -207,7 +208,8 @@ class Rows:
         return replace(
             self, X=X, samples=samples, stored=stored, counted=counted, batches=batches,
             inspected=Inspected(
-                samples, stored, " beside ".join(side.inspected.label for side in self.sides), self.inspected.opened
+                samples, stored, " beside ".join(side.inspected.label for side in self.sides), self.inspected.opened,
+                self.inspected.seen,
             ),
             in_order=batches is not None,
             once=batches is not None and batches.stream.once,
@@ -625,6 +627,12 @@ def warn_repeats(rows: Rows) -> None:
         warn_caller(f"{count:,} of {rows.n_rows:,} rows have the key of an earlier row. {REPEATED}", UserWarning)
 
 
+def one_stamp(run: Run, rows: Rows) -> Callable[[int], str]:
+    """Return the stamp of the groups of a pass in which each reads most rows: that of all, computed once."""
+    whole = rows.stamp(0, rows.n_rows) if run.checkpoint else ""
+    return lambda group: whole
+
+
 class Inspected:
     """What is found out about stored samples when it is first asked for, and then known to all rows of them.
 
@@ -637,15 +645,20 @@ class Inspected:
         What X is, for messages.
     opened : str
         Digest of the files, if the present call has opened X: its first question about them has that answer.
+    seen : dict, optional
+        What the look that ``opened`` is of has seen of each file.
     """
 
-    def __init__(self, X: da.Array, source: Source | None, label: str = "", opened: str = "") -> None:
+    def __init__(
+        self, X: da.Array, source: Source | None, label: str = "", opened: str = "", seen: Seen | None = None
+    ) -> None:
         self.X, self.source = X, source
         self.label = label or (f"the Dask array {X.name}" if source is None else source.label)
         self._graph: GraphSource | None = None
         self._lock = threading.Lock()
         self._digest: str | None = None
         self.opened = opened
+        self.seen: Seen = {} if seen is None else seen
 
     @property
     def graph(self) -> GraphSource:
@@ -684,18 +697,23 @@ class Inspected:
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, change) of the files that hold those samples; of the content for arrays in memory.
 
-        Of a graph, and of a store that is listed as a whole, it is that of all files when it was first asked for.
+        Files are as :meth:`stamp_of_all` last saw them, so that all groups and passes of a run share one look, taken
+        before any of them is read. Of a graph, and of a store that is listed as a whole, it is the digest of all files.
         """
         if self.source is not None and kind_of(self.source.path) == "disk":
-            return digest(self.source.stamps(start, stop))
-        if self._digest is None:
-            self._digest = self.stamp_of_all()
-        return self._digest
+            with one_look(self.seen):
+                return digest(self.source.stamps(start, stop))
+        return self.stamp_of_all() if self._digest is None else self._digest
 
     def stamp_of_all(self) -> str:
         """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
         opened, self.opened = self.opened, ""
-        return opened or digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
+        if not opened:
+            self.seen = {}
+            with one_look(self.seen):
+                opened = digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
+        self._digest = opened
+        return opened
 
     @cached_property
     def unstamped(self) -> str:

@@ -29,7 +29,7 @@ from bigpca.passes.reading.blocks import prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import Rows, check_any_order, check_dense, reject_weights
+from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, reject_weights
 from bigpca.planning import ONCE, Times, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
@@ -266,7 +266,7 @@ def fold_kernel(
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     """
-    layout, n = cost.sweep, rows.n_rows
+    layout, n, stamp = cost.sweep, rows.n_rows, one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.panels.reads[group]
@@ -276,9 +276,6 @@ def fold_kernel(
             template.without_shared(), stamp(group),
         )  # fmt: skip
         return task, futures
-
-    def stamp(group: int) -> str:
-        return rows.stamp(layout.panels.reads[group][0], n) if run.checkpoint else ""
 
     shared = (
         {SHIFT: shift, MAPS: rows.steps}

@@ -26,9 +26,10 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
+from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import numpy as np
@@ -538,6 +539,39 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
             f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, so it was not read. It is "
             "damaged or forged: restore it from a copy."
         )
+
+
+Seen: TypeAlias = dict[str, tuple[int, int]]  # path -> size and time of change, in ns; ABSENT of a missing file
+ABSENT = (-1, 0)
+_look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
+
+
+@contextmanager
+def one_look(seen: Seen) -> Iterator[None]:
+    """Look at each file at most once in the body, and keep in ``seen`` what :func:`seen_file` found."""
+    token = _look.set(seen)
+    try:
+        yield
+    finally:
+        _look.reset(token)
+
+
+def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
+    """Return size and time of change of a file, as it is now or as this look has seen it; ``ABSENT`` if it is missing.
+
+    ``regular`` rejects pipes and devices, as :func:`check_regular` does.
+    """
+    seen = _look.get()
+    if seen is not None and path in seen:
+        return seen[path]
+    try:
+        found = check_regular(path) if regular else os.stat(path)
+        size_and_time = found.st_size, found.st_mtime_ns
+    except FileNotFoundError:
+        size_and_time = ABSENT
+    if seen is not None:
+        seen[path] = size_and_time
+    return size_and_time
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:

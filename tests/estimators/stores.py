@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import pytest
 import zarr
 from numpy.typing import DTypeLike, NDArray
 
@@ -25,6 +30,25 @@ def stored(folder: Path, X: Array, chunks: tuple[int, int]) -> da.Array:
     path = folder / f"store-{next(_numbers)}.zarr"
     zarr.create_array(path, shape=X.shape, dtype=X.dtype, chunks=chunks, config={"write_empty_chunks": True})[:] = X
     return bp.open(path)
+
+
+class Looks(Counter[tuple[str, str]]):
+    """Counts calls of the file system by name and path, for the chunks of the stores in a folder."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        for name in ("stat", "lstat", "scandir", "open"):
+            monkeypatch.setattr(os, name, partial(self._count, getattr(os, name), name, str(folder)))
+
+    def _count(self, call: Any, name: str, folder: str, path: Any = ".", *rest: Any, **options: Any) -> Any:
+        found = "" if isinstance(path, int) else os.fspath(path)
+        if isinstance(found, str) and found.startswith(folder) and re.search(r"\.zarr/.*\d$", found):
+            self[name, found.removeprefix(folder)] += 1
+        return call(path, *rest, **options)
+
+    def most(self, name: str) -> int:
+        """Return the calls for the chunk that has most."""
+        return max((count for (called, _), count in self.items() if called == name), default=0)
 
 
 def _reject(block_info: Any = None) -> Array:

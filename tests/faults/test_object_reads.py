@@ -133,7 +133,9 @@ def test_a_fit_of_a_store_has_the_bits_of_a_local_one(store: ObjectStore[Any], t
     assert far.transform(NEW).tobytes() == local.transform(NEW).tobytes()
 
 
-def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(url: str, object_server: Server) -> None:
+def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(
+    url: str, object_server: Server, tmp_path: Any
+) -> None:
     X = bp.open(url)
     assert asked(object_server) == {"LIST": 1}  # its name
     object_server.reset_counts()
@@ -150,6 +152,10 @@ def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(url: str
     reads = model.n_passes_
     assert asked(object_server, "/c/")["GET"] == pytest.approx(CHUNKS * reads, abs=1)
     assert "HEAD" not in asked(object_server)
+    for _ in range(2):  # a finished fit is resumed
+        object_server.reset_counts()
+        bp.PCA(2, solver="krylov", random_state=0).fit(X, checkpoint=tmp_path / "c")
+        assert asked(object_server)["LIST"] == 2
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -43,7 +43,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import NComponents, check_n_components
-from bigpca.storage.files import kind_of
+from bigpca.storage.files import kind_of, one_look
 
 LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word
 HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
@@ -402,7 +402,8 @@ def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
     if source is None:
         return References(collect_rows(run, rows))
     if _read_again(rows):
-        return References.stored(source)
+        with one_look(rows.inspected.seen):
+            return References.stored(source)
     return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
 
 

@@ -52,6 +52,7 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
 from bigpca.passes.rows import Rows
 from bigpca.solvers.scaling import Whitening
+from bigpca.storage.files import Seen, one_look
 
 log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
@@ -133,7 +134,9 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1, single: bool = Fals
     if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
         return Rows.opened(with_index(open_in_memory(values), X), names=names, sample=sample, lazy=False)
-    opened, sample = open_samples(X, single=single)
+    seen: Seen = {}
+    with one_look(seen):
+        opened, sample = open_samples(X, single=single)
     n, d = opened.shape
     if d == 0:
         raise ValueError(f"Found array with 0 feature(s) (shape={opened.shape}) while a minimum of 1 is required.")
@@ -146,7 +149,7 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1, single: bool = Fals
     names = feature_names(opened) if given is None else given  # a file may have names too
     rows = Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
     if rows.stored is not None and not isinstance(X, da.Array):
-        rows.inspected.opened = digest([rows.samples.name.removeprefix("bigpca-open-")])
+        rows.inspected.opened, rows.inspected.seen = digest([rows.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
 
 

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
 from bigpca.planning import PassCost
 from bigpca.settings import steady_heap
+from bigpca.storage.files import Seen, one_look
 
 A = TypeVar("A", bound=Accumulator)
 
@@ -275,9 +276,15 @@ def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: obj
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
     """Fold one group, count the integers that are rounded while reading, and keep the digest of the first rows."""
-    with tally_rounded() as tally:
+    with tally_rounded() as tally, one_look(_seen_in(run_id)):
         state = task.run(run_id, inputs)
     return replace(state, rounded=tally.count, first=tally.first)
+
+
+@lru_cache(maxsize=8)
+def _seen_in(run_id: str) -> Seen:
+    """Return what tasks of a pass have seen of files in this process, which asks for each only once."""
+    return {}
 
 
 def merge_states(left: PassState, right: PassState) -> PassState:

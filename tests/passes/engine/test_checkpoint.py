@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 
 import bigpca as bp
 from bigpca.data.source import MemoryRows
@@ -22,6 +24,7 @@ from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.rows import Rows
 from tests.conftest import everywhere, local_or_memory
+from tests.estimators.stores import Looks
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 2000, 16
@@ -38,6 +41,24 @@ def _one_thread() -> Any:
 def store(tmp_path: Path) -> Path:
     write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
     return tmp_path / "x.zarr"
+
+
+def test_a_checkpoint_looks_at_a_store_of_any_size_as_often_as_a_fit_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = normal(1100, 4)  # in more chunks than a small listing has
+    zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, dtype=rows.dtype, chunks=(1, 4), compressors=None)
+    for i, row in enumerate(rows):
+        (tmp_path / "x.zarr" / "c" / str(i)).mkdir(parents=True)
+        row.tofile(tmp_path / "x.zarr" / "c" / str(i) / "0")
+    X, looks = bp.open(tmp_path / "x.zarr"), Looks(tmp_path, monkeypatch)
+    for options in ({}, {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "c"}):
+        looks.clear()
+        bp.PCA(2, solver="covariance").fit(X, **options)
+        called = Counter(name for name, path in looks.elements())
+        assert called["stat"] == 2200  # before and after
+        assert called["open"] <= 1100
+        assert called["lstat"] + called["scandir"] == 0
 
 
 def interrupt_after(segment: int) -> Callable[[Event], None]:
