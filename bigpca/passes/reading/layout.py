@@ -30,7 +30,9 @@ SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
 MIN_GROUP_BYTES = 4 * MIB
-MAX_GROUPS = 4096
+MAX_GROUPS = 4096  # of at least GROUP_BYTES; beyond, groups grow to LARGE_GROUP_BYTES before there are more of them
+LARGE_GROUP_BYTES = 1024 * MIB
+MOST_GROUPS = 16384  # keep 3,000 threads busy 91 % of the time: the last of six rounds is not full
 MIN_GROUPS = 16
 MAX_SEGMENTS = 64
 
@@ -95,11 +97,12 @@ def plan_layout(
 ) -> Layout:  # fmt: skip
     """Divide rows into reads, groups and segments.
 
-    ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; all bytes in the working
-    dtype, so that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If
-    groups would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as
-    many with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column.
-    Where the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment.
+    ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; where these would be larger
+    than max(1 GiB, 8 state), as from 4 TiB on, there are more, up to 16,384. All bytes are in the working dtype, so
+    that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If groups
+    would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as many
+    with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column. Where
+    the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment.
     """
     sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
@@ -111,6 +114,7 @@ def plan_layout(
     n_rows = int(sum(row_chunks))
     total = n_rows * max(row_bytes, stored_row_bytes)
     wanted = min(MAX_GROUPS, max(MIN_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
+    wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.
     joined = coalesce(row_chunks, 1, min(slab_rows, max(1, -(-n_rows // wanted)))) if n_rows else ()

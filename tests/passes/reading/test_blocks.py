@@ -15,6 +15,7 @@ from bigpca.passes.reading.layout import (
     MAX_GROUPS,
     MAX_SEGMENTS,
     MIN_GROUP_BYTES,
+    MOST_GROUPS,
     SLAB_BYTES,
     SLAB_ROWS,
     Layout,
@@ -22,7 +23,7 @@ from bigpca.passes.reading.layout import (
     working_dtype,
 )
 
-F4 = np.dtype("f4")
+F4, GIB = np.dtype("f4"), 1 << 30
 chunk_sizes = st.lists(st.one_of(st.integers(0, 5), st.integers(1000, 30000)), max_size=60)
 
 
@@ -44,7 +45,7 @@ def test_every_row_is_in_exactly_one_read_group_and_segment_whatever_the_chunks(
 ) -> None:
     layout = plan_layout(chunks, d, F4, state)
     assert_partition(layout, sum(chunks))
-    assert len(layout.groups) <= MAX_GROUPS
+    assert len(layout.groups) <= MOST_GROUPS
     assert len(layout.segments) <= MAX_SEGMENTS
 
 
@@ -108,6 +109,18 @@ def test_rows_of_unknown_number_have_small_slabs_and_a_segment_for_each_group(d:
     assert layout.segments == tuple(range(i, i + 1) for i in range(len(layout.groups)))
 
 
+@pytest.mark.parametrize(
+    ("gib", "state", "groups"),
+    [(64, 0, 128), (1024, 0, 2048), (4096, 0, 4096), (4100, 0, 4100), (16384, 0, 16384), (65536, 0, 16384),
+     (8192, GIB, 1024), (65536, GIB, 8192)],
+)  # fmt: skip
+def test_groups_grow_to_a_gib_or_eight_states_before_there_are_more_of_them(gib: int, state: int, groups: int) -> None:
+    layout = plan_layout([65536] * (4 * gib), 1024, F4, state)  # of 256 MiB: two in the smallest group
+    assert len(layout.groups) == groups
+    assert len(layout.segments) == 64
+    assert min(map(len, layout.segments)) >= min(64, groups // 64)
+
+
 def test_small_reads_keep_sixteen_groups() -> None:
     assert len(plan_layout([4096] * 16, 2048, F4, 0).groups) == 16  # of 32 MiB
     assert len(plan_layout([2000] * 260, 512, F4, 0).groups) == 16
@@ -120,8 +133,8 @@ def test_a_hundred_thousand_tiny_chunks_are_joined_to_few_reads_and_groups() -> 
     assert 16 <= len(layout.groups) <= 200
 
 
-def test_large_data_has_at_most_4096_groups_in_64_segments() -> None:
-    layout = plan_layout([8192] * 200_000, 2048, F4, 0)  # 12.5 TiB
+def test_four_tebibytes_have_4096_groups_of_about_one_size_in_64_segments() -> None:
+    layout = plan_layout([8192] * 65_536, 2048, F4, 0)
     assert len(layout.groups) == MAX_GROUPS
     assert len(layout.segments) == MAX_SEGMENTS
     sizes = [b - a for a, b in map(layout.rows_of, range(len(layout.groups)))]
