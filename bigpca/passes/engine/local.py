@@ -88,6 +88,58 @@ def current_client() -> Any:
     return owner
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The workers that may run tasks, by ``dask.annotate(workers=..., resources=...)``: all without annotations.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        Addresses, hosts or names of workers; empty for any.
+    resources : dict of str to float
+        What one task needs of each resource.
+    """
+
+    names: frozenset[str] = frozenset()
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls) -> Wanted:
+        """Return those of this context."""
+        found = dask.get_annotations()
+        named = () if found.get("allow_other_workers") else found.get("workers", ())
+        listed = named if isinstance(named, list | tuple | set) else [named]
+        return cls(frozenset(map(str, listed)), found.get("resources") or {})
+
+    @property
+    def restricts(self) -> bool:
+        """Whether there are annotations that name workers or resources."""
+        return bool(self.names or self.resources)
+
+    def __str__(self) -> str:
+        """Return what is added to "no worker" in messages."""
+        named = f" named {', '.join(sorted(self.names))}" if self.names else ""
+        return named + (f" with the resources {dict(self.resources)}" if self.resources else "")
+
+    def threads_of(self, workers: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Return how many tasks each of these workers runs at a time; those that may run none are left out.
+
+        Parameters
+        ----------
+        workers : mapping
+            Address -> what the scheduler tells of the worker.
+        """
+        found = {}
+        for who, worker in workers.items():
+            known = {who, who.rpartition("://")[2], str(worker.get("name")), str(worker.get("host"))}
+            has = worker.get("resources") or {}
+            shares = [int(has.get(name, 0) // each) for name, each in self.resources.items() if each > 0]
+            threads = min([int(worker["nthreads"]), *shares])
+            if threads and (not self.names or self.names & known):
+                found[who] = threads
+        return found
+
+
 def chosen_scheduler() -> Get | None:
     """Return the same as ``dask.base.get_scheduler``, without importing ``distributed``.
 

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
-from bigpca.passes.engine.local import current_client, local_threads
+from bigpca.passes.engine.local import Wanted, current_client, local_threads
 from bigpca.passes.reading.blocks import prepare_block
 from bigpca.planning import LOOPS, Resources, Speed
 from bigpca.settings import memory_limit as machine_limit
@@ -70,7 +70,8 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     if client is not None:
         # The tightest worker; without any worker yet, one thread within the given limit.
         workers = client.scheduler_info(n_workers=-1).get("workers", {})  # -1 for all; empty if the scheduler is gone
-        found = [_of_worker(address, worker, given) for address, worker in workers.items()]
+        eligible = Wanted.here().threads_of(workers)
+        found = [_of_worker(address, workers[address], threads, given) for address, threads in eligible.items()]
         if not found:
             where = "memory_limit" if given else "this machine (no worker yet)"
             return Resources(1, given or machine_limit(), 0, where, local=False)
@@ -87,11 +88,11 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     return Resources(local_threads(), free + idle, idle, "this machine's free memory")
 
 
-def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Resources:
+def _of_worker(address: str, worker: Mapping[str, Any], threads: int, given: int | None) -> Resources:
     limit = given or int(worker.get("memory_limit") or 0) or machine_limit()
     idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
     where = f"the memory limit of the smallest worker, {address},"
-    return Resources(int(worker["nthreads"]), limit, idle, where, local=False)
+    return Resources(threads, limit, idle, where, local=False)
 
 
 # No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.

@@ -80,7 +80,7 @@ class Run:
     scheduler: str | None = None
     peak_bytes: int = 0
     workers_timeout: float = field(default_factory=partial(setting, None, "workers_timeout"))
-    stalled_seconds: float = STALLED_SECONDS
+    stalled_seconds: float = field(default_factory=lambda: STALLED_SECONDS)
     rounding_warned: bool = False
     first: dict[str, str] = field(default_factory=_first_of_fit)
     declared: Mapping[str, PassCost] | None = None

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -118,11 +119,13 @@ def worker(
     prefix: tuple[str, ...] = (),
     path: str = "",
     memory: str = "2GiB",
+    resources: str = "",
 ) -> Iterator[str]:
     """A worker process of another Python, or under another command; yields its address."""
     before = set(client.scheduler_info()["workers"])
     command = [*prefix, str(python), "-m", "distributed.cli.dask_worker", client.scheduler.address, "--no-nanny"]
     options = ["--nthreads", "1", "--memory-limit", memory, "--no-dashboard", "--host", "127.0.0.1"]
+    options += ["--resources", resources] if resources else []
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ({"PYTHONPATH": path} if path else {})
     process = subprocess.Popen(
         [*command, *options], cwd="/", env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -155,6 +158,32 @@ def make_environment(place: Path, versions: dict[str, str]) -> Path:
         elif not (theirs / ours.name).exists():
             (theirs / ours.name).symlink_to(ours)
     return place / "bin" / "python"
+
+
+@pytest.mark.cluster
+def test_tasks_run_where_annotations_allow_them_and_no_other_worker_is_judged(
+    store: Path, empty: Client, tmp_path: Path
+) -> None:
+    model = bp.PCA(2, solver="krylov", tol=1e-9, max_passes=3, random_state=0)
+    with dask.config.set(scheduler="sync"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
+        expected = model.fit(bp.open(store)).components_.tobytes()
+        with worker(empty, memory="300MiB") as small, worker(empty, resources="GPU=1") as able:
+            dask.config.set(scheduler=None)
+            with empty.as_current(), pytest.raises(MemoryBudgetError, match=f"the smallest worker, {small},"):
+                model.fit(bp.open(store))
+            for annotations in ({"resources": {"GPU": 1}}, {"workers": [able]}):
+                with empty.as_current(), dask.annotate(**annotations):
+                    found = model.fit(bp.open(store), checkpoint=tmp_path / str(len(annotations)))
+                assert found.components_.tobytes() == expected
+                assert found.plan_.resources.processes == 1
+            assert empty.run(lambda dask_worker: dask_worker.state.executed_count)[small] == 0
+            with (
+                empty.as_current(),
+                dask.annotate(resources={"TPU": 1}),
+                pytest.raises(TimeoutError, match=r"no worker with the resources \{'TPU': 1\} on tcp.* for 1 s"),
+            ):
+                moments_of(bp.open(store), workers_timeout=1)
 
 
 @pytest.mark.cluster
@@ -275,7 +304,7 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
         with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():
             large = (
                 rf"worker {first} has .* left of its memory limit of 2\.0 GiB .* plan for its 1 thread is 2\.0 GiB\. "
-                r"Start"
+                r"Retire such workers .*, start"
             )
             with pytest.raises(MemoryBudgetError, match=large):
                 fold_planned(X, 2 << 30)

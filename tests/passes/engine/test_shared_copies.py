@@ -8,7 +8,6 @@ import time
 import warnings
 from collections import Counter
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import dask.array as da
@@ -18,8 +17,7 @@ from distributed import Client, wait
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.engine.cluster import run as shared_copies
-from bigpca.passes.engine.cluster.run import ClusterRun, SharedCopies
+from bigpca.passes.engine.cluster.run import SharedCopies, unpin
 from tests.passes.conftest import start_cluster
 
 Array = NDArray[Any]
@@ -94,28 +92,12 @@ def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> No
     assert client.copies[3].source == {"a": 1}  # not from those that are blamed
 
 
-def test_every_look_of_a_run_at_its_cluster_frees_the_copies_of_workers_that_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Otherwise tasks that were due while there was no worker would wait for ever."""
-    copies, live, _ = copies_of(2)
-    copies.take(2, live)
-    freed: list[list[str]] = []
-    monkeypatch.setattr(shared_copies, "ask", lambda client, method, unpin, keys: freed.append(keys))
-    copies.client.run_on_scheduler = None  # type: ignore[method-assign,assignment]
-    stalls = SimpleNamespace(workers={}, look=lambda workers, longest: set())
-    watch = SimpleNamespace(workers=live, check=lambda: live.pop("w1", None))
-    run = SimpleNamespace(watch=watch, copies=copies, stalls=stalls, longest=None)
-    ClusterRun._check(run)  # type: ignore[arg-type]
-    ClusterRun._check(run)  # type: ignore[arg-type]
-    assert freed == [["name-1"]]
-
-
 @pytest.mark.cluster
-def test_copies_whose_workers_all_died_are_made_again_by_new_ones() -> None:
+@pytest.mark.parametrize("loose", [True, False])
+def test_copies_whose_workers_all_died_are_made_again_by_new_ones(loose: bool) -> None:
     """Dask alone leaves a pinned task that was due without a worker waiting for ever."""
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
-        copies = SharedCopies(client, {"a": 1}, "shared")
+        copies = SharedCopies(client, {"a": 1}, "shared", loose)
         workers = client.nthreads()
         results = [client.submit(len, copy, pure=False) for copy in copies.take(2, workers)]
         wait(results)
@@ -124,10 +106,11 @@ def test_copies_whose_workers_all_died_are_made_again_by_new_ones() -> None:
         client.sync(client.scheduler.ncores)
         for _ in range(600):
             now = client.nthreads()
-            copies.free(now)
+            copies.forget(now)
             if len(now) == 2 and not now.keys() & workers.keys():
                 break
             time.sleep(0.1)
+        client.run_on_scheduler(unpin, "shared", [] if loose else [*now])
         assert [future.result(timeout=600) for future in results] == [1, 1]
         assert {copy.result(timeout=600)["a"] for copy in copies.take(4, client.nthreads())} == {1}
 

@@ -23,7 +23,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,16 @@ from bigpca.passes.engine.cluster.tasks import (
     segment_of_key,
     starts_with,
 )
-from bigpca.passes.engine.cluster.watch import Watch, ask, by_value, join_workers, resume_hint, scheduler_loss_named
+from bigpca.passes.engine.cluster.watch import (
+    Watch,
+    ask,
+    ask_workers,
+    by_value,
+    join_workers,
+    known_of,
+    resume_hint,
+    scheduler_loss_named,
+)
 from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
 from bigpca.passes.engine.jobs import AnyPass, Pass, PassState, R, merge_states
 from bigpca.passes.engine.local import RunCancelled, cancel_run
@@ -60,7 +69,7 @@ from bigpca.passes.engine.run import Run
 # while its task hangs, for example on a lost file server. Here a silent worker is reported after ``stalled_seconds`` (a
 # minute), and one that finishes nothing after that time and five times the longest segment so far. The segments that
 # they hold up are also submitted to other workers; the first result counts, and all have the same bits. No worker is
-# stopped, because it may recover.
+# stopped, because it may recover. A pass begins with those that stalled in the pass before it.
 #
 # NOTE: until a segment of the pass has finished, a hanging read cannot be recognised.
 LOOKS = 12  # checks within the time after which a worker counts as stalled
@@ -83,9 +92,14 @@ class Stalls:
     options: Run
     workers: dict[str, set[str]] = field(default_factory=dict)
     _suspected: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)  # of which workers there was a warning
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
     _looked: float = field(default_factory=time.monotonic)
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        known = known_of(self.client)
+        self.workers = {who: set() for who in known.stalled | known.unanswered}
 
     def look(self, workers: Mapping[str, int], longest: float | None = None) -> set[int]:
         """Return the segments that stalled workers hold up; checks at most twelve times within the time limit.
@@ -107,34 +121,37 @@ class Stalls:
             return set()
         silent = limit * (1 - 2 / LOOKS)  # with the two looks that see it, ``limit`` in all
         endless = None if longest is None else max(limit, ENDLESS * longest)
-        found = ask(self.client, self.client.run_on_scheduler, by_value(at_work), self.job.prefix)
+        found = ask(self.client, self.client.run_on_scheduler, by_value(at_work), self.job.prefix, silent)
         self._looked = time.monotonic()
         seen: dict[str, set[str]] = {}
         why: dict[str, str] = {}
         for who in found.keys() & workers.keys():
-            silence, processing, held = found[who]
-            idle = self._idle(who, set(processing))
+            silence, processing, executing, held = found[who]
+            idle = self._idle(who, set(processing), executing)
             if silence > silent:
                 seen[who], why[who] = {*processing, *held}, f"has been silent for {silence:.3g} s"
             elif endless is not None and idle > endless:
                 seen[who] = set(processing)
                 why[who] = f"has finished nothing for {idle:.0f} s, while no segment took more than {longest:.2g} s"
-        seen = {who: keys for who, keys in seen.items() if keys}
-        for who in self.workers.keys() - seen.keys():
+        for who in self.workers.keys() & workers.keys() - seen.keys():
             logger.warning("worker %s makes progress again", who)
-        now = {who: keys for who, keys in seen.items() if who in self._suspected or who in self.workers}
+        self.workers = {who: keys for who, keys in seen.items() if who in self._suspected or who in self.workers}
         self._suspected = set(seen)
-        new = now.keys() - self.workers.keys()
-        self.workers = now
-        for who in sorted(new):
+        known_of(self.client).stalled = set(self.workers)
+        self._told &= self.workers.keys()
+        for who in sorted(who for who, keys in self.workers.items() if keys and who not in self._told):
             self._warn(who, why[who], elsewhere=bool(self.awake(workers)))
+        now = self.workers
         segments = {segment_of_key(self.job, key) for keys in now.values() for key in keys}
         return {segment for segment in segments if segment is not None}
 
-    def _idle(self, who: str, processing: set[str]) -> float:
-        """Return for how many seconds a worker that has groups to read has finished none of its tasks."""
+    def _idle(self, who: str, processing: set[str], executing: list[str]) -> float:
+        """Return for how many seconds a worker that reads groups has finished none of its tasks.
+
+        Groups that wait there behind the tasks of others, which have a higher priority, are not read yet.
+        """
         before, since = self._progress.get(who, (set(), self._looked))
-        if before - processing or not any(group_of(self.job.prefix, key) is not None for key in processing):
+        if before - processing or not any(group_of(self.job.prefix, key) is not None for key in executing):
             since = self._looked
         self._progress[who] = processing, since
         return self._looked - since
@@ -149,36 +166,39 @@ class Stalls:
 
     def _warn(self, who: str, why: str, *, elsewhere: bool) -> None:
         self._count += 1
+        self._told.add(who)
         groups = sorted({group for key in self.workers[who] if (group := group_of(self.job.prefix, key)) is not None})
         with_rows = [f"group {g} (rows {'{}:{}'.format(*self.job.layout.rows_of(g))})" for g in groups[:3]]
         what = ", ".join(with_rows) + (", ..." if len(groups) > 3 else "") or "a task that reads no rows"
         warnings.warn(
             f"worker {who} {why}, and has {what}. It may be stopped, swapping, or waiting for storage. "
-            + (
-                "These rows are read by other workers too."
-                if elsewhere
-                else "There is no other worker, so the run waits."
-            ),
+            + ("Others do its work too." if elsewhere else "There is no other worker, so the run waits."),
             UserWarning,
             stacklevel=2,
         )
         self.options.emit(RetryEvent("worker stalled", self._count))
 
 
-def at_work(prefix: str, dask_scheduler: Any = None) -> dict[str, Any]:
-    """Return each worker's silence in seconds, and its running and finished tasks of a pass; runs on the scheduler.
+def at_work(prefix: str, silent: float, dask_scheduler: Any = None) -> dict[str, Any]:
+    """Return each worker's silence in seconds, and its tasks of a pass: assigned, running, and finished ones.
 
-    It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
+    Finished ones only of workers that have been silent for so many seconds, because workers may hold many results of
+    others. It runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing
+    there.
     """
     import time
 
     found = {}
     for address, worker in dask_scheduler.workers.items():
-        processing, held = (
-            [key for key in (str(task.key) for task in tasks) if key.startswith(prefix)]
-            for tasks in (worker.processing, worker.has_what)
+        silence = time.time() - worker.last_seen
+        of_interest = worker.processing, worker.executing, worker.has_what if silence > silent else ()
+        found[address] = (
+            silence,
+            *(
+                [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
+                for tasks in of_interest
+            ),
         )
-        found[address] = time.time() - worker.last_seen, processing, held
     return found
 
 
@@ -317,6 +337,9 @@ class SharedCopies:
     value : the broadcast values
     name : str
         Start of the tasks' keys, unique to the pass.
+    loose : bool
+        Whether Dask may place a copy elsewhere if its worker has left. It would ignore the resources that annotations
+        name too, so where there are any, copies stay pinned until :func:`unpin` moves them.
     copies : dict of str to Future
         Worker -> its copy. Each is a task, so that Dask computes it again elsewhere if a worker dies.
     """
@@ -324,6 +347,7 @@ class SharedCopies:
     client: Client
     value: Mapping[str, object]
     name: str
+    loose: bool = True
     copies: dict[str, Future] = field(default_factory=dict)
     _made: list[Future] = field(default_factory=list)
     _first: int = 0  # index of the first of the current copies
@@ -350,7 +374,7 @@ class SharedCopies:
         """Create the first copy from the value, and each other copy from an existing one."""
         made = len(self._made) - self._first
         source = self._made[self._first + (made - 1) // 2] if made else self.value
-        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        place = {} if worker is None else {"workers": [worker], "allow_other_workers": self.loose}
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             copy = self.client.submit(identity, source, key=f"{self.name}-{len(self._made)}", pure=False, **place)
         self._made.append(copy)
@@ -364,33 +388,37 @@ class SharedCopies:
         self._turn += 1
         return [(turn + i * total // count) % total for i in range(count)]
 
-    def free(self, workers: Mapping[str, int]) -> None:
-        """Allow copies of workers that have left to be computed anywhere.
-
-        Dask does this for pinned tasks with ``allow_other_workers``, except for those scheduled while there was no
-        worker at all: these would wait for an address that never returns.
-        """
-        gone = [worker for worker in self.copies if worker not in workers]
-        if gone:
-            keys = [self.copies.pop(worker).key for worker in gone]
-            ask(self.client, self.client.run_on_scheduler, by_value(unpin), keys)
+    def forget(self, workers: Mapping[str, int]) -> None:
+        """Take no more of the copies of workers that are not among these."""
+        for worker in [worker for worker in self.copies if worker not in workers]:
+            del self.copies[worker]
 
     def renew(self, failed: str) -> None:
         """Create all copies again, under new names, if ``failed`` is the key of one of them."""
         if any(copy.key == failed for copy in self._made[self._first :]):
             self.renew_all()
 
-    def renew_all(self) -> None:
-        """Create all copies again, under new names: some may be on workers that do not answer."""
+    def renew_all(self) -> set[str]:
+        """Create all copies again, under new names; return the keys of those that are not made yet.
+
+        Some may be on workers that do not answer, and others are made from them.
+        """
+        waiting = {copy.key for copy in self._made if copy.status == "pending"}
         self.copies.clear()
         self._first = len(self._made)
+        return waiting
 
 
-def unpin(keys: list[str], dask_scheduler: Any = None) -> None:
-    """Remove the worker restrictions of tasks, on the scheduler, and schedule those that found no worker."""
-    tasks = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
+def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
+    """On the scheduler, allow these workers (none: all) to run the tasks of a pass that are pinned to others that left.
+
+    Dask does this for loosely pinned tasks, except for those scheduled while there was no worker at all: these would
+    wait for an address that never returns.
+    """
+    own = [task for key, task in dask_scheduler.tasks.items() if isinstance(key, str) and key.startswith(prefix)]
+    tasks = [t for t in own if t.worker_restrictions and not t.worker_restrictions & dask_scheduler.workers.keys()]
     for task in tasks:
-        task.worker_restrictions = None
+        task.worker_restrictions = set(workers) or None
     waiting = {task.key: "processing" for task in tasks if task.state == "no-worker"}
     if waiting and dask_scheduler.running:
         dask_scheduler.transitions(waiting, stimulus_id="bigpca-unpin")
@@ -436,8 +464,10 @@ class ClusterRun:
     cancelled: Counter[int] = field(default_factory=Counter)
     avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
     submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
+    given: dict[int, set[str]] = field(default_factory=dict)  # keys of the copies of which a segment's tasks take one
     longest: float | None = None  # seconds that the slowest finished segment took
     folding: str | None = None
+    freed: int = 0  # workers that had been lost when the tasks that were pinned to them were last set free
     copies: SharedCopies | None = None  # of the broadcast values
 
     def __post_init__(self) -> None:
@@ -446,10 +476,10 @@ class ClusterRun:
 
     def submit_segment(self, index: int) -> None:
         """Cut the groups of a segment and submit their graph."""
-        graph, root = segment_graph(
-            self.job, index, self.tries[index], self._take_shared(len(self.job.layout.segments[index])),
-            self.files if self.shared else None, self.suspects.survived,
-        )  # fmt: skip
+        shared = self._take_shared(len(self.job.layout.segments[index]))
+        self.given[index] = {copy.key for copy in shared if copy is not None}
+        files = self.files if self.shared else None
+        graph, root = segment_graph(self.job, index, self.tries[index], shared, files, self.suspects.survived)
         (future,) = self.client.get(graph, [root], sync=False, **self._place())
         self.segment_of[future.key] = index
         self.submitted[future.key] = time.monotonic()
@@ -489,11 +519,16 @@ class ClusterRun:
     def _check(self) -> None:
         self.watch.check()
         if self.copies is not None:
-            self.copies.free(self.watch.workers)
+            self.copies.forget(self.watch.workers)
+        restricted = self.watch.wanted.restricts
+        if self.freed != self.watch.lost and (self.watch.workers or not restricted):
+            self.freed, anywhere = self.watch.lost, [*self.watch.workers] if restricted else []
+            ask(self.client, self.client.run_on_scheduler, by_value(unpin), self.job.prefix, anywhere)
         before = self.stalls.workers.keys()
         held_up = self.stalls.look(self.watch.workers, self.longest)
         if self.stalls.workers.keys() - before and self.copies is not None:
-            self.copies.renew_all()
+            waiting = self.copies.renew_all()  # of a copy that a stalled worker was to pass on
+            held_up |= {index for index in set(self.segment_of.values()) if self.given[index] & waiting}
         if self.stalls.workers and self._awake():
             # Segments that stalled workers hold up are submitted a second time; the first result counts.
             around = frozenset(self.stalls.workers)
@@ -513,7 +548,9 @@ class ClusterRun:
     def _place(self) -> dict[str, object]:
         """Return the options of a submission that prefer workers that do not stall."""
         awake = self._awake()
-        return {"workers": list(awake), "allow_other_workers": True} if self.stalls.workers and awake else {}
+        if not self.stalls.workers or not awake:
+            return {}
+        return {"workers": list(awake), "allow_other_workers": not self.watch.wanted.restricts}
 
     def _take_shared(self, count: int) -> list[Future | None]:
         workers = self._awake() or self.watch.workers
@@ -671,7 +708,7 @@ CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
 def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass on a client; see :func:`bigpca.passes.engine.driver.run_pass`."""
 
-    def join(workers: Iterable[str]) -> list[str]:
+    def join(workers: Mapping[str, int]) -> list[str]:
         return join_workers(client, workers, job.paths, partial(planned_bytes, job, options))
 
     cloudpickle.dumps(job.cut(0)[0].reader)  # so that a store that cannot be sent is named, which Dask would not do
@@ -699,7 +736,8 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
     try:
         run.fold_ready()
         if waiting and run.job.shared:  # values that are broadcast
-            run.copies = SharedCopies(run.client, dict(run.job.shared), run.job.key("shared"))
+            loose = not watch.wanted.restricts
+            run.copies = SharedCopies(run.client, dict(run.job.shared), run.job.key("shared"), loose)
         while waiting or run.futures or run.suspects.waiting:
             if run.suspects.waiting and not run.futures:
                 run.submit_suspect()
@@ -716,7 +754,7 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     client, files = watch.client, resumed.files if resumed.writing else None
     shared = files is not None and bool(files.place.shared)
     if files is not None and files.place.shared is None:
-        shared = _workers_see(client, Path(files.directory))
+        shared = _workers_see(watch, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
         raise CheckpointError(
             f"workers cannot see the checkpoint {files.directory}, and a state of {job.state_bytes / 2**20:.0f} MiB is "
@@ -750,14 +788,20 @@ def planned_bytes(job: AnyPass, options: Run, threads: int) -> int:
     return threads * options.peak_bytes + 3 * job.state_bytes if options.peak_bytes else 0
 
 
-def _workers_see(client: Client, directory: Path) -> bool:
-    """Whether every worker can see a file that the client has just created."""
-    nonce = directory / f".nonce-{uuid.uuid4().hex}"
-    try:
-        nonce.touch()
-    except OSError as error:
-        raise WriteFailed(f"{type(error).__name__}: {error}") from error
-    try:
-        return all(ask(client, client.run, nonce.exists).values())
-    finally:
-        nonce.unlink(missing_ok=True)
+def _workers_see(watch: Watch, directory: Path) -> bool:
+    """Whether the workers see a file that the client has just created; each is asked once for a checkpoint."""
+    known, checkpoint = known_of(watch.client), str(directory.parent)
+    unknown = [who for who in watch.workers.keys() - known.unanswered if (who, checkpoint) not in known.sees]
+    if unknown:
+        nonce = directory / f".nonce-{uuid.uuid4().hex}"
+        try:
+            nonce.touch()
+        except OSError as error:
+            raise WriteFailed(f"{type(error).__name__}: {error}") from error
+        try:
+            found = ask_workers(watch.client, partial(watch.client.run, nonce.exists, on_error="return"), unknown)
+        finally:
+            nonce.unlink(missing_ok=True)
+        known.sees |= {(who, checkpoint): seen for who, seen in found.items() if isinstance(seen, bool)}
+    seen = [known.sees[who, checkpoint] for who in watch.workers if (who, checkpoint) in known.sees]
+    return bool(seen) and all(seen)

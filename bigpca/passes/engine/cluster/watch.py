@@ -6,13 +6,15 @@ between the software of client, scheduler and workers break a run, and which onl
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -24,14 +26,17 @@ from distributed.versions import get_versions
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.engine.cluster.tasks import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
+from bigpca.passes.engine.local import Wanted
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
 from bigpca.planning import SAFE_SHARE
 from bigpca.storage.files import kind_of
 
 LOST_SECONDS = 60  # of a scheduler that does not answer
-ANSWER_SECONDS, NAMING_SECONDS = 50, 8  # of workers: a silent one is named within a minute
+ANSWER_SECONDS = 50  # of each worker: a silent one is named within a minute
 LOOK_SECONDS = 5  # between questions about silent workers
+LEFT_SECONDS = 1.0  # between looks at whether workers that have not answered are still there
+AT_ONCE = 64  # workers that are asked at a time: each takes a connection of the client and one of the scheduler
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
 logger = logging.getLogger("bigpca")
 
@@ -44,12 +49,20 @@ class Watch:
     client : distributed.Client
     options : Run
     join : callable
-        Addresses of new workers -> sentences about those with too little memory; raises for workers that cannot run
-        tasks.
+        New workers and their threads -> sentences about those with too little memory; raises for workers that cannot
+        run tasks.
+
+    Attributes
+    ----------
+    workers : dict of str to int
+        The workers that may run the tasks, and how many each runs at a time.
+    wanted : Wanted
+        Which these are, by the annotations of the context.
     """
 
-    def __init__(self, client: Client, options: Run, join: Callable[[Iterable[str]], list[str]]) -> None:
+    def __init__(self, client: Client, options: Run, join: Callable[[Mapping[str, int]], list[str]]) -> None:
         self.client, self.options, self.join = client, options, join
+        self.wanted, self._eligible = Wanted.here(), dict[str, int]()
         self.unasked: set[str] = set()
         self.asking: Future[list[str]] | None = None
         self.seen = self.checked = time.monotonic()
@@ -72,12 +85,13 @@ class Watch:
         if not self.workers:
             key = f"bigpca-waits-for-a-worker-{uuid.uuid4().hex[:8]}"
             releasing(self.client, starts_with(key), partial(self._wait_by, key))
-        short = self._join(sorted(self.unasked))
-        self.unasked.clear()
+        unanswered = known_of(self.client).unanswered  # they are asked again, but not waited for
+        short = self._join(sorted(self.unasked - unanswered))
+        self.unasked &= unanswered
         if short:
             raise MemoryBudgetError(
-                f"{'; '.join(short)}. Start workers with more memory or fewer threads, or store the input in smaller "
-                "chunks (bp.ingest(source, out, chunk_rows=...))."
+                f"{'; '.join(short)}. Retire such workers (client.retire_workers), start workers with more memory or "
+                "fewer threads, or store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...))."
             )
 
     def _wait_by(self, key: str) -> None:
@@ -103,7 +117,7 @@ class Watch:
             self.options.emit(RetryEvent("worker lost", self.lost))
         if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
             raise TimeoutError(
-                f"no worker on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
+                f"no worker{self.wanted} on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
                 f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
             )
 
@@ -143,7 +157,7 @@ class Watch:
 
     def _join(self, workers: list[str]) -> list[str]:
         try:
-            return self.join(workers)
+            return self.join({who: self.workers[who] for who in workers if who in self.workers})
         except (ConnectionError, FileNotFoundError) as error:
             raise type(error)(f"{error}{resume_hint(self.options)}") from error
 
@@ -152,11 +166,20 @@ class Watch:
         # A scheduler that is paused, or too busy to accept connections for a while, is not lost.
         while self.client.status == "running" and (left := end - time.monotonic()) > 0:
             try:
-                return dict(self.client.sync(self.client.scheduler.ncores, callback_timeout=left))
+                return self._of_these(self.client.sync(self.client.scheduler.ncores, callback_timeout=left))
             except (OSError, TimeoutError, RuntimeError) as error:
                 lost = error
             time.sleep(0.1)
         raise self.scheduler_lost() from lost  # a client that reconnects has cancelled its futures
+
+    def _of_these(self, workers: Mapping[str, int]) -> dict[str, int]:
+        """Return the workers that may run the tasks; what a new one has is asked once, if annotations name anything."""
+        if not self.wanted.restricts:
+            return dict(workers)
+        if not workers.keys() <= self._eligible.keys():
+            described = self.client.scheduler_info(n_workers=-1).get("workers", {})
+            self._eligible = dict.fromkeys(workers, 0) | self.wanted.threads_of(described)
+        return {who: self._eligible[who] for who in workers if self._eligible[who]}
 
     def scheduler_lost(self) -> ConnectionError:
         """Return the error to raise."""
@@ -165,39 +188,111 @@ class Watch:
         )
 
 
+@dataclass
+class Known:
+    """What a client knows of the workers of its cluster, for all its runs.
+
+    Attributes
+    ----------
+    looked : dict of str to set of str
+        Worker (or ``SCHEDULER``) -> paths that were checked there.
+    sees : dict
+        (worker, directory) -> whether it sees what the client creates there.
+    unanswered : set of str
+        Workers that were there, and did not answer a question.
+    stalled : set of str
+        Workers that made no progress when they were last looked at.
+    """
+
+    looked: dict[str, set[str]] = field(default_factory=dict)
+    sees: dict[tuple[str, str], bool] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)
+    stalled: set[str] = field(default_factory=set)
+
+
+_known: WeakKeyDictionary[Client, Known] = WeakKeyDictionary()
+
+
+def known_of(client: Client) -> Known:
+    """Return what a client knows of its cluster."""
+    return _known.setdefault(client, Known())
+
+
 def ask(client: Client, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a method of a client that waits for answers of its cluster, for at most ``ANSWER_SECONDS``.
+    """Call a method of a client that its scheduler alone answers, in at most ``ANSWER_SECONDS``.
 
     Raises
     ------
     TimeoutError
-        If a worker or the scheduler is there but does not answer.
     """
 
-    try:
-        return _answer(client, ANSWER_SECONDS, method, *arguments, **options)
-    except TimeoutError as error:
-        raise TimeoutError(
-            f"{_silent(client)} did not answer within {ANSWER_SECONDS} s. "
-            "Look for stopped or overloaded processes there, remove them from the cluster and run again."
-        ) from error
-
-
-def _answer(client: Client, seconds: float, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     async def answer() -> Any:
         return await method(*arguments, **options)
 
-    return client.sync(answer, callback_timeout=seconds)
-
-
-def _silent(client: Client) -> str:
-    """Name what does not answer: workers from which the scheduler has not heard for half of the time, or itself."""
     try:
-        found = _answer(client, NAMING_SECONDS, client.run_on_scheduler, by_value(silences))
-    except (OSError, TimeoutError):
-        return f"the scheduler {client.scheduler.address}"
-    workers = [f"worker {who}" for who, seconds in found.items() if seconds > ANSWER_SECONDS / 2]
-    return some(workers) if workers else f"{client.scheduler.address} or one of its workers"
+        return client.sync(answer, callback_timeout=ANSWER_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError(
+            f"the scheduler {client.scheduler.address} did not answer within {ANSWER_SECONDS} s: it is stopped or "
+            "overloaded. Look for the cause there, and run again."
+        ) from error
+
+
+def ask_workers(client: Client, question: Callable[..., Awaitable[Any]], workers: Iterable[str]) -> dict[str, Any]:
+    """Ask each worker alone, all at once, and return the answers of those that answer in ``ANSWER_SECONDS``.
+
+    One that leaves meanwhile is not waited for. One that stays and does not answer counts as stalled.
+
+    Parameters
+    ----------
+    question : callable
+        ``workers=[address]`` -> an awaitable dict, as the methods of a client that ask all workers.
+
+    Warns
+    -----
+    UserWarning
+        Once of each worker that does not answer.
+    """
+    known, silent = known_of(client), list[str]()
+
+    async def answers() -> dict[str, Any]:
+        gate, found = asyncio.Semaphore(AT_ONCE), dict[str, Any]()
+
+        async def one(who: str) -> None:
+            async with gate:
+                try:
+                    found.update(await asyncio.wait_for(question(workers=[who]), ANSWER_SECONDS))
+                except TimeoutError:
+                    silent.append(who)
+                except Exception as error:
+                    if not isinstance(error, OSError) and client.status == "running":
+                        raise
+                    logger.info("worker %s was asked, and left: %s", who, error)  # or the client did
+
+        asked = {asyncio.ensure_future(one(who)): who for who in workers}
+        waiting, left = set(asked), set[Any]()
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=LEFT_SECONDS)
+            for task in done - left:
+                task.result()
+            live = await asyncio.wait_for(client.scheduler.ncores(), ANSWER_SECONDS) if waiting else {}
+            for task in waiting:
+                if asked[task] not in live:
+                    task.cancel()
+                    left.add(task)
+        return found
+
+    found: dict[str, Any] = client.sync(answers)
+    known.unanswered -= found.keys()
+    for who in sorted(set(silent) - known.unanswered):
+        warnings.warn(
+            f"worker {who} did not answer within {ANSWER_SECONDS} s. It may be stopped or swapping. Others do its "
+            "work until it answers; the run waits if there are none.",
+            UserWarning,
+            stacklevel=2,
+        )
+    known.unanswered |= set(silent)
+    return found
 
 
 def silences(dask_scheduler: Any = None) -> dict[str, float]:
@@ -223,7 +318,11 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
     try:
         yield
     except CommClosedError as error:
-        raise watch.scheduler_lost() from error
+        watch.check()  # raises if the scheduler does not answer
+        raise ConnectionError(
+            f"a connection of the cluster {watch.client.scheduler.address} broke ({error}), although its scheduler "
+            f"answers. Run again.{resume_hint(watch.options)}"
+        ) from error
     except Exception as error:
         # raised by distributed for a closed client and its futures
         plain = type(error) is Exception or isinstance(error, RuntimeError | CancelledError)
@@ -329,12 +428,10 @@ def some(places: list[str]) -> str:
 # therefore works between different Pythons; the rest by one small function that requires only Python there.
 SCHEDULER = "the scheduler"
 Answer: TypeAlias = dict[str, Any]  # of a process to a message: small built-in values by name
-# Client -> worker address (or SCHEDULER) -> paths that were checked there.
-_looked: WeakKeyDictionary[Client, dict[str, set[str]]] = WeakKeyDictionary()
 
 
 def join_workers(
-    client: Client, workers: Iterable[str], paths: Mapping[str, str], process_bytes: Callable[[int], int]
+    client: Client, workers: Mapping[str, int], paths: Mapping[str, str], process_bytes: Callable[[int], int]
 ) -> list[str]:
     """Check workers that were not checked before, and report those of the new ones that lack memory.
 
@@ -342,8 +439,8 @@ def join_workers(
 
     Parameters
     ----------
-    workers : iterable of str
-        Addresses.
+    workers : mapping of str to int
+        Addresses, and how many tasks each runs at a time.
     paths : mapping of str to {"reads", "writes"}
         Files, directories and addresses in memory that the tasks will use, and how; URLs are not checked.
     process_bytes : callable
@@ -361,7 +458,7 @@ def join_workers(
     FileNotFoundError
         For a path that a worker cannot see, or under which it sees something else.
     """
-    looked = _looked.setdefault(client, {})
+    looked = known_of(client).looked
     local = {path: how for path, how in paths.items() if path and kind_of(path) != "remote"}
     asked = [who for who in workers if who not in looked or not local.keys() <= looked[who]]
     new = [who for who in asked if who not in looked]
@@ -369,7 +466,7 @@ def join_workers(
         return []
     here, others = package_versions(client, new, scheduler=SCHEDULER not in looked) if new else ({}, {})
     warning = check_versions(here, others)
-    found = ask(client, client.run, by_value(look), list(local), workers=asked, on_error="return")
+    found = ask_workers(client, partial(client.run, by_value(look), list(local), on_error="return"), asked)
     answers = {who: answer for who, answer in found.items() if isinstance(answer, dict)}  # others may have just left
     for who, answer in found.items():
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
@@ -386,7 +483,7 @@ def join_workers(
         warnings.warn(warning, UserWarning, stacklevel=2)
     for who in [*answers, SCHEDULER]:
         looked.setdefault(who, set()).update(local)
-    return [line for who in new if who in answers for line in _shortage(who, answers[who], process_bytes)]
+    return [line for who in new if who in answers for line in _shortage(who, workers[who], answers[who], process_bytes)]
 
 
 def check_visible(client: Client, path: str) -> None:
@@ -397,14 +494,15 @@ def check_visible(client: Client, path: str) -> None:
     FileNotFoundError
     """
     if kind_of(path) != "remote":
-        found = ask(client, client.run, by_value(look), [path], on_error="return")
+        workers = ask(client, client.scheduler.ncores)
+        found = ask_workers(client, partial(client.run, by_value(look), [path], on_error="return"), workers)
         _check_paths(
             {who: answer["paths"] for who, answer in found.items() if isinstance(answer, dict)}, {path: "writes"}
         )
 
 
 def look(paths: list[str], dask_worker: Any = None) -> Answer:
-    """Describe this process: the version of bigpca or None, threads and memory, and what exists under each path.
+    """Describe this process: the version of bigpca or None, memory, and what exists under each path.
 
     It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
     """
@@ -437,7 +535,6 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
             package = importlib.import_module("bigpca").__version__
     found = {"package": package, "paths": {path: seen(path) for path in paths}}
     if hasattr(dask_worker, "memory_manager"):  # a scheduler passes itself here too
-        found["threads"] = dask_worker.state.nthreads
         found["limit"] = dask_worker.memory_manager.memory_limit
         found["memory"] = dask_worker.monitor.get_process_memory()
     return found
@@ -454,7 +551,7 @@ def package_versions(
     """Return the versions of Python and the packages that must agree (except bigpca): here, and on the cluster."""
     packages = [name for name in PACKAGES if name not in ("python", "bigpca")]
     message = {"op": "versions", "packages": packages}
-    answers = ask(client, client.scheduler.broadcast, msg=message, workers=list(workers), on_error="ignore")
+    answers = ask_workers(client, partial(client.scheduler.broadcast, msg=message, on_error="ignore"), workers)
     others = {f"worker {who}": _of_interest(answer) for who, answer in answers.items()}
     if scheduler:
         others[SCHEDULER] = _of_interest(ask(client, client.scheduler.versions, packages=packages))
@@ -489,8 +586,8 @@ def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
             )
 
 
-def _shortage(who: str, answer: Answer, process_bytes: Callable[[int], int]) -> list[str]:
-    threads, limit, needed = answer["threads"], answer["limit"], process_bytes(answer["threads"])
+def _shortage(who: str, threads: int, answer: Answer, process_bytes: Callable[[int], int]) -> list[str]:
+    limit, needed = answer["limit"], process_bytes(threads)
     room = int(SAFE_SHARE * (limit or 0)) - max(IMPORTED_BYTES, answer["memory"])
     if not limit or needed <= room:
         return []
