@@ -1,6 +1,6 @@
 """Replay the graphs of a 10 TB job on a real scheduler in its own process, with hundreds of workers that sleep.
 
-usage: python examples/benchmarks/scale.py [covariance krylov sketch nystrom kernel] [--workers 400]
+usage: python examples/benchmarks/scale.py [covariance krylov sketch nystrom kernel] [--workers 400] [--processes 2]
 [--seconds 2] [--terabytes 10] [--wait 120]
 
 Real: the fit and its client (a process for each solver), the scheduler, every graph, task, message, key and placement,
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ class Cluster:
         time.sleep(AT_REST)
         return (self.cpu() - before) / (time.monotonic() - began)
 
+    def peak(self) -> int:
+        """Most bytes that the scheduler has held."""
+        status = Path(f"/proc/{self.scheduler.pid}/status")
+        lines = status.read_text().splitlines() if status.exists() else []
+        kib = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+        return 1024 * kib[0] if kib else int(self.scheduler.memory_info().rss)
+
     def traffic(self) -> list[Traffic]:
         """What the workers did since they were last asked."""
         return list(self.client.run(take_traffic).values())
@@ -70,8 +78,8 @@ def running(command: list[str]) -> Iterator[psutil.Process]:
 
 
 @contextmanager
-def cluster_of(workers: int, wait: float) -> Iterator[Cluster]:
-    """Start a scheduler, and workers in two processes; wait so many seconds for each."""
+def cluster_of(workers: int, processes: int, wait: float) -> Iterator[Cluster]:
+    """Start a scheduler, and workers in so many processes; wait so many seconds for each."""
     with ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "scheduler.json")
         options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
@@ -82,7 +90,8 @@ def cluster_of(workers: int, wait: float) -> Iterator[Cluster]:
                 raise SystemExit(f"the scheduler did not start within {wait:g} s. Use a larger --wait.")
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        for count in (workers // 2, workers - workers // 2):
+        for i in range(processes):
+            count = workers * (i + 1) // processes - workers * i // processes
             stack.enter_context(running([str(FOLDER / "scale_workers.py"), address, str(count)]))
         client = stack.enter_context(Client(address, set_as_default=False))
         try:
@@ -111,14 +120,20 @@ def replay(cluster: Cluster, solver: str, given: argparse.Namespace, at_rest: fl
     runs = [run for runs in {w.process: w.runs for w in traffic}.values() for run in runs.items()]
     runs = [(name, begun, groups) for name, (begun, groups) in runs if begun > fit["called"]]
     groups, passes = sum(groups for *_, groups in runs), len({name for name, *_ in runs})
+    of_each = Counter[str]()
+    for name, _, count in runs:
+        of_each[name] += count
+    largest = max(of_each.values())  # passes of the whole data have so many groups
     return {
         "solver": solver, "tasks": tasks, "groups": groups, "passes": passes, "fit_s": round(fit["fit_s"], 1),
+        "work_by_workers_s": round(groups * given.seconds / given.workers, 1),
         "first_task_s": round(min(at for _, at, _ in runs) - fit["called"], 2),
         "scheduler_ms_per_task": round(1e3 * (cpu - at_rest * seconds) / tasks, 2),
         "scheduler_ms_per_task_with_rest": round(1e3 * cpu / tasks, 2), "scheduler_busy": round(cpu / seconds, 2),
-        "client_mib": round(fit["peak"] / 2**20), "client_mib_over_idle": round((fit["peak"] - fit["idle"]) / 2**20),
+        "scheduler_mib": round(cluster.peak() / 2**20), "client_mib": round(fit["peak"] / 2**20),
+        "client_mib_over_idle": round((fit["peak"] - fit["idle"]) / 2**20),
         "client_cpu_s": round(fit["cpu_s"], 1), "states_per_group": round(len(states) / groups, 2),
-        "moved_per_byte_read": round(sum(states) / (fit["bytes"] * max(1, groups // 4096)), 5),
+        "moved_per_byte_read": round(sum(states) / (fit["bytes"] * max(1, groups // largest)), 5),
         "shared_copies": shared,
     }  # fmt: skip
 
@@ -135,12 +150,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("solvers", nargs="*", type=solver_name, default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--workers", type=int, default=400)
+    parser.add_argument("--processes", type=int, default=2, help="in which the workers run")
     parser.add_argument("--seconds", type=float, default=2, help="that a group takes")
     parser.add_argument("--terabytes", type=float, default=10)
     parser.add_argument("--wait", type=float, default=120, help="seconds for the scheduler and workers to start")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes that were started, as Ctrl-C does
-    with cluster_of(given.workers, given.wait) as cluster:
+    with cluster_of(given.workers, given.processes, given.wait) as cluster:
         at_rest = cluster.share_at_rest()
         print(json.dumps({"workers": given.workers, "scheduler_at_rest": round(at_rest, 4)}), flush=True)
         for solver in given.solvers:
