@@ -126,8 +126,8 @@ class Stalls:
         seen: dict[str, set[str]] = {}
         why: dict[str, str] = {}
         for who in found.keys() & workers.keys():
-            silence, processing, executing, held = found[who]
-            idle = self._idle(who, set(processing), executing)
+            silence, processing, held, others = found[who]
+            idle = self._idle(who, set(processing), others)
             if silence > silent:
                 seen[who], why[who] = {*processing, *held}, f"has been silent for {silence:.3g} s"
             elif endless is not None and idle > endless:
@@ -145,13 +145,13 @@ class Stalls:
         segments = {segment_of_key(self.job, key) for keys in now.values() for key in keys}
         return {segment for segment in segments if segment is not None}
 
-    def _idle(self, who: str, processing: set[str], executing: list[str]) -> float:
-        """Return for how many seconds a worker that reads groups has finished none of its tasks.
+    def _idle(self, who: str, processing: set[str], others: bool) -> float:
+        """Return for how many seconds a worker that has groups to read, and runs no ``others``, finished none of them.
 
-        Groups that wait there behind the tasks of others, which have a higher priority, are not read yet.
+        Groups wait there behind the tasks of others that have a higher priority.
         """
         before, since = self._progress.get(who, (set(), self._looked))
-        if before - processing or not any(group_of(self.job.prefix, key) is not None for key in executing):
+        if before - processing or others or not any(group_of(self.job.prefix, key) is not None for key in processing):
             since = self._looked
         self._progress[who] = processing, since
         return self._looked - since
@@ -180,25 +180,21 @@ class Stalls:
 
 
 def at_work(prefix: str, silent: float, dask_scheduler: Any = None) -> dict[str, Any]:
-    """Return each worker's silence in seconds, and its tasks of a pass: assigned, running, and finished ones.
+    """Return each worker's silence in seconds, its tasks of a pass, those it holds, and whether it runs only others.
 
-    Finished ones only of workers that have been silent for so many seconds, because workers may hold many results of
-    others. It runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing
-    there.
+    Tasks are looked through that it holds if it has been silent for so many seconds: there may be many of others. This
+    runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing there.
     """
     import time
 
     found = {}
     for address, worker in dask_scheduler.workers.items():
         silence = time.time() - worker.last_seen
-        of_interest = worker.processing, worker.executing, worker.has_what if silence > silent else ()
-        found[address] = (
-            silence,
-            *(
-                [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
-                for tasks in of_interest
-            ),
+        processing, held, running = (
+            [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
+            for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
         )
+        found[address] = silence, processing, held, bool(worker.executing) and not running
     return found
 
 
