@@ -30,8 +30,7 @@ from bigpca.passes import rows as rows_module
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.passes.reading import layout
-from tests.data.sparse_savers import to_zarr
-from tests.estimators.stores import Looks, stored, unreadable
+from tests.estimators.stores import stored, unreadable
 
 Array = NDArray[Any]
 N, D, CHUNK = 240, 6, 20
@@ -366,28 +365,6 @@ def test_a_stopped_fit_on_sparse_rows_resumes_to_the_same_bits(name: str, tmp_pa
         with pytest.raises(KeyboardInterrupt):
             fitted(name, rows, checkpoint=tmp_path / "c", progress=stop)
         assert bits(fitted(name, rows, checkpoint=tmp_path / "c")) == bits(fitted(name, rows))
-
-
-@pytest.mark.parametrize(
-    "name", [*READING, *(f"{name} sparse" for name in ("PCA krylov", "Ridge", "NystromKernelPCA"))]
-)
-@pytest.mark.usefixtures("small_groups")
-def test_a_fit_looks_at_a_chunk_before_and_after_it_reads_and_not_between(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many groups and passes, with a checkpoint too, and where a finished fit is resumed."""
-    name, sparse = name.removesuffix(" sparse"), name.endswith(" sparse")
-    store = to_zarr(tmp_path, few_values(), chunks=(64,)) if sparse else stored(tmp_path, X, (5, D))
-    rows = bp.open(store, member="X") if sparse else store
-    looks, fits = Looks(tmp_path, monkeypatch), 3 if name == "ScoredPCA" else 1
-    for options in ({}, {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "c"}):
-        events: list[Event] = []
-        looks.clear()
-        with dask.config.set(scheduler="sync"):
-            fitted(name, rows, progress=events.append, **options)
-        passes = sum(isinstance(event, PassEvent) for event in events)
-        assert looks.most("stat") <= 2 * fits + (passes + 1 if sparse else 0)  # a pass asks whether indptr has changed
-        assert {called for called, _ in looks} <= {"stat", "open"}
 
 
 REJECTED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
