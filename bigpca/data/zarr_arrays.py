@@ -416,7 +416,7 @@ async def _of_object(store: Any, key: str) -> Found:
                 return 0, None
             virtual = {*await store.session.all_virtual_chunk_locations_async()}  # of files that it does not version
             paths = sorted(path for kind, path in map(split_url, virtual) if kind == "file")
-            files = [(path, *_of_file(path)) for path in paths]
+            files = [(path, *seen_file(path)) for path in paths]
             return 0, store.session.snapshot_id + (f" {zlib.crc32(repr(files).encode()):08x}" if files else "")
         if name == "ZipStore":
             return seen_file(str(store.path))

@@ -131,7 +131,7 @@ class Wanted:
         """
         found = {}
         for who, worker in workers.items():
-            known = {who, who.rpartition("://")[2], str(worker.get("name")), str(worker.get("host"))}
+            known = {who, who.rpartition("/")[2], str(worker.get("name")), str(worker.get("host"))}
             has = worker.get("resources") or {}
             shares = [int(has.get(name, 0) // each) for name, each in self.resources.items() if each > 0]
             threads = min([int(worker["nthreads"]), *shares])
