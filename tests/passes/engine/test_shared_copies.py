@@ -27,7 +27,7 @@ class Copy:
     """Stands for a future, where no cluster is needed."""
 
     def __init__(self, key: str, source: Any, worker: str) -> None:
-        self.key, self.source, self.worker = key, source, worker
+        self.key, self.source, self.worker, self.status = key, source, worker, "finished"
 
 
 class Submitted:
