@@ -83,7 +83,7 @@ def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -
         )
     if place_at(url) is None:
         return zarr_source(url, member, missing_chunks)
-    if not glob.has_magic(url) and end not in (".npy", *PARQUET_SUFFIXES):
+    if end not in (".npy", *PARQUET_SUFFIXES):
         try:
             return zarr_source(url, member, missing_chunks)
         except FileNotFoundError:

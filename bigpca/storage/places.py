@@ -23,6 +23,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import numpy as np
 
@@ -100,7 +101,7 @@ class Place:
     ImportError
         If obstore is not installed.
     ValueError
-        For other URLs, and for secrets among the options.
+        For other URLs, names that no object can have, and secrets among the options.
 
     Examples
     --------
@@ -147,6 +148,7 @@ class Place:
                 f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to obstore stores. Other "
                 "URLs can be read, but not written: choose one of those, or a local path."
             )
+        _check_names(url, path.rstrip("/"))
         # The last part is the prefix in the store of the folder around it, so that objects beside it can be reached.
         folder, slash, name = path.rstrip("/").rpartition("/")
         self.root, self.prefix = (url_of(scheme, folder), name) if slash else (url_of(scheme, name), "")
@@ -229,6 +231,7 @@ class Place:
         """Return the place of the objects below a key."""
         other = Place(self)
         other.prefix = self.key(key)
+        _check_names(other.url, other.prefix)
         return other
 
     def openable(self) -> Any:
@@ -554,6 +557,16 @@ class Place:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
+def _check_names(url: str, path: str) -> None:
+    """Raise ValueError for parts of a path that stores of objects keep as no names: a client would leave a prefix."""
+    for name in path.split("/") if path else ():
+        if name in ("", ".", "..") or re.search(r"[\x00-\x1f\x7f]", name):
+            raise ValueError(
+                f"{brief(public(url))} has the part {brief(repr(name))}, but the parts of a URL are names of objects: "
+                "not empty, not '.' or '..', and without control characters. Write the path that is meant."
+            )
+
+
 def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
     """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if none can be there."""
     place = Place(given)
@@ -649,7 +662,8 @@ def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
                 emulator = {"gcs_base_url": _endpoint(root), "disable_oauth": True, **nobody}
                 own["service_account_key"] = json.dumps(emulator)
             with without_credentials(root):
-                _STORES[key] = from_url(root, retry_config=retries, client_options=client or None, **own)
+                address = url_of(split_url(root)[0], quote(split_url(root)[1]))  # a percent sign is one of the name
+                _STORES[key] = from_url(address, retry_config=retries, client_options=client or None, **own)
     return _STORES[key]
 
 

@@ -312,15 +312,15 @@ def split(url: str) -> tuple[Place, str]:
 def objects_at(pattern: str, endings: tuple[str, ...]) -> list[tuple[str, int, str | None]]:
     """List the objects of a folder or pattern whose names end so: (URL, size, change), by one request per 1,000."""
     folder, _, name = pattern.rpartition("/")
-    if not has_magic(name) and not name.endswith(endings):
-        folder, name = pattern.rstrip("/"), "*"
-    # A folder named by a pattern would be a search of the whole bucket.
-    found = [] if has_magic(folder) else [entry for entry in places.Place(folder).list() if "/" not in entry.key]
-    return [
-        (f"{folder}/{entry.key}", entry.size, entry.change)
-        for entry in found
-        if fnmatchcase(entry.key, name) and entry.key.endswith(endings)
-    ]
+    named = name.endswith(endings)
+    # An object or a folder of just this name comes first. A folder is no pattern: that would be a search of the bucket.
+    for within, wanted in [(folder, name)] * (named or has_magic(name)) + [(pattern.rstrip("/"), "*")] * (not named):
+        found = [entry for entry in places.Place(within).list() if "/" not in entry.key and entry.key.endswith(endings)]
+        literal = [entry for entry in found if entry.key == wanted]
+        chosen = literal or [entry for entry in found if fnmatchcase(entry.key, wanted)]
+        if chosen:
+            return [(f"{within}/{entry.key}", entry.size, entry.change) for entry in chosen]
+    return []
 
 
 def object_stamp(url: str) -> tuple[str, int, str | None]:

@@ -21,7 +21,7 @@ from zarr.storage import ObjectStore as ZarrStore
 import bigpca as bp
 from bigpca.errors import OutputWriteError
 from bigpca.storage import places
-from bigpca.storage.files import OccupiedError
+from bigpca.storage.files import OccupiedError, split_url
 from bigpca.storage.places import Place
 from tests.conftest import PLACES
 
@@ -207,12 +207,45 @@ def test_objects_are_listed_in_one_request_per_thousand(place: Place, object_ser
     [
         ("memory://x", "objects are written to s3://, gs:// and az://"), ("https://host/x", "can be read, but not"),
         ("s3://", "objects are written to"), ("s3://key:secret@rows/x", "s3://rows/x was given with credentials"),
+        ("s3://rows/x?y.zarr", "with credentials or a query"), ("s3://rows/x#y.zarr", "with credentials or a query"),
+        ("s3://rows/x/../y.zarr", r"x/\.\./y\.zarr has the part '\.\.', but .* are names of objects: not empty"),
+        ("s3://rows/..", r"has the part '\.\.'"), ("s3://rows/./y.zarr", r"has the part '\.'"),
+        ("s3://rows/../*.npy", r"has the part '\.\.'"), ("s3://rows/x//y.zarr", "has the part ''"),
+        ("s3://rows/x\ny.zarr", r"rows/x\\ny\.zarr has the part 'x\\ny.zarr'"),
     ],
 )  # fmt: skip
-def test_other_urls_are_rejected(given: str, message: str) -> None:
+@pytest.mark.parametrize("call", [Place, bp.open, lambda url: bp.ingest(np.eye(3), url)], ids=["as", "read", "write"])
+def test_other_urls_are_rejected(given: str, message: str, call: Callable[[str], Any]) -> None:
+    if call is bp.open and split_url(given)[0] != "s3":
+        pytest.skip("they can be read")
     with pytest.raises(ValueError, match=message) as caught:
-        Place(given)
+        call(given)
     assert "secret" not in str(caught.value)
+
+
+def test_no_key_leaves_the_prefix() -> None:
+    with pytest.raises(ValueError, match=r"out.zarr/\.\./x has the part '\.\.'"):
+        Place(MemoryStore()).at("out.zarr").at("../x")
+
+
+@pytest.mark.parametrize("name", ["a[1]b", "a%20b*", "x*/%2e%2e"])
+def test_names_are_those_of_the_objects(name: str, place: Place) -> None:
+    """Also where they could be patterns or encoded: of folders, tables and models that are written, and read again."""
+    home, rows = place.describe().removesuffix("out.zarr"), np.eye(6, 3)
+    model = bp.PCA(1).fit(rows)
+    assert np.array_equal(bp.ingest(rows, f"{home}{name}/x.zarr").compute(), rows)
+    Place(f"{home}shards {name}").put("a1b.npy", b"")  # is matched by one of the names, as a pattern
+    for out in (f"{home}{name}.npy", f"{home}shards {name}/{name}.npy", f"{home}{name}.parquet"):
+        assert np.array_equal(model.transform(rows, out=out).compute(), bp.open(out).compute())
+    Place(f"{home}shards {name}").delete(["a1b.npy"])
+    assert "/" in name or bp.open(f"{home}shards {name}").shape == (6, 1)
+    model.save(f"{home}{name}/m.zarr")
+    assert np.array_equal(bp.load(f"{home}{name}/m.zarr").components_, model.components_)
+    keys = [
+        one["path"] for part in obstore.list(S3Store("rows", prefix=home.removeprefix("s3://rows/"))) for one in part
+    ]
+    assert len(keys) > 10
+    assert not [key for key in keys if not key.startswith((name, f"shards {name}"))]
 
 
 def test_no_secret_is_an_option() -> None:
