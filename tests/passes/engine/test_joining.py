@@ -5,6 +5,7 @@ mounts.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
+from bigpca.blas import blas_description
 from bigpca.data.ingest import ingest
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
@@ -224,6 +226,17 @@ def test_other_versions_on_a_worker_are_reported_once_and_bigpca_may_lie_on_its_
             assert bits(moments_of(bp.open(store))) == expected
         assert len(told) == 1
         assert bits(moments_of(bp.open(store))) == expected  # warnings are errors: it is not told again
+
+
+@pytest.mark.cluster
+def test_workers_that_compute_other_last_bits_are_reported_once(store: Path, empty: Client) -> None:
+    if "openblas" not in blas_description() or platform.machine() != "x86_64":
+        pytest.skip("an OpenBLAS of many kernels is needed")
+    with worker(empty), worker(empty, prefix=("env", "OPENBLAS_CORETYPE=Nehalem")) as older, empty.as_current():
+        with pytest.warns(UserWarning, match=rf"different BLAS kernels .*Nehalem.* on worker {older}") as told:
+            moments_of(bp.open(store))
+        assert len(told) == 1
+        moments_of(bp.open(store))  # warnings are errors: it is not told again
 
 
 @pytest.fixture

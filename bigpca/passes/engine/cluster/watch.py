@@ -202,12 +202,15 @@ class Known:
         Workers that were there, and did not answer a question.
     stalled : set of str
         Workers that made no progress when they were last looked at.
+    arithmetic : dict of str to list of str
+        BLAS kernels and vector instructions -> the workers that compute with them.
     """
 
     looked: dict[str, set[str]] = field(default_factory=dict)
     sees: dict[tuple[str, str], bool] = field(default_factory=dict)
     unanswered: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
+    arithmetic: dict[str, list[str]] = field(default_factory=dict)
 
 
 _known: WeakKeyDictionary[Client, Known] = WeakKeyDictionary()
@@ -479,11 +482,28 @@ def join_workers(
         with_package[SCHEDULER] = ask(client, client.run_on_scheduler, by_value(look), [])["package"]
     check_versions({"bigpca": look([])["package"]}, {who: {"bigpca": version} for who, version in with_package.items()})
     _check_paths({who: answer["paths"] for who, answer in answers.items()}, local)
-    if warning:
-        warnings.warn(warning, UserWarning, stacklevel=2)
+    told = [warning, _mixed(known_of(client).arithmetic, {who: answers[who] for who in new if who in answers})]
+    for said in filter(None, told):
+        warnings.warn(said, UserWarning, stacklevel=2)
     for who in [*answers, SCHEDULER]:
         looked.setdefault(who, set()).update(local)
     return [line for who in new if who in answers for line in _shortage(who, workers[who], answers[who], process_bytes)]
+
+
+def _mixed(known: dict[str, list[str]], answers: Mapping[str, Answer]) -> str | None:
+    """Return a warning if new workers compute other last bits than those before, or than each other."""
+    before = len(known)
+    for who, answer in answers.items():
+        if answer.get("arithmetic"):
+            known.setdefault(answer["arithmetic"], []).append(f"worker {who}")
+    if len(known) <= max(1, before):
+        return None
+    found = "; ".join(f"{kind} on {some(places)}" for kind, places in known.items())
+    return (
+        f"workers compute with different BLAS kernels or vector instructions ({found}): results are as accurate, but "
+        "their last bits depend on which worker computed what. For equal bits, set OPENBLAS_CORETYPE and "
+        "NPY_DISABLE_CPU_FEATURES to the same values on all."
+    )
 
 
 def check_visible(client: Client, path: str) -> None:
@@ -534,6 +554,9 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
         except importlib.metadata.PackageNotFoundError:  # a folder on the path, as created by UploadDirectory
             package = importlib.import_module("bigpca").__version__
     found = {"package": package, "paths": {path: seen(path) for path in paths}}
+    if package is not None and hasattr(dask_worker, "memory_manager"):
+        here = importlib.import_module("bigpca.blas").numerical_environment()
+        found["arithmetic"] = f"{here['blas']}, {here['simd']}"
     if hasattr(dask_worker, "memory_manager"):  # a scheduler passes itself here too
         found["limit"] = dask_worker.memory_manager.memory_limit
         found["memory"] = dask_worker.monitor.get_process_memory()
