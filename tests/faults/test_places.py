@@ -221,6 +221,18 @@ def test_a_damaged_journal_costs_only_that_chunks_are_read(damage: str, model: b
     assert np.array_equal(read(place), X[:43])
 
 
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("record", "said"), [("keys-0.json", "the keys of chunk 0 .* are damaged"), ("rows", "rows holds .* is damaged")]
+)
+def test_other_damaged_records_are_named(record: str, said: str, damage: str, model: bp.PCA, rows: Path) -> None:
+    place = Place(MemoryStore()).at("out.zarr")
+    left_unfinished(place, model, rows)
+    place.put(f".bigpca/{record}", DAMAGE[damage](json.dumps(["0", "1", "2", "3"]).encode()))
+    with pytest.raises(OutputWriteError, match=rf"out\.zarr.*{said}.* with overwrite=True"):
+        write(model, rows)(place)
+
+
 @pytest.mark.parametrize("call", ["save", "load"])
 def test_a_folder_of_temporary_files_that_is_missing_or_full_is_named(
     call: str, model: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
