@@ -145,7 +145,7 @@ def _unfinished(output: Output, url: str, delete: bool) -> list[dict[str, Any]]:
     from bigpca.storage.places import Place
 
     place = Place(url)
-    listed, chunks = unfinished(place)
+    listed, chunks, damaged = unfinished(place)
     for one in listed:
         output.say(f"{one.url}: {len(one.keys):,} objects, {format_bytes(one.nbytes)}")
         output.say(f"  of {one.claim.describe()}")
@@ -153,6 +153,8 @@ def _unfinished(output: Output, url: str, delete: bool) -> list[dict[str, Any]]:
             place.delete(one.keys)
     for where, n in chunks.items():
         output.say(f"{where}: not deleted: {counted(n, 'chunk')} without zarr.json or claim")
+    for said in damaged:
+        output.say(f"not deleted: {said}")
     deleted = " and deleted. Parts of uploads that were broken off are deleted by a rule of the provider" * delete
     output.say(f"{counted(len(listed), 'unfinished output')} found{deleted}.")
     return [{"url": one.url, "objects": len(one.keys), "bytes": one.nbytes, **plain(one.claim)} for one in listed]

@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from bigpca.data.batches import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import row_keys
 from bigpca.data.provenance import Provenance
-from bigpca.errors import brief
+from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.chunks import ChunkRecord, reject_existing
 from bigpca.storage.files import is_objects, name_of, repair, writing
 from bigpca.storage.forms import STORES, Annotations, check_extension
@@ -278,10 +279,19 @@ class FeatureWriter:
         chunks = output.leading()
         self._state = chunks * found.chunk_rows, self._state[1]
         for index in range(chunks):
-            stored = json.loads(output.kept(f"keys-{index}.json") or "[]")
-            if not stored:  # no rows have keys
+            keys: Any = None
+            with suppress(ValueError, RecursionError):
+                keys = json.loads(output.kept(f"keys-{index}.json") or "[]")
+            whole = isinstance(keys, list) and len(keys) in (0, found.chunk_rows)
+            if not whole or not all(isinstance(key, str) for key in keys):
+                raise OutputWriteError(
+                    f"{self.path}: the keys of chunk {index} in its unfinished output are damaged: "
+                    f"{brief(repr(keys))}; {found.chunk_rows:,} texts were expected. Run it again with "
+                    "overwrite=True."
+                )
+            if not keys:  # no rows have keys
                 break
-            self._keys += stored
+            self._keys += keys
         self._known = set(self._keys)
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:

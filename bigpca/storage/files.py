@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 import uuid
 import zipfile
@@ -255,6 +256,29 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
     except BaseException:
         remove(sibling)
         raise
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make an empty folder where the system keeps temporary files, for what goes to objects or comes from them.
+
+    Raises
+    ------
+    OutputWriteError
+        If there is none, or it is full: names it.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="bigpca-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        home = tempfile.tempdir or "TMPDIR"
+        if error.errno not in NO_SPACE and os.path.isdir(home) and os.access(home, os.W_OK):
+            raise
+        reason = brief(error.strerror or str(error))
+        raise OutputWriteError(
+            error.errno,
+            f"the temporary folder {home} cannot be written ({reason}). Set TMPDIR to a folder with free space",
+        ) from error
 
 
 def remove_dead(target: Path) -> None:
@@ -784,11 +808,15 @@ def secrets_of(url: str) -> list[str]:
     return sorted(filter(None, found), key=lambda part: (-len(part), part))
 
 
+def is_of_client(error: BaseException) -> bool:
+    """Whether a client of an object store raised this, of a request that failed."""
+    return type(error).__module__.partition(".")[0] in _CLIENTS and not isinstance(error, FileNotFoundError)
+
+
 def is_denied(error: BaseException) -> bool:
     """Whether a client of an object store says that credentials are missing or expired, or do not suffice."""
-    client = type(error).__module__.partition(".")[0] in _CLIENTS and not isinstance(error, FileNotFoundError)
     return isinstance(error, PermissionError) or (
-        client and _DENIED.search(f"{type(error).__name__} {error}") is not None
+        is_of_client(error) and _DENIED.search(f"{type(error).__name__} {error}") is not None
     )
 
 

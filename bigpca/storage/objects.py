@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,7 +33,7 @@ from numpy.typing import DTypeLike
 from bigpca.blas import numerical_environment
 from bigpca.errors import ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError, brief
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First, described, there
-from bigpca.storage.files import Content, OccupiedError, canonical_json, parsed_document
+from bigpca.storage.files import Content, OccupiedError, canonical_json, parsed_document, temporary_folder
 from bigpca.storage.forms import STORE, Annotations, Form, TableForm, with_manifest
 from bigpca.storage.grammar import (
     CONTROL,
@@ -105,9 +104,20 @@ class Claim:
         """
         try:
             claim = cls(**json.loads(data))
-            return replace(claim, marks=tuple(claim.marks), members=tuple(claim.members))
-        except (ValueError, TypeError) as error:
-            raise OutputExistsError(f"{where} is not a claim of bigpca ({brief(error)}). Delete it.") from error
+            claim = replace(claim, marks=tuple(claim.marks), members=tuple(claim.members))
+            texts = (claim.identity, claim.writer, claim.host, claim.since, *claim.marks, *claim.members)
+            if not all(isinstance(text, str) for text in texts) or claim.kind not in ROOTS:
+                raise TypeError("a field has another type")
+            if claim.layout or claim.kind != "model":
+                shape, dtype, chunk_rows = claim.layout
+                if min(*shape, chunk_rows - 1) < 0 or np.dtype(dtype).hasobject:
+                    raise ValueError(f"its layout is {brief(claim.layout)}")
+            return claim
+        except (ValueError, TypeError, RecursionError) as error:
+            raise OutputExistsError(
+                f"{where} is not a claim of bigpca ({brief(error)}): it is damaged or forged. Delete it and the chunks "
+                "beside it (c/), and run this again."
+            ) from error
 
     def naming(self, members: Collection[str]) -> Claim:
         """Return the claim with these members, too."""
@@ -217,9 +227,16 @@ class ObjectOutput(Output):
         journal = [entry for key, entry in sorted(listed.items()) if key.startswith(JOURNAL)]
         names = [(entry.size, entry.key.removeprefix(f"{CONTROL}/")) for entry in journal]
         for found in together((size, partial(self.kept, name)) for size, name in names):
-            known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found or "[]"))}
+            with suppress(ValueError, TypeError, RecursionError):  # damaged: its chunks are got and checked
+                known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found or "[]"))}
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
-            n = int(self.place.get(ROWS).data)
+            data = self.place.get(ROWS).data
+            if not re.fullmatch(rb"\d{1,18}", data):
+                raise OutputWriteError(
+                    f"{self.place.describe(ROWS)} holds {brief(data)}; a number of rows was expected: it is damaged or "
+                    "forged. Run this again with overwrite=True."
+                )
+            n = int(data)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
@@ -311,7 +328,7 @@ class ObjectOutput(Output):
         chunks, (own, _) = {self.writer.chunk_key(index) for index in range(self.n_chunks)}, sort_keys(listed)
         self.place.delete([key for key in own if key.startswith("c/") and key not in chunks])  # of older runs
         if isinstance(self._form, TableForm):
-            with TemporaryDirectory(prefix="bigpca-") as folder:
+            with temporary_folder() as folder:
                 file = Path(folder, "table")
                 self._form.write(file, self.writer, annotations)
                 try:
@@ -430,7 +447,7 @@ def put_members(place: Place, write: Callable[[Path], object], mark: str) -> Non
     def level(path: Path) -> int:
         return (path.name == ROOT) + (path == Path(folder, ROOT))
 
-    with TemporaryDirectory(prefix="bigpca-") as folder:
+    with temporary_folder() as folder:
         write(Path(folder))
         files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
         for _, paths in groupby(sorted(files, key=level), level):
@@ -471,7 +488,7 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
     listed = place.survey()
     if ROOT not in listed:
         raise ModelFormatError(f"{place.describe()} is not a saved model, or does not exist. Check the URL.")
-    with TemporaryDirectory(prefix="bigpca-") as folder:
+    with temporary_folder() as folder:
 
         def get(key: str, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -685,23 +702,28 @@ class Unfinished(NamedTuple):
     nbytes: int
 
 
-def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int]]:
+def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str]]:
     """Return the outputs below a prefix that have a claim, and nothing that makes them visible; one listing.
 
-    And, by URL, how many chunks there are of arrays without both.
+    And, by URL, how many chunks there are of arrays without both; and what is said of damaged claims.
     """
-    sizes, found = {entry.key: entry.size for entry in place.list()}, []
+    sizes, found, damaged = {entry.key: entry.size for entry in place.list()}, [], []
     for key in [key for key in sizes if key.endswith(CLAIM)]:
         name = key.removesuffix(CLAIM).rstrip("/")
         if f"{name}/{ROOT}".lstrip("/") not in sizes and name not in sizes:
-            claim, start = Claim.parse(place.get(key).data, place.describe(key)), f"{name}/".lstrip("/")
+            try:
+                claim, start = Claim.parse(place.get(key).data, place.describe(key)), f"{name}/".lstrip("/")
+            except OutputExistsError as error:
+                damaged.append(str(error))
+                continue
             below, _ = sort_keys((one[len(start) :] for one in sizes if one.startswith(start)), claim.members)
             own = [start + one for one in below]
             found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
     known = {key for one in found for key in one.keys}
     chunks = (re.fullmatch(r"((.*)/|())c(/\d+)+", key) for key in sizes if key not in known)
     names = Counter(match[2] or "" for match in chunks if match)
-    return found, {place.describe(name): n for name, n in names.items() if f"{name}/{ROOT}".lstrip("/") not in sizes}
+    bare = {place.describe(name): n for name, n in names.items() if f"{name}/{ROOT}".lstrip("/") not in sizes}
+    return found, bare, damaged
 
 
 def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:

@@ -531,6 +531,35 @@ class TestWrongAnswers:
         assert len(said) > count - 9
         assert all("expired" in text and "Renew them" in text for text in said)
 
+    def test_of_all_requests_from_one_on_are_an_error_with_the_url(
+        self, url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As soon as patience ends, which is 0 here; also inside Zarr."""
+        model, count, said = bp.PCA(2, solver="covariance").fit(OLD), 0, list[str]()
+        model.save(f"{url}-m.zarr")
+        calls: list[Callable[[str], Any]] = [
+            lambda out: bp.PCA(2, solver="covariance").fit(url), lambda out: bp.load(f"{url}-m.zarr"),
+            lambda out: bp.data.verify(url), lambda out: model.save(out), lambda out: model.transform(url, out=out),
+            lambda out: bp.PCA(2, solver="covariance").fit(url, checkpoint=out),
+        ]  # fmt: skip
+        monkeypatch.setattr(places, "PATIENCE", 0.0)
+        monkeypatch.setattr(places, "FIRST_PAUSE", 0.0)
+        for call in calls:
+            number = 1 - 7
+            while True:
+                number, count = number + 7, count + 1
+                broken = failing(object_server, "", WRONG[("500", "reset")[count % 2]], 1000, first=number)
+                with broken, dask.config.set(scheduler="sync"):
+                    try:
+                        call(f"{url}-{count}.zarr")
+                    except (OSError, UserWarning) as error:  # a fit goes on without its checkpoint
+                        said.append(str(error))
+                if broken.count < number:
+                    break
+        assert count > 15
+        assert len(said) > count - 7
+        assert all(url in text and ("Check" in text or "again" in text) for text in said), said
+
     def test_of_too_many_bytes_are_not_read(self, url: str, object_server: Server) -> None:
         said = pytest.raises(CorruptedChunkError, match=r"c/2/0 has 1,099,511,627,776 bytes; at most .* not read")
         with failing(object_server, "c/2/0", lambda *_: answer("200 OK", b"", 2**40)), said:

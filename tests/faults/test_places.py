@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.reading import layout
 from bigpca.storage import places
 from bigpca.storage.forms import Annotations, NpyForm
-from bigpca.storage.objects import look_ahead
+from bigpca.storage.objects import look_ahead, unfinished
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
@@ -177,6 +178,86 @@ def test_a_run_that_stops_at_any_request_is_completed_by_a_rerun(
             assert numbers(stored(place)) == expected, made[-1]
             assert finished.items() <= stored(place).items()
     assert 15 < number < 80
+
+
+CLAIMED = {"identity": None, "layout": [[-4, 6], "<f8", 8], "kind": "rows", "members": [[1]], "marks": 7, "host": {}}
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda data: data[: len(data) // 2], "binary": lambda data: b"\xff\xfe\x00",
+    "null": lambda data: b"null", "nested": lambda data: b"[" * 100_000,
+}  # fmt: skip
+FORGED = {
+    name: (lambda data, name=name: json.dumps(json.loads(data) | {name: CLAIMED[name]}).encode()) for name in CLAIMED
+}
+
+
+def left_unfinished(place: Place, model: bp.PCA, rows: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, 17, lasting=True)
+        with pytest.raises(Stop):
+            write(model, rows)(place)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE, *FORGED])
+def test_a_damaged_claim_is_named_with_what_to_do_and_hides_no_other(damage: str, model: bp.PCA, rows: Path) -> None:
+    home = Place(MemoryStore()).at("runs")
+    for name in ("a.zarr", "b.zarr"):
+        left_unfinished(home.at(name), model, rows)
+    claim = home.get("a.zarr/.bigpca/claim").data
+    home.put("a.zarr/.bigpca/claim", (DAMAGE | FORGED)[damage](claim))
+    said = r"runs/a\.zarr/\.bigpca/claim is not a claim of bigpca \(.*\): .* Delete it and the chunks beside it"
+    with pytest.raises(OutputExistsError, match=said):
+        write(model, rows)(home.at("a.zarr"))
+    listed, _, damaged = unfinished(home)
+    assert [one.url for one in listed] == [home.describe("b.zarr")]
+    assert re.search(said, damaged[0])
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_costs_only_that_chunks_are_read(damage: str, model: bp.PCA, rows: Path) -> None:
+    place = Place(MemoryStore()).at("out.zarr")
+    left_unfinished(place, model, rows)
+    place.put(".bigpca/chunks-00000000-0123456789ab", DAMAGE[damage](b"[[0, 1, 2, 0, true, 0, 3]]"))
+    write(model, rows)(place)
+    assert np.array_equal(read(place), X[:43])
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("record", "said"), [("keys-0.json", "the keys of chunk 0 .* are damaged"), ("rows", "rows holds .* is damaged")]
+)
+def test_other_damaged_records_are_named(record: str, said: str, damage: str, model: bp.PCA, rows: Path) -> None:
+    place = Place(MemoryStore()).at("out.zarr")
+    left_unfinished(place, model, rows)
+    place.put(f".bigpca/{record}", DAMAGE[damage](json.dumps(["0", "1", "2", "3"]).encode()))
+    with pytest.raises(OutputWriteError, match=rf"out\.zarr.*{said}.* with overwrite=True"):
+        write(model, rows)(place)
+
+
+@pytest.mark.parametrize("call", ["save", "load"])
+def test_a_folder_of_temporary_files_that_is_missing_or_full_is_named(
+    call: str, model: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(MemoryStore()).at("m.zarr")
+    model.save(place)
+    run = {"save": lambda: model.save(place.beside("2")), "load": lambda: bp.load(place)}[call]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(
+        OutputWriteError, match=r"temporary folder .*/gone cannot be written \(No such .*\)\. Set TMPDIR"
+    ):
+        run()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    full = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, full[1]))  # the error of a file that cannot grow
+        with pytest.raises(
+            OutputWriteError, match=r"temporary folder .* cannot be written \(File too .*\)\. Set TMPDIR"
+        ):
+            run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, full)
+        signal.signal(signal.SIGXFSZ, handler)
+    run()
 
 
 def expire() -> None:
