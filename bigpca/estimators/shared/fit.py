@@ -356,7 +356,7 @@ def execute(
     planned.plan.check()
     warn_repeats(rows)
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run:
-        run.adds = True
+        run.adds = ".partial_fit(" in call
         found = read(run)
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)

@@ -320,7 +320,7 @@ def test_fisher_separates_in_any_units_and_by_nearly_dependent_features_as_qr_of
     model = FisherDiscriminantAnalysis(**options).fit(rows, Y)
     assert model.n_passes_ == reads if hasattr(model, "n_passes_") else model.provenance_.reads == reads
     np.testing.assert_allclose(model.eigenvalues_, truth, rtol=1e-6)
-    assert model.solve_error_ < 1e-9
+    assert model.solve_error_ < 1e-6
     scores = np.asarray(model.transform(rows))
     for c in np.unique(Y):
         scores[c == Y] -= scores[c == Y].mean(axis=0)
@@ -332,4 +332,4 @@ def test_rows_added_to_fisher_by_nearly_dependent_features_say_how_uncertain_it_
     model = FisherDiscriminantAnalysis().fit(rows[:200], Y[:200]).partial_fit(rows[200:], Y[200:])
     with pytest.warns(ApproximationWarning, match=r"so nearly dependent within classes .*\(solve_error_\)"):
         assert 1e-3 < model.solve_error_ <= 1
-    assert FisherDiscriminantAnalysis().fit(rows, Y).solve_error_ < 1e-9
+    assert FisherDiscriminantAnalysis().fit(rows, Y).solve_error_ < 1e-6
