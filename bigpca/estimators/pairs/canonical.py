@@ -127,7 +127,7 @@ class CCA(PairModel):
             )
         if not singular and sum(ranks) >= n and not any(self._added()):
             warn_approximation(
-                f"X and Y have {sum(ranks)} independent columns together, of which at most {n - 1} differ in {n} rows: "
+                f"X and Y have {sum(ranks)} independent columns together, and {n} rows can tell at most {n - 1} apart: "
                 f"{sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
             )
         if not singular:

@@ -35,7 +35,7 @@ def test_bounds_hold_for_a_basis_that_is_orthonormal_to_its_rounding_only(length
     lower, upper = certificate.eigenvalue_bounds.T
     assert (lower <= spectrum[:5]).all()
     assert (spectrum[:5] <= upper).all()
-    assert (upper - lower <= 1e-11).all()  # of which the rounding of sums in order is 1.6e-11
+    assert (upper - lower <= 1e-11).all()
 
 
 @doubtful
