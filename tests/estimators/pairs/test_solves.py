@@ -224,7 +224,9 @@ def test_every_penalty_has_the_predictions_of_qr(name: str, precise: bool, monke
 
 def test_correlations_that_are_one_whatever_the_rows_are_told() -> None:
     X, Y = RNG.standard_normal((30, 20)), RNG.standard_normal((30, 12))
-    with pytest.warns(ApproximationWarning, match="32 independent columns together, and 30 rows can tell at most 29 apart: 3 of the"):
+    with pytest.warns(
+        ApproximationWarning, match="32 independent columns together, and 30 rows can tell at most 29 apart: 3 of the"
+    ):
         found = bp.CCA(4).fit(X, Y)
     np.testing.assert_allclose(found.correlations_[:3], 1.0, atol=1e-9)
     assert found.correlations_[3] < 0.999
