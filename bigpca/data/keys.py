@@ -427,7 +427,7 @@ def repeats(X: da.Array) -> int:
     pieces: Iterable[NDArray[np.str_]]
     for base in bases:
         node = None if _named(base) else _keys_beside(home_of(source_of(base)))
-        if is_zarr_array(node) and node.dtype.kind in "OTU":
+        if is_zarr_array(node) and node.dtype.kind in ("O", "T", "U"):
             check_whole(node, "key")
             if node.shape != (rows := int(base.shape[0]),):
                 row_keys(node, rows)  # raises
