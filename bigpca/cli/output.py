@@ -34,9 +34,7 @@ from bigpca.errors import (
     printable,
     shorten,
 )
-from bigpca.storage.files import public, urls_in
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from bigpca.storage.files import NO_SPACE, public, urls_in
 
 
 class ExitCode(IntEnum):

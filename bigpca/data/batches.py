@@ -781,7 +781,7 @@ class BatchStream:
         return BatchStream(self.unread(), None, self._asked, count, beside=True)
 
     def unread(self) -> Iterable[Any]:
-        """Return the batches, of which none or the first was taken; this stream is then used no more.
+        """Return the batches if at most the first one was taken; this stream must not be used afterwards.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What an array beside a model is: rows of its features or scores of its components, and of which model."""
+"""Whether an array that is given with a model holds rows or scores, and which model made the scores."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Expansion:
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 
     def limited(self, used: NDArray[np.bool_], k: int) -> Expansion:
-        """Return k columns: those ``used``, and zeros in the place of the others and of those that lack."""
+        """Return k columns: those ``used``, and zeros for all others."""
         A, b = _columns(self.coefficients, used, k), _columns(self.offsets, used, k)
         return replace(self, coefficients=A, offsets=b)
 

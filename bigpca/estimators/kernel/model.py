@@ -287,7 +287,12 @@ class KernelModel(Estimator[KernelSpectrum]):
         if sample_weight is not None:
             growth = growth.weighted(sample_weight)
         grown, made = execute(
-            self, growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
+            self,
+            growth,
+            partial(growth.read, latest=latest),
+            f"{self._called}.partial_fit(X)",
+            progress=progress,
+            adds=True,
         )
         # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
         self._take_later(lambda: with_regression(grown.solve(), growth.settings))

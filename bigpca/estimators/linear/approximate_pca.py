@@ -164,7 +164,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = self._planned(rows, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
-        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress, adds=True)
         return Added(found.state, found.omitted, made, fit.rows.roundings)
 
     def _solution(

@@ -246,7 +246,7 @@ class PCA(LinearModel[Moments]):
             rows, standardization, resources = self._rows_to_fit(rows)
             check_enough_rows(rows.n_rows, minimum=1)
             fit = CovarianceFit(rows, resources, self._settings(standardization), before)
-        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress, adds=True)
         return Added(found.state, found.omitted, made, fit.rows.roundings)
 
     @property

@@ -406,7 +406,7 @@ class PairModel(Estimator[PairFound]):
         of_y = (self._target_grid, self._target_view, roundings, self._single_target)
         solve = self._with_parameters()._solver_of(p, *of_y)
         fit = PairFit(joined, resources, self._placed(joined, groups, old), solve, old)
-        read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress)
+        read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress, adds=True)
         state, omitted = old.merge(read.state), omitted + read.omitted
         self._take_later(lambda: solve(state, omitted, None))
         self._state, self.n_omitted_ = state, omitted

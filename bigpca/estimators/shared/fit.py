@@ -346,17 +346,17 @@ def running(
 
 def execute(
     estimator: object, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
-    checkpoint: Path | None = None, seed: int | None = None,
+    checkpoint: Path | None = None, seed: int | None = None, adds: bool = False,
 ) -> tuple[Read, Provenance]:  # fmt: skip
     """Return the result of ``read`` in a run that is held to the plan, and the record of it.
 
-    ``call`` is what a user called, for the record.
+    ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
     """
     rows = planned.rows
     planned.plan.check()
     warn_repeats(rows)
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run:
-        run.adds = ".partial_fit(" in call
+        run.adds = adds
         found = read(run)
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)

@@ -186,7 +186,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         y = self._labels_of_fit(opened.X, y)
         labelled = read_labels(self, y, rows.n_rows, problem, like=before, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
-        new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress, adds=True)
         merged, supervision = merge_labelled(old, before, new.statistics, new.supervision)
         # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
         self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))

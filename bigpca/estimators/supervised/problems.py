@@ -359,6 +359,7 @@ class Labelled:
 
     def kept_bytes(self, d: int, *, whole: bool) -> int:
         """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
+        # Seven single numbers: counted (3), missed, precision, rounding, and the count of the moments.
         numbers = 7 + self.n_classes * (d + 1) + (packed_size(d) if whole else d)
         maker = self.supervision.features
         if self.features is None or maker is None:

@@ -659,7 +659,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         X, before = mapped_lazily(rows), rows.files_digest()
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
-        new, made = execute(self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        new, made = execute(
+            self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress, adds=True
+        )
         merged = merge_labelled(self._statistics, self._supervision, new.statistics, new.supervision)
         kept = KeptStatistics(*merged)
         spread, own = self._spread, scoring.spread

@@ -361,7 +361,7 @@ def warn_unwritten(error: WriteFailed, path: Path | str) -> None:
     """Warn that a run continues without its checkpoint."""
     warnings.warn(
         f"the checkpoint {path} cannot be written any more ({error}). The run continues without it; after an "
-        f"interruption, a rerun would start from what is stored there now. Free space there.",
+        f"interruption, a rerun starts from what is stored there now. If there is no space left, free some.",
         UserWarning,
         stacklevel=2,
     )

@@ -92,7 +92,7 @@ class Stalls:
     options: Run
     workers: dict[str, set[str]] = field(default_factory=dict)
     _suspected: set[str] = field(default_factory=set)
-    _told: set[str] = field(default_factory=set)  # of which workers there was a warning
+    _told: set[str] = field(default_factory=set)  # workers that a warning has named
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
     _looked: float = field(default_factory=time.monotonic)
     _count: int = 0
@@ -395,7 +395,7 @@ class SharedCopies:
             self.renew_all()
 
     def renew_all(self) -> set[str]:
-        """Create all copies again, under new names; return the keys of those that are not made yet.
+        """Create all copies again, under new names; return the keys of the copies that are still being made.
 
         Some may be on workers that do not answer, and others are made from them.
         """
@@ -460,7 +460,7 @@ class ClusterRun:
     cancelled: Counter[int] = field(default_factory=Counter)
     avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
     submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
-    given: dict[int, set[str]] = field(default_factory=dict)  # keys of the copies of which a segment's tasks take one
+    given: dict[int, set[str]] = field(default_factory=dict)  # segment -> copies, one of which its tasks take
     longest: float | None = None  # seconds that the slowest finished segment took
     folding: str | None = None
     freed: int = 0  # workers that had been lost when the tasks that were pinned to them were last set free
