@@ -91,6 +91,19 @@ def test_a_device_has_equal_bits_and_exact_products(
     assert found["difference"] < 1e-5
 
 
+def test_cores_prints_a_row_for_each_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--size", 0.001, "--threads", 1, 2, "--rounds", 1)
+    run("cores.py", "--directory", tmp_path, *size, "--profile", monkeypatch=monkeypatch)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert table[0] == ["seconds", "1 thread", "2 threads", "speed-up", "processor time", "scikit-learn"]
+    assert len(table) == 10
+    assert [bool(row[-1]) for row in table[2:]] == [False, True, True, True, True, False, False, False]
+    assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in table[2:])
+
+
 def test_wide_agrees_with_the_svd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
