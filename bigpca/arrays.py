@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,143 +52,6 @@ def norm_of_upper(S: Matrix) -> float:
     return found if LEAST_NORM < found < 1 / LEAST_NORM else float(norm_of(mirror_upper(S)))
 
 
-LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
-STAYING = ("bool", "int8", "int16", "int32", "uint8", "float16", "float32", "float64")  # dtypes of rows on a device
-
-
-class RowsThere:
-    """Rows of another array library on one of its devices, with NumPy's names for what reading does to them.
-
-    Slices, copies and conversions stay on the device. NumPy does everything else, to a copy in the host's memory:
-    ``numpy.asarray(rows)``.
-
-    Parameters
-    ----------
-    array : array of shape (b, ...)
-    place : str
-        Library and device, as :func:`bigpca.config` names them.
-    """
-
-    def __init__(self, array: Any, place: str) -> None:
-        self.array, self.place = array, place
-
-    @classmethod
-    def of(cls, array: Any) -> RowsThere | None:
-        """Return an array on a device; None for one that NumPy reads or copies, or without array-api-compat."""
-        place = _place_of(array)
-        if place is None or find_spec("array_api_compat") is None:
-            return None
-        rows = cls(array.detach() if hasattr(array, "detach") else array, place)
-        dtype = str(array.dtype).rpartition(".")[2]
-        if dtype == "bfloat16":  # float32 represents each value
-            return rows.astype(np.float32)
-        return rows if dtype in STAYING else None
-
-    @property
-    def xp(self) -> Any:
-        """The library's functions, as the array API standard names them."""
-        return import_module("array_api_compat").array_namespace(self.array)
-
-    @property
-    def finite(self) -> bool:
-        """Whether no value is NaN or infinite."""
-        return bool(self.xp.all(self.xp.isfinite(self.array)))
-
-    @property
-    def dtype(self) -> DType:
-        """NumPy's dtype of the values."""
-        return np.dtype(str(self.array.dtype).rpartition(".")[2])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(b, ...)."""
-        return tuple(self.array.shape)
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return int(self.array.shape[0])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Copy the rows to the host's memory."""
-        return np.asarray(host_array(self.array), dtype)
-
-    def __getitem__(self, index: Any) -> RowsThere:
-        """Return a row, or the rows of a slice, a mask or a list of numbers."""
-        if isinstance(index, slice):
-            index = slice(*index.indices(len(self)))  # the standard does not define others
-        if not isinstance(index, np.ndarray):
-            return RowsThere(self.array[index, ...], self.place)
-        numbers = np.flatnonzero(index) if index.dtype == bool else index
-        return RowsThere(self.xp.take(self.array, self.put(numbers), axis=0), self.place)
-
-    def __setitem__(self, index: Any, rows: RowsThere | Array) -> None:
-        """Copy rows to a slice."""
-        array = rows.array if isinstance(rows, RowsThere) else self.put(rows)
-        if hasattr(self.array, "at"):  # of JAX, whose arrays do not change
-            self.array = self.array.at[index].set(array)
-        else:
-            self.array[index, ...] = array
-
-    def put(self, values: Array) -> Any:
-        """Return an array beside the rows."""
-        return self.xp.asarray(values, device=import_module("array_api_compat").device(self.array))
-
-    def room(self, rows: int, dtype: DType) -> RowsThere:
-        """Return rows beside these, (rows, d), whose values are not set."""
-        xp, device = self.xp, import_module("array_api_compat").device(self.array)
-        shape = rows, *self.shape[1:]
-        return RowsThere(xp.empty(shape, dtype=getattr(xp, dtype.name), device=device), self.place)
-
-    def reshape(self, *shape: int) -> RowsThere:
-        """Return the rows in another shape."""
-        return RowsThere(self.xp.reshape(self.array, shape), self.place)
-
-    def astype(self, dtype: Any, copy: bool = True) -> RowsThere:
-        """Return the rows in another dtype."""
-        xp = self.xp
-        with import_module("jax").enable_x64(True) if self.place.startswith("jax") else nullcontext():
-            return RowsThere(xp.astype(self.array, getattr(xp, np.dtype(dtype).name), copy=copy), self.place)
-
-    def settle(self) -> None:
-        """Wait until the device has done all it was asked to, in whatever stream of whatever thread."""
-        if self.place.startswith("torch:cuda"):
-            import_module("torch").cuda.synchronize(self.array.device)
-        elif self.place.startswith("cupy"):
-            self.array.device.synchronize()
-
-    @staticmethod
-    def joined(parts: Any) -> RowsThere:
-        """Return rows (b, d) of blocks of rows and columns, ``parts[i][j]``."""
-        first = parts[0][0]
-        lines = [first.xp.concat([one.array for one in line], axis=1) for line in parts]
-        return RowsThere(first.xp.concat(lines, axis=0), first.place)
-
-
-def _place_of(array: Any) -> str | None:
-    """Return library and device of an array that is not in the host's memory; None for all others."""
-    library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
-    if library not in LIBRARIES or str(getattr(array, "layout", "")).startswith("torch.sparse"):
-        return None
-    if library == "jax" and len(array.devices()) > 1:  # in parts
-        return None
-    # Written as cuda:0, as <CUDA Device 0>, or as array_api_strict.Device('device1')
-    where = re.sub(r".*Device[ (']*|[>')]*$", "", str(getattr(array, "device", "cpu")))
-    return None if "cpu" in where.lower() else f"{library}:{where}"
-
-
-def host_array(array: Any) -> Array:
-    """Return an array or a tensor as a NumPy array in the host's memory, without importing its library."""
-    if hasattr(array, "detach"):
-        array = array.detach().cpu()
-        try:
-            return np.asarray(array)
-        except (TypeError, RuntimeError):  # NumPy has no such dtype
-            return np.asarray(array.float())
-    if type(array).__module__.startswith("array_api_strict"):
-        array = array.to_device(import_module("array_api_strict").Device("CPU_DEVICE"))
-    return np.asarray(array.get() if is_on_gpu(array) else array)
-
-
 def unmasked(X: Any) -> Array:
     """Return the values with NaN in place of masked ones; if there are any, in a float dtype that represents the rest.
 
@@ -224,11 +83,6 @@ def held_array(X: Any, name: str) -> Array:
     except RuntimeError:  # of a tensor
         remedy = f"{name}.detach().cpu().numpy()"
     raise TypeError(f"{name} is a {library}.{type(X).__name__}; an array in memory was expected. Pass {remedy}.")
-
-
-def is_on_gpu(array: Any) -> bool:
-    """Whether this is an array of CuPy."""
-    return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
 
 
 # The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so

@@ -16,6 +16,7 @@ from tests.house import PACKAGE, File, files
 TIERS: list[tuple[str, ...]] = [
     ("names", "dask_array"),
     ("errors", "arrays", "seeds", "blas", "settings"),
+    ("devices",),
     ("planning",),
     ("csr",),
     ("expressions",),  # of Dask
@@ -56,6 +57,7 @@ PURE = (
     "blas",
     "csr",
     "settings",
+    "devices",
     "kernels",
     "sketches",
     "solvers",

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, Integers, RowsThere, host_array, is_on_gpu, unmasked
+from bigpca.arrays import Array, Integers, unmasked
 from bigpca.data.checks import check_dtype, check_shape, row_width
 from bigpca.data.containers import reject_foreign, table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
+from bigpca.devices import RowsThere, host_array, is_on_gpu
 from bigpca.errors import brief, counted
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import RowsThere, unmasked
+from bigpca.arrays import unmasked
 from bigpca.data.checks import MemberError, arrow_rows, check_dtype, counted_rows
+from bigpca.devices import RowsThere
 from bigpca.errors import brief, closest
 
 if TYPE_CHECKING:

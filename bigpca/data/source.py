@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 
-from bigpca.arrays import Array, RowsThere
+from bigpca.arrays import Array
 from bigpca.data.checks import (
     MATLAB,
     Limits,
@@ -34,6 +34,7 @@ from bigpca.data.checks import (
     readable_chunks,
     row_width,
 )
+from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
 from bigpca.storage.files import ABSENT, kind_of, seen_file
 from bigpca.storage.forms import CODES

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, RowsThere, host_array, unmasked
+from bigpca.arrays import Array, unmasked
 from bigpca.data.checks import (
     Limits,
     check_dtype,
@@ -61,6 +61,7 @@ from bigpca.data.source import (
 from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
+from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import kind_of, open_regular
 

@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, Integers, RowsThere
+from bigpca.arrays import Array, Integers
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, regular_chunks
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
+from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.files import kind_of
 

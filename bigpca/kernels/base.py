@@ -324,7 +324,7 @@ class Kernel(ABC):
 
     @property
     def for_devices(self) -> bool:
-        """Whether :meth:`prepare` also accepts :class:`bigpca.arrays.RowsThere`, for :meth:`block` on their device."""
+        """Whether :meth:`prepare` also accepts :class:`bigpca.devices.RowsThere`, for :meth:`block` on their device."""
         return False
 
     @property

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, RowsThere, Vector, mirror_upper
+from bigpca.arrays import Array, Vector, mirror_upper
+from bigpca.devices import RowsThere
 from bigpca.errors import check_choice
 from bigpca.kernels.base import Block, Kernel, checked_gamma, strips
 from bigpca.kernels.dot import (

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, RowsThere, Vector, mirror_upper
+from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
+from bigpca.devices import RowsThere
 from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
 
 TILE = 256  # rows converted to float64 at a time

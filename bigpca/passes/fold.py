@@ -17,12 +17,13 @@ from bigpca.arrays import DType, Integers, Vector
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
+from bigpca.devices import Device
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.blocks import Block, Device, Values, group_shift, prepare_block, product_dtype, sparse_block
+from bigpca.passes.reading.blocks import Block, Values, group_shift, prepare_block, product_dtype, sparse_block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles

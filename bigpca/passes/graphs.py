@@ -22,13 +22,13 @@ from dask.typing import Key
 from dask.utils import key_split
 
 import bigpca.dask_array as da
-from bigpca.arrays import RowsThere
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import is_csr
 from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
+from bigpca.devices import RowsThere
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs

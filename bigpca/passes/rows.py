@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import DType, RowsThere
+from bigpca.arrays import DType
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.grids import Labels
@@ -27,6 +27,7 @@ from bigpca.data.sparse import csr_meta, is_csr
 from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
+from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
@@ -34,7 +35,6 @@ from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
-from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,

@@ -18,6 +18,7 @@ import dask.array as da
 import numpy as np
 
 import bigpca as bp
+from bigpca.devices import Device
 from bigpca.passes.reading import blocks
 
 EXACT = 2e-6  # of a product of 8,192 float32 rows, relative to its diagonal; TF32 had 2.5e-5 on an H100
@@ -25,7 +26,7 @@ EXACT = 2e-6  # of a product of 8,192 float32 rows, relative to its diagonal; TF
 
 def product_error(name: str, d: int = 256) -> float:
     """Return the largest error of one product on the device, relative to the largest entry."""
-    device = blocks.Device.of(name)
+    device = Device.of(name)
     rows = np.random.default_rng(1).standard_normal((8192, d)).astype("float32")
     found = device.fetch(device.add_gram(device.zeros((d, d)), rows)[0])
     exact = rows.T.astype("float64") @ rows.astype("float64")
@@ -34,7 +35,7 @@ def product_error(name: str, d: int = 256) -> float:
 
 def alone(name: str, rows: np.ndarray, count: int) -> tuple[float, float]:
     """Return the seconds of ``count`` transfers of a block, and of as many products of a block that is there."""
-    device, seconds = blocks.Device.of(name), []
+    device, seconds = Device.of(name), []
     with device.precise():
         there = device.put(rows)
         total = device.add_gram(device.zeros((rows.shape[1],) * 2), there)[0]  # libraries load and compile

@@ -18,15 +18,16 @@ from dask.highlevelgraph import HighLevelGraph
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca import arrays
-from bigpca.arrays import RowsThere, packed_size
+from bigpca import devices
+from bigpca.arrays import packed_size
 from bigpca.data.views import array_of
+from bigpca.devices import Device, RowsThere
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, ProductOnDevice
 from bigpca.passes.reading import blocks
-from bigpca.passes.reading.blocks import Block, Device, SumOnDevice
+from bigpca.passes.reading.blocks import Block, SumOnDevice
 from bigpca.planning import BlockForm
 from tests.builders import data_with_spectrum, power_law
 from tests.peaks import traced_peak
@@ -114,7 +115,7 @@ def test_landmark_features_are_those_of_numpy(name: str, dtype: str, monkeypatch
 
 def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
     """Count the bytes that go to a device, and those that come from it."""
-    put, fetch, put_rows = Device.put, arrays.host_array, RowsThere.put
+    put, fetch, put_rows = Device.put, devices.host_array, RowsThere.put
 
     def counted_put(device: Device, values: Any) -> Any:
         moved["put"] += values.nbytes if isinstance(values, np.ndarray) else 0
@@ -131,8 +132,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
 
     monkeypatch.setattr(Device, "put", counted_put)
     monkeypatch.setattr(RowsThere, "put", counted_rows)
-    monkeypatch.setattr(arrays, "host_array", counted_fetch)
-    monkeypatch.setattr(blocks, "host_array", counted_fetch)
+    monkeypatch.setattr(devices, "host_array", counted_fetch)
 
 
 def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +333,7 @@ def test_cupy_multiplies_without_tf32_and_restores_the_switch(monkeypatch: pytes
         COMPUTE_TYPE_DEFAULT=1, get_compute_type=lambda dtype: switch[np.dtype(dtype).char],
         set_compute_type=lambda dtype, kind: switch.update({np.dtype(dtype).char: kind}),
     )  # fmt: skip
-    monkeypatch.setattr("bigpca.passes.reading.blocks.import_module", lambda name: imitated)
+    monkeypatch.setattr("bigpca.devices.import_module", lambda name: imitated)
     with Device("cupy", "0").precise():
         with Device("cupy", "1").precise():
             assert switch == {"f": 1}
@@ -346,7 +346,7 @@ def batched_there(rows: Any, name: str, monkeypatch: pytest.MonkeyPatch, size: i
     require(name)
     library, _, place = name.partition(":")
     if place == "cpu":
-        monkeypatch.setattr(arrays, "_place_of", lambda array: None if isinstance(array, np.ndarray) else name)
+        monkeypatch.setattr(devices, "_place_of", lambda array: None if isinstance(array, np.ndarray) else name)
     return [Device(library, place).put(rows[i : i + size]) for i in range(0, len(rows), size)]
 
 

@@ -16,12 +16,13 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.blas import blas_threads, threads_of_solve
+from bigpca.devices import Device, There, precisely
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
-from bigpca.passes.reading.blocks import Device, There, Values, precisely
+from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, RowMap
 from bigpca.storage.files import content_digest

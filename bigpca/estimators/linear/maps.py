@@ -21,10 +21,11 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
+from bigpca.devices import Device
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.inputs import Input, settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
-from bigpca.passes.reading.blocks import Device, Values
+from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.roles import STATISTICS
+from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
@@ -30,7 +31,6 @@ from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
-from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends

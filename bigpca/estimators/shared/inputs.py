@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, RowsThere, unmasked
+from bigpca.arrays import Array, unmasked
 from bigpca.data.checks import check_dtype, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
@@ -46,6 +46,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
+from bigpca.devices import RowsThere
 from bigpca.errors import NonFiniteError, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values

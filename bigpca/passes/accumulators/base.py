@@ -24,8 +24,9 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, named
 from bigpca.blas import symmetric_rank_update
+from bigpca.devices import MAX_SQUARE, MIN_SQUARE
 from bigpca.errors import counted, warn_approximation
-from bigpca.passes.reading.blocks import MAX_SQUARE, MIN_SQUARE, STRIP_BYTES, Block, Values, cached_rows, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale, Patterson
 

@@ -12,12 +12,13 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.devices import Device, There, precisely
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, There, Values, precisely
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 from bigpca.planning import LOOPS, BlockForm, Work

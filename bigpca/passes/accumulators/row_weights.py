@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.devices import precisely
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
@@ -23,7 +24,7 @@ from bigpca.passes.accumulators.landmark_moments import (
     prepare_tile,
     tile_rows,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows, precisely
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 from bigpca.storage.files import content_digest

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Integers, Matrix, RowsThere, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.devices import Device, RowsThere
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,
@@ -30,7 +31,7 @@ from bigpca.passes.accumulators.base import (
     kept,
     lost_squares,
 )
-from bigpca.passes.reading.blocks import Block, Device, Values, add_product, multiply, within_range, zeros
+from bigpca.passes.reading.blocks import Block, Values, add_product, multiply, within_range, zeros
 from bigpca.passes.reading.layout import MIB, SLAB_BYTES, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals

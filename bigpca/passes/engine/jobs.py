@@ -21,9 +21,9 @@ from dask.typing import Key
 from bigpca.arrays import Array, DType, named
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import tally_rounded
+from bigpca.devices import Device
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.events import GroupEvent
-from bigpca.passes.reading.blocks import Device
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader

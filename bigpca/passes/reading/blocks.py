@@ -2,245 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas, csr
-from bigpca.arrays import LIBRARIES, Array, DType, Integers, RowsThere, Vector, host_array, packed_strips
-from bigpca.errors import NonFiniteError, brief, counted
+from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
+from bigpca.devices import Device, RowsThere
+from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
 Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
-There: TypeAlias = Any  # type: ignore[explicit-any]  # an array, a device or a module of another library
-
-
-@dataclass(frozen=True)
-class Device:
-    """An array library of the array API standard, on one of its devices: what a task does to a block there.
-
-    Blocks are checked and shifted in this process, and transferred once. Sums of a group stay on the device in float64,
-    and are fetched when the group is closed. Functions return their result, as arrays of JAX cannot be changed. The
-    record is picklable: it names the library and the device.
-
-    Attributes
-    ----------
-    library : str
-        "torch", "cupy", "jax" or "array_api_strict".
-    place : str
-        Name of the device in that library; empty for its default.
-    """
-
-    library: str
-    place: str = ""
-
-    @property
-    def name(self) -> str:
-        """The setting that chooses it."""
-        return f"{self.library}:{self.place}" if self.place else self.library
-
-    @classmethod
-    def of(cls, name: str) -> Device:
-        """Return the device that the setting ``arithmetic`` names.
-
-        Raises
-        ------
-        ValueError
-            For another library, or a device that it does not have.
-        ImportError
-            If the library, or array-api-compat, is not installed.
-        """
-        library, _, place = name.partition(":")
-        if library not in LIBRARIES:
-            raise ValueError(
-                f'arithmetic = {name!r}; "numpy" was expected, or one of {", ".join(LIBRARIES)} with a device, such as '
-                '"torch:cuda".'
-            )
-        for module in (library, "array_api_compat"):
-            if find_spec(module) is None:
-                package = module.replace("_", "-")
-                raise ImportError(
-                    f"arithmetic = {name!r} needs {package}, which is not installed: pip install {package}."
-                )
-        device = cls(library, place)
-        try:
-            device.fetch(device.zeros((1,)))
-        except Exception as error:  # each library has its own
-            raise ValueError(
-                f"arithmetic = {name!r}: {library} cannot use that device with float64 ({brief(error)}). Choose "
-                "another one."
-            ) from error
-        return device
-
-    @classmethod
-    def holding(cls, rows: RowsThere) -> Device:
-        """Return the device on which rows are."""
-        library, _, place = rows.place.partition(":")
-        return cls(library, place)
-
-    @property
-    def xp(self) -> There:
-        """The library's functions, as the standard names them."""
-        if self.library in ("torch", "cupy"):  # whose own functions differ from the standard's
-            return import_module(f"array_api_compat.{self.library}")
-        return import_module("jax.numpy" if self.library == "jax" else self.library)
-
-    @property
-    def _device(self) -> There:
-        if self.library == "array_api_strict":
-            return import_module(self.library).Device(self.place or "CPU_DEVICE")
-        if self.library == "jax":
-            kind, _, number = self.place.partition(":")
-            return import_module("jax").devices(kind or None)[int(number or 0)]
-        if self.library == "cupy":
-            return import_module("cupy").cuda.Device(int(self.place or 0))
-        return self.place or "cpu"
-
-    @property
-    def free_bytes(self) -> int | None:
-        """Memory of the device that is free; None where its library does not report it."""
-        if self.library == "torch" and self.place.startswith("cuda"):
-            cuda, where = import_module("torch").cuda, self.place  # what torch holds for later arrays is free too
-            return int(cuda.mem_get_info(where)[0] + cuda.memory_reserved(where) - cuda.memory_allocated(where))
-        if self.library == "cupy":
-            with self._device:
-                return int(self._device.mem_info[0] + import_module("cupy").get_default_memory_pool().free_bytes())
-        stats = self._device.memory_stats() if self.library == "jax" else None  # None on a CPU
-        return int(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else None
-
-    @contextmanager
-    def precise(self) -> Iterator[None]:
-        """Multiply float32 in float32, not in TF32, and have float64, in a block of statements; name lack of memory.
-
-        Raises
-        ------
-        MemoryError
-            If the memory of the device does not suffice.
-        """
-        try:
-            if self.library == "jax":
-                jax = import_module("jax")
-                with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                    yield
-            elif self.library in ("torch", "cupy"):
-                with _without_tf32(self.library):
-                    yield
-            else:
-                yield
-        except Exception as error:  # each library has its own
-            if not re.search("out ?of ?memory|RESOURCE_EXHAUSTED", f"{type(error).__name__} {error}", re.IGNORECASE):
-                raise
-            raise MemoryError(
-                f"the memory of {self.name} does not hold a block and its sums ({brief(error)}). Use fewer threads "
-                '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
-            ) from error
-
-    def put(self, values: There) -> There:
-        """Return an array on the device, also one that is there."""
-        if isinstance(values, RowsThere):
-            return import_module("array_api_compat").to_device(values.array, self._device)
-        if not isinstance(values, np.ndarray):
-            return values
-        xp = self.xp
-        if self.library == "torch":
-            return xp.from_numpy(np.ascontiguousarray(values)).to(self._device)
-        return xp.asarray(values, device=self._device)
-
-    def rows(self, values: There) -> There:
-        """Return rows as RowsThere on the device."""
-        return RowsThere(self.put(values), self.name)
-
-    def zeros(self, shape: tuple[int, ...]) -> There:
-        """Return zeros in float64."""
-        with self.precise():
-            xp = self.xp
-            return xp.zeros(shape, dtype=xp.float64, device=self._device)
-
-    def fetch(self, array: There) -> Array:
-        """Return an array of the device in this process."""
-        return host_array(array)
-
-    def dtype_of(self, array: There) -> DType:
-        """Return the dtype that NumPy has for an array of the device."""
-        return np.dtype(f"f{self.xp.finfo(array.dtype).bits // 8}")
-
-    def sums(self, values: There, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> Vector:
-        """Return sums of (weighted) rows V (b, d), or of their squares, along an axis: in float64, and here."""
-        with self.precise():
-            xp = self.xp
-            V = xp.astype(self.put(values), xp.float64, copy=False)
-            V = V if power == 1 else V * V
-            return self.fetch(xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis))
-
-    def shifted(self, rows: RowsThere, shift: Array, *, find_largest: bool) -> tuple[There, Vector, float]:
-        """Return rows less a shift (d,) in its precision, the sums of the columns, and the largest magnitude."""
-        with self.precise():
-            xp, s = self.xp, self.put(shift)
-            V = xp.astype(self.put(rows), s.dtype, copy=False) - s
-            largest = float(self.fetch(xp.max(xp.abs(V)))) if find_largest and len(rows) else 0.0
-            return RowsThere(V, self.name), self.sums(V), largest
-
-    def add_gram(self, total: There, values: There, weights: Vector | None = None) -> tuple[There, DType]:
-        """Return ``total + V'W V`` (d, d) of rows V (b, d), and the dtype of the product; the sum is in float64.
-
-        The product is in the precision of the rows, if that holds all squares.
-        """
-        with self.precise():
-            xp, V = self.xp, self.put(values)
-            if weights is not None:
-                V = V * xp.astype(self.put(np.sqrt(weights)), V.dtype)[:, None]
-            if V.dtype != xp.float64:
-                squares = self.sums(V, power=2)
-                if not ((squares == 0) | ((squares >= MIN_SQUARE) & (squares < MAX_SQUARE))).all():
-                    V = xp.astype(V, xp.float64)
-            return total + xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64), self.dtype_of(V)
-
-    def add_products(
-        self, total: There, sums: There, values: Array, Q: There, weights: Vector | None, Z: There = None
-    ) -> tuple[There, There]:
-        """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
-
-        Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Z may be
-        given instead of Q.
-        """
-        with self.precise():
-            xp, V = self.xp, self.put(values)
-            Z = xp.matmul(V, xp.astype(Q, V.dtype)) if Z is None else self.put(Z)
-            if weights is not None:
-                Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
-            product = xp.matmul(xp.matrix_transpose(V), Z)
-            return total + xp.astype(product, xp.float64), sums + xp.sum(xp.astype(Z, xp.float64), axis=0)
-
-    def scores(
-        self, rows: Array, mean: Vector, axes: Array, *, rest: Vector | None = None, factors: Vector | None = None,
-        residuals: bool = False,
-    ) -> tuple[Array, Vector | None]:  # fmt: skip
-        """Return ``Z = V A`` (b, k) of ``V = (rows - mean + rest) factors`` (b, d), in the precision of A (d, k); and,
-        with ``residuals``, ``|V - Z A'|^2`` (b,) in float64 for orthonormal columns of A.
-
-        The rows are transferred once.
-        """
-        with self.precise():
-            xp, A = self.xp, self.put(axes)
-            # Centred first: a difference of products would lose the digits of rows far from zero.
-            V = self.put(rows.astype(axes.dtype, copy=False)) - self.put(mean)
-            V = V if rest is None else V + self.put(rest)
-            V = V if factors is None else V * self.put(factors)
-            Z = xp.matmul(V, A)
-            if not residuals:
-                return self.fetch(Z), None
-            left = xp.astype(V - xp.matmul(Z, xp.matrix_transpose(A)), xp.float64)
-            return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
 
 
 class SumOnDevice:
@@ -265,55 +41,6 @@ class SumOnDevice:
         with self.device.precise():
             for rows, strip in packed_strips(packed, self.total.shape[0]):
                 strip += self.device.fetch(self.total[rows, rows.start :])
-
-
-MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
-_TF32 = threading.Lock()
-_exact: Counter[str] = Counter()  # threads that multiply without TF32, by library
-_restore: dict[str, Callable[[], None]] = {}
-
-
-@contextmanager
-def _without_tf32(library: str) -> Iterator[None]:
-    """Multiply float32 in float32 while any thread multiplies; the switches are the process's."""
-    with _TF32:
-        if not _exact[library]:
-            _restore[library] = (_torch_exact if library == "torch" else _cupy_exact)()
-        _exact[library] += 1
-    try:
-        yield
-    finally:
-        with _TF32:
-            _exact[library] -= 1
-            if not _exact[library]:
-                _restore[library]()
-
-
-def _torch_exact() -> Callable[[], None]:
-    """Switch TF32 off, and bfloat16 on a CPU; return what sets the switches as they were."""
-    torch = import_module("torch")
-    own: tuple[There, There] = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
-    newer = [(flags, flags.fp32_precision) for flags in own if hasattr(flags, "fp32_precision")]  # from torch 2.9 on
-    try:
-        older = torch.get_float32_matmul_precision()
-    except RuntimeError:  # where only a newer switch was set
-        older = "highest"
-    torch.set_float32_matmul_precision("highest")
-
-    def restore() -> None:
-        torch.set_float32_matmul_precision(older)
-        for flags, precision in newer:
-            flags.fp32_precision = precision
-
-    return restore
-
-
-def _cupy_exact() -> Callable[[], None]:
-    """Switch TF32 off; return what sets the switch as it was."""
-    products = import_module("cupy._core._routines_linalg")  # CuPy's only switch besides CUPY_TF32
-    own = products.get_compute_type(np.float32)
-    products.set_compute_type(np.float32, products.COMPUTE_TYPE_DEFAULT)
-    return lambda: products.set_compute_type(np.float32, own)
 
 
 def multiply(V: Values, Q: Array) -> Array:
@@ -473,11 +200,6 @@ def dense_strips(values: csr_array) -> Iterator[tuple[Array, int]]:
 def dense_rows(values: Values) -> Array:
     """Return a few rows as an array of NumPy."""
     return np.asarray(values.toarray() if isinstance(values, csr_array) else values)
-
-
-def precisely(device: Device | None) -> AbstractContextManager[None]:
-    """Return what statements run in that may multiply on a device."""
-    return nullcontext() if device is None else device.precise()
 
 
 def strip_rows(d: int, itemsize: int) -> int:

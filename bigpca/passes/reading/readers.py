@@ -23,12 +23,13 @@ from dask.typing import Key
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Integers, RowsThere, Vector
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import Source
 from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
 from bigpca.data.views import View
+from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 from bigpca.passes.reading.layout import working_dtype

@@ -21,8 +21,9 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.sparse import row_range, stacked, with_values
+from bigpca.devices import Device
 from bigpca.errors import check_choice
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Device, Values, dense_strips
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.storage.files import content_digest
