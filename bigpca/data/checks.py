@@ -184,6 +184,19 @@ def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, 
     return tuple(np.diff(ends[stops], prepend=0).tolist()) or (0,)
 
 
+def whole_chunks(chunks: Sequence[int], start: int, stop: int) -> tuple[int, int]:
+    """Return the rows of all chunks that have some of rows ``start:stop``, which are not none.
+
+    Examples
+    --------
+    >>> whole_chunks((4, 4, 2), 5, 9)
+    (4, 10)
+    """
+    ends = np.cumsum(chunks)
+    first, last = np.searchsorted(ends, [start, stop - 1], side="right")
+    return int(ends[first]) - chunks[first], int(ends[last])
+
+
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sorting key that puts ``img_2`` before ``img_10``.
 

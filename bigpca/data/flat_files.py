@@ -32,6 +32,7 @@ from bigpca.data.checks import (
     readable_chunks,
     regular_chunks,
     row_width,
+    whole_chunks,
 )
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
@@ -388,6 +389,10 @@ class CompressedMember(StoredRows):
         """Return chunks of about 16 MiB in C order; in Fortran order, where rows end with the array, a single one."""
         n = self.array_shape[0]
         return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
+
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the rows of whole chunks, so that few reads go back."""
+        return whole_chunks(self.row_chunks(), start, stop)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block by decoding up to its last row; only its whole rows are held in memory."""

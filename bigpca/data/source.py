@@ -153,6 +153,11 @@ class Source(ABC):
         """Rows that are decoded together; 1 where any range can be read."""
         return 1
 
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the rows that are decoded where rows ``start:stop`` are read."""
+        together = self.decoded_rows
+        return start - start % together, min(self.array_shape[0], -(-stop // together) * together)
+
     def decoding_bytes(self, columns: int) -> int:
         """Bytes that decoding so many columns takes beside the rows that are returned; 0 where none are decoded."""
         return 0
@@ -438,6 +443,10 @@ class DecodedRows(Source):
     @property
     def decoded_rows(self) -> int:
         return self.stored.decoded_rows
+
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        """Those of the codes."""
+        return self.stored.decoded(start, stop)
 
     @property
     def stamped(self) -> bool:

@@ -341,6 +341,13 @@ class CsrRows(Source):
         """Return chunks of equally many rows, of 16 to 64 MiB where they are densest; reads ``indptr`` once."""
         return _row_chunks(self)
 
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        """Return as many rows as have, on average, the values of the chunks that are decoded."""
+        lo, hi = map(int, self.ends(start, stop)[[0, -1]])
+        first, last = zip(*(part.decoded(lo, hi) for part in (self.data, self.indices)), strict=True)
+        n, values = self.array_shape[0], max(1, self.count)
+        return max(0, start - (lo - min(first)) * n // values), min(n, stop + (max(last) - hi) * n // values)
+
     @property
     def densest(self) -> float:
         """Stored values of a mean row of the densest chunk."""

@@ -23,7 +23,7 @@ from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, 
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import first_shift, fold_to, row_pass, sample_layout, sample_runs, sample_size, shift_pass
+from bigpca.passes.fold import first_shift, fold_to, row_pass, runs_layout, sample_runs, sample_size, shift_pass
 from bigpca.passes.panels import column_layout, column_pass, fold_columns_to
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import Layout
@@ -84,7 +84,7 @@ class CovariancePasses:
         if wanted:
             sample = row_pass(
                 rows, "sample", [RowSample(d, wanted, row_bytes)], cut_bytes=0, dtype=product.dtype,
-                layout=sample_layout(rows.layout(0), sample_runs(n, wanted, seed)), collected=True,
+                layout=runs_layout(rows, sample_runs(n, wanted, seed)), collected=True,
                 finish_bytes=math.ceil(wanted * row_bytes) + axes_bytes(wanted, d, sampled, itemsize),
             )  # fmt: skip
         return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))

@@ -6,7 +6,7 @@ is never the result of a task, because neither queuing nor spilling bounds the m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -24,7 +24,7 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, P
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import Block, Values, group_shift, prepare_block, product_dtype, sparse_block
-from bigpca.passes.reading.layout import MIB, Layout, working_dtype
+from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, Layout, split_evenly, working_dtype
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
@@ -96,7 +96,7 @@ def row_pass(
     dtype = dtype or product_dtype(rows.dtype, rows.dense_work(*states) if work is None else work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
-    copied = rows.copied_row_bytes(widest) * block_rows
+    copied = max(rows.copied_row_bytes(widest) * block_rows, rows.read_bytes(block_rows) if layout.runs else 0)
     form = rows.mapped_form(block_rows, widest.itemsize)
     there = [None if device is None or form.sparse else one.device_bytes(form) for one in states]
     known = [held for held in there if held is not None]
@@ -110,9 +110,9 @@ def row_pass(
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(
         name=name,
-        reads=layout.n_rows / max(1, rows.n_rows),
+        reads=layout.decoded_rows / max(1, rows.n_rows),
         times=times,
-        bytes_read=rows.bytes_of(layout.n_rows),
+        bytes_read=rows.bytes_of(layout.decoded_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
@@ -235,8 +235,9 @@ def fold_job(
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         weights = None if rows.weights is None else rows.weights[start:stop]
         task = FoldGroup(
-            group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, weights, cost.device
-        )
+            group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, weights, cost.device,
+            layout.runs_of(group),
+        )  # fmt: skip
         return task, futures
 
     bits = {} if cost.device is None else {"arithmetic": cost.device.name}  # the last ones depend on it
@@ -271,6 +272,7 @@ class FoldGroup:
     stamp: str
     weights: Vector | None = None
     device: Device | None = None
+    runs: tuple[tuple[int, int], ...] = ()
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
@@ -285,12 +287,14 @@ class FoldGroup:
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(reader, self.reads, begun=inputs.get(BEGUN)):
-                count += rows.shape[0]
-                for i in range(0, rows.shape[0], self.slab_rows):
+                for row, last in self._slabs(first, first + rows.shape[0]):
                     check_cancelled(run_id)
-                    slab, numbers = self._present(row_range(rows, i, i + self.slab_rows), first + i)
+                    slab, numbers = self._present(row_range(rows, row - first, last - first), row)
+                    if self.runs and isinstance(slab, np.ndarray):  # states that keep it would hold the whole read
+                        slab = slab.copy()
+                    count += last - row
                     omitted += slab.shape[0]
-                    for block in self._blocks(slab, first + i, numbers, shift, shared.get(MAPS, ())):
+                    for block in self._blocks(slab, row, numbers, shift, shared.get(MAPS, ())):
                         if self.weights is not None:
                             block = block.weighted(self.weights[block.rows - self.reads[0][0]])
                         shift = block.origin if shift is None else shift
@@ -308,6 +312,13 @@ class FoldGroup:
     def _keeps_nan(self) -> bool:
         """Whether NaN stay in the blocks, because all states count them."""
         return all("nan" in one.accepts for one in self.templates.values())
+
+    def _slabs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the slabs of a read, or of the runs in it."""
+        for start, stop in self.runs or ((first, last),):
+            stop = min(stop, last)
+            for row in range(max(start, first), stop, self.slab_rows):
+                yield row, min(row + self.slab_rows, stop)
 
     def _present(self, slab: Values, row: int) -> tuple[Values, Integers | None]:
         """Return the rows of a slab whose weight is not 0, and their numbers unless they are consecutive."""
@@ -355,8 +366,8 @@ class FoldGroup:
 def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     """Declare what :func:`first_shift` reads."""
     start, stop = _first_read(rows, layout)
-    reads = (stop - start) / max(1, rows.n_rows)
-    return PassCost(name="first rows", reads=reads, bytes_read=rows.bytes_of(stop - start))
+    decoded = int(np.diff(rows.decoded(start, stop))[0]) if stop > start else 0
+    return PassCost(name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.bytes_of(decoded))
 
 
 def _first_read(rows: Rows, layout: Layout) -> tuple[int, int]:
@@ -429,16 +440,33 @@ def sample_runs(n: int, wanted: int, seed: int) -> tuple[tuple[int, int], ...]:
     return tuple(runs)
 
 
-def sample_layout(base: Layout, runs: tuple[tuple[int, int], ...]) -> Layout:
-    """Return the layout of a read of those runs alone, one group per run."""
+def runs_layout(rows: Rows, runs: Sequence[tuple[int, int]]) -> Layout:
+    """Return the layout of a read of those runs alone, which ascend: what is stored together is decoded once.
+
+    A read begins at the first row that is not decoded for the read before it, and ends with the last run in the rows
+    that are decoded for it. Where these are more than a slab, it holds rows of one chunk.
+    """
+    base = rows.layout(0)
     reads: list[tuple[int, int]] = []
-    groups = []
+    known = 0  # rows before it are decoded for the reads so far
     for start, stop in runs:
-        first = len(reads)
-        reads += [(i, min(i + base.slab_rows, stop)) for i in range(start, stop, base.slab_rows)]
-        groups.append(range(first, len(reads)))
-    segments = tuple(range(i, i + 1) for i in range(len(groups)))
-    rows = sum(b - a for a, b in runs)
+        while start < stop:
+            if start < known:
+                end = min(stop, known)
+                reads[-1] = (reads[-1][0], end)
+            else:
+                end = min(stop, start + base.slab_rows)
+                first, known = rows.decoded(start, end)
+                if known - first > base.slab_rows:
+                    known = rows.decoded(start, start + 1)[1]
+                    end = min(end, known)
+                reads.append((start, end))
+            start = end
+    decoded = tuple(last - first for first, last in (rows.decoded(*read) for read in reads))
+    # A group of a Dask array holds the values shared by its nodes until the last of them has run: one read each.
+    groups = split_evenly([1] * len(reads), len(reads) if rows.stored is None else MAX_SEGMENTS)
+    segments = split_evenly([1] * len(groups), MAX_SEGMENTS)
+    count = sum(stop - start for start, stop in runs)
     return replace(
-        base, n_rows=rows, reads=tuple(reads), groups=tuple(groups), segments=segments, whole_rows=base.read_rows
+        base, n_rows=count, reads=tuple(reads), groups=groups, segments=segments, runs=tuple(runs), decoded=decoded
     )

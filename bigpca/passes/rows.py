@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import DType
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
-from bigpca.data.checks import NATIVE_BYTES, coalesce
+from bigpca.data.checks import NATIVE_BYTES, coalesce, whole_chunks
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
@@ -411,6 +411,15 @@ class Rows:
             share, size = rows / max(1, int(self.samples.shape[0])), int(rows * self._sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
         return counted if self.search is None else (*counted, *self.search.costs)
+
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the rows that are decoded where rows ``start:stop`` are read."""
+        first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
+        if self.stored is not None:
+            first, last = self.stored.decoded(first, last)
+        else:
+            first, last = whole_chunks(self.samples.chunks[0], first, last)
+        return first * self._rows_per_sample, last * self._rows_per_sample
 
     def bytes_of(self, rows: int) -> int:
         """Return the stored bytes of ``rows`` rows."""

@@ -17,7 +17,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import fold, row_pass, runs_layout
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.rows import Rows
@@ -25,8 +25,6 @@ from bigpca.planning import BlockForm, PassCost, SolveCost, Work
 from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
-ROW_FORMATS = ("npy", "npy-folder", "safetensors", "torch", "raw", "numpy", "scipy")  # decode no other rows
-MAX_SEGMENTS = 64
 
 
 @dataclass(frozen=True)
@@ -112,26 +110,14 @@ def read_once(
 def read_rows(rows: Rows, wanted: Integers, name: str) -> Array:
     """Return the rows of X at ascending row numbers, reading only these and rows stored with them.
 
-    Formats that can be read from any row yield only the runs of wanted rows. In chunked formats and Dask arrays, each
-    chunk with a wanted row is read once, from its first wanted row to its last.
+    What is stored together is decoded once.
 
     Returns
     -------
     ndarray of shape (m, d), float32 or float64
     """
-    direct = rows.source is not None and rows.source.format in ROW_FORMATS
-    # Of consecutive numbers, or of one chunk, from its first wanted row to its last.
-    apart = np.diff(wanted) > 1 if direct else np.diff(np.searchsorted(np.cumsum(rows.row_chunks), wanted, "right")) > 0
-    held = np.split(wanted, np.flatnonzero(apart) + 1)
-    reads = tuple((int(numbers[0]), int(numbers[-1]) + 1) for numbers in held)
-    # A group of a Dask array holds the values shared by its nodes until the last of them has run: one read each.
-    groups = tuple(range(i, i + 1) for i in range(len(reads)))
-    if direct:
-        groups = tuple(range(i, min(i + 64, len(reads))) for i in range(0, len(reads), 64))
-    step = -(-len(groups) // MAX_SEGMENTS)
-    segments = tuple(range(i, min(i + step, len(groups))) for i in range(0, len(groups), step))
-    count = sum(stop - start for start, stop in reads)
-    layout = replace(rows.layout(0), n_rows=count, reads=reads, groups=groups, segments=segments)
+    held = np.split(wanted, np.flatnonzero(np.diff(wanted) > 1) + 1)
+    layout = runs_layout(rows, [(int(numbers[0]), int(numbers[-1]) + 1) for numbers in held if len(numbers)])
     found = read_once(rows, RowsAt(rows.n_columns, wanted, working_dtype(rows.dtype).itemsize), name, layout=layout)
     kept = np.zeros((0, rows.n_columns)) if found.rows is None else found.rows
     return kept[np.argsort(found.indices)]

@@ -147,25 +147,27 @@ def test_omitted_rows_have_no_part_in_any_product() -> None:
 
 
 @pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("together", [1, 3, 40, 160, 400, 1200, 2400])
 def test_a_product_reads_each_chunk_once_and_the_sample_only_its_own_chunks(
-    scale: bool, reads: Reads, tmp_path: Path
+    together: int, scale: bool, reads: Reads, tmp_path: Path
 ) -> None:
-    n, chunks = 2400, (40, D)
+    n, chunks = 2400, (together, D)
     op = operator(stored(tmp_path, offset_data(n, D, mean=3.0), chunks), scale=scale)
     op.sample(L)
     wanted = sample_size(n, op.dtype.itemsize * D, L)
-    touched = np.zeros(60, int)
+    touched = np.zeros(n // together, int)
     for start, stop in sample_runs(n, wanted, 0):
-        touched[start // 40 : -(-stop // 40)] = 1
-    counts = reads.per_chunk((n, D), chunks)
-    assert np.array_equal(counts[:, 0] > 0, touched > 0)
-    assert op.run.reads == pytest.approx(wanted / n)
+        touched[start // together : -(-stop // together)] = 1
+    assert np.array_equal(reads.per_chunk((n, D), chunks)[:, 0], touched)
+    decoded = touched.mean()
+    assert op.passes.sample is not None
+    assert op.passes.sample.reads == op.run.reads == pytest.approx(decoded)
     op.begin(Q)
     assert (reads.per_chunk((n, D), chunks) == 1).all()
     for q in range(2, 4):
         op.multiply(Q)
         assert (reads.per_chunk((n, D), chunks) == 1).all()
-        assert op.run.reads == pytest.approx(q + wanted / n)
+        assert op.run.reads == pytest.approx(q + decoded)
 
 
 def test_without_a_sample_the_first_chunk_is_read_once_more_and_counted(reads: Reads, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class Pass(Generic[R]):
     evaluations : callable or None
         Group number -> number of kernel evaluations.
     rows_read : callable or None
-        Group number -> rows that the group decodes; None if these are the rows that it folds.
+        Group number -> rows that the group decodes; None for those of the layout.
     unit_bytes : float
         Stored bytes of one row (of one column, if columns are read).
     input : dict
@@ -259,10 +259,10 @@ class Pass(Generic[R]):
         return int(self._decoded(groups) * self.unit_bytes)
 
     def _decoded(self, groups: range) -> int:
-        return self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))
+        return sum(map(self.rows_read or self.layout.decoded_of, groups))
 
     def _rows_of(self, groups: range) -> int:
-        return sum(stop - start for start, stop in map(self.layout.rows_of, groups))
+        return sum(map(self.layout.count_of, groups))
 
 
 AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, which only passes results on

@@ -62,8 +62,10 @@ class Layout:
         Consecutive row ranges.
     groups, segments : tuple of range
         Ranges of reads, and ranges of groups.
-    whole_rows : int
-        Rows that are decoded for the largest read, if that is only a part of what is stored together; else 0.
+    runs : tuple of (start, stop)
+        The rows that are analysed, where reads hold others too; empty for all rows of the reads.
+    decoded : tuple of int
+        Rows decoded for each read, where it is only a part of what is stored together; empty for those of the reads.
     """
 
     n_rows: int
@@ -73,12 +75,18 @@ class Layout:
     reads: tuple[tuple[int, int], ...]
     groups: tuple[range, ...]
     segments: tuple[range, ...]
-    whole_rows: int = 0
+    runs: tuple[tuple[int, int], ...] = ()
+    decoded: tuple[int, ...] = ()
 
     @cached_property
     def read_rows(self) -> int:
         """Rows of the largest read."""
         return int(np.diff(self.reads).max(initial=0))
+
+    @property
+    def whole_rows(self) -> int:
+        """Rows decoded for the largest read."""
+        return max(self.decoded, default=self.read_rows)
 
     @property
     def held_reads(self) -> int:
@@ -89,6 +97,24 @@ class Layout:
         """Return the rows [start, stop) of a group."""
         reads = self.groups[group]
         return self.reads[reads[0]][0], self.reads[reads[-1]][1]
+
+    def runs_of(self, group: int) -> tuple[tuple[int, int], ...]:
+        """Return the runs in a group; empty for all of its rows."""
+        start, stop = self.rows_of(group)
+        return tuple((max(a, start), min(b, stop)) for a, b in self.runs if a < stop and b > start)
+
+    def count_of(self, group: int) -> int:
+        """Return the number of rows of a group that are analysed."""
+        return sum(stop - start for start, stop in self.runs_of(group) or (self.rows_of(group),))
+
+    def decoded_of(self, group: int) -> int:
+        """Return the number of rows that are decoded for a group."""
+        return sum(self.decoded[i] for i in self.groups[group]) if self.decoded else self.count_of(group)
+
+    @property
+    def decoded_rows(self) -> int:
+        """Rows decoded for all groups."""
+        return sum(self.decoded) if self.decoded else self.n_rows
 
 
 def plan_layout(
@@ -121,8 +147,8 @@ def plan_layout(
     reads = tuple(pairwise([0, *np.cumsum(joined, dtype=np.int64).tolist()]))
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(joined) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)
-    groups = _split_evenly(joined, wanted)
-    segments = _split_evenly([1] * len(groups), len(groups) if open_ended else MAX_SEGMENTS)
+    groups = split_evenly(joined, wanted)
+    segments = split_evenly([1] * len(groups), len(groups) if open_ended else MAX_SEGMENTS)
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
 
 
@@ -132,7 +158,7 @@ def largest_slab(columns: int) -> int:
     return min(max(SLAB_ROWS, MIN_SLAB_BYTES // row_bytes), max(1, SLAB_BYTES // row_bytes))
 
 
-def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
+def split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
     """Divide consecutive items into at most ``parts`` non-empty runs of about equal weight."""
     ends = np.cumsum(np.asarray(weights, dtype=np.int64)) if len(weights) else np.zeros(0, np.int64)
     runs: list[range] = []

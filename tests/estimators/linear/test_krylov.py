@@ -104,7 +104,7 @@ def test_every_input_and_variant_has_the_eigenvalues_of_numpy(
     }[chunking]()
     pca = krylov(**variant).fit(given)
     assert_certified(pca, X, **variant, precision=1e-6 if dtype == "f4" else 1e-12)
-    assert pca.n_passes_ == pytest.approx(round(pca.n_passes_) + (0.1 if chunking != "columns" else 0))
+    assert pca.n_passes_ == pytest.approx(round(pca.n_passes_) + (0.1 if chunking == "memory" else 0))
     assert pca.components_.dtype == np.float64
 
 
@@ -500,7 +500,7 @@ def test_rows_that_become_nan_in_a_later_pass_stop_it_and_the_checkpoint_survive
     seen: list[Event] = []
     found = krylov().fit(lazy, checkpoint=tmp_path / "c", progress=seen.append)
     passes = [event for event in seen if isinstance(event, PassEvent)]
-    assert [event.groups_resumed for event in passes[:3]] == [16, passes[1].groups_total, 0]
+    assert [event.groups_resumed for event in passes[:3]] == [6, passes[1].groups_total, 0]
     assert found.components_.tobytes() == expected.components_.tobytes()
     assert found.explained_variance_.tobytes() == expected.explained_variance_.tobytes()
 
@@ -514,13 +514,12 @@ def test_q_multiplications_cost_q_reads_and_the_share_of_the_sample(
     events: list[Event] = []
     reads = Reads().watch(monkeypatch)
     pca = krylov(scale=scale).fit(X, progress=events.append)
-    rows = sum(stop - start for start, stop, _, _ in reads.calls)
     counts = reads.per_chunk((n, D), (10, D))
     q = sum(isinstance(event, PassEvent) and event.name == "product" for event in events)
     assert counts.min() == q
     assert counts.max() <= q + 1
     assert counts.sum() <= (q + 0.1) * counts.size + 32  # two chunks at the ends of each of 16 runs, or the first one
-    assert pca.n_passes_ == pytest.approx(rows / n)
+    assert pca.n_passes_ == pytest.approx(counts.mean())
     assert 2 <= q <= 5
 
 
