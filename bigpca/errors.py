@@ -53,7 +53,7 @@ class MissingChunksError(ValueError):
 
 
 class UnansweredError(TimeoutError):
-    """A store that has not answered for ten minutes, in which it was asked again and again."""
+    """A store that has not answered for most of a minute, in which it was asked again and again."""
 
 
 class NonFiniteError(ValueError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import random
 import re
@@ -48,12 +49,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Conditions = Literal["enforced", "rejected", "ignored"]
-PATIENCE = 600.0  # seconds of one request without an answer, of a store that has answered before
-FIRST_PATIENCE = 20.0  # of one that has not: its name may be wrong
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 20.0
+# Seconds of tries and pauses, beside the longest try, after which a request is not repeated.
+RETRY_SECONDS = 36.0  # of a store that has answered before; with the longest try, less than a minute
+FIRST_RETRY_SECONDS = 20.0  # of one that has not: its name may be wrong
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+TRANSFER_SECONDS = 600.0  # of one request whose bytes arrive or leave, such as a chunk of 1 GiB at 2 MB/s
+SILENT_SECONDS = 18.0  # without a byte, after which a connection is dead
+SENT_RATE = 5e6  # bytes a second that leave at least
 LISTED = 1000  # objects per request of a listing
 LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
 PART_BYTES = 64 * 2**20  # of a larger one: at most 10,000 parts are allowed, so up to 625 GiB
+PARTS = 8  # at the same time
 MARK = "bigpca"  # the attribute of an object that says which run wrote it
 SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential|service_account_key|shared_key")
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
@@ -156,8 +162,18 @@ class Place:
     @property
     def store(self) -> ObjectStore:
         """The obstore store in this process; keys there begin with :attr:`prefix`."""
+        return self.sending(0)
+
+    def sending(self, nbytes: int) -> ObjectStore:
+        """Return the store by which a request sends so many bytes.
+
+        NOTE: To a client, a connection is silent as long as bytes leave, so it waits for an answer for that long too.
+        """
         check_not_forked()
-        return self._held if self._held is not None else _opened(self.root, self.options)
+        if self._held is not None:
+            return self._held
+        doubled = max(0, math.ceil(math.log2(1 + nbytes / SENT_RATE / SILENT_SECONDS)))
+        return _opened(self.root, self.options, SILENT_SECONDS * 2**doubled)
 
     @property
     def url(self) -> str:
@@ -344,12 +360,13 @@ class Place:
         if conditional:
             mode = "create" if if_absent else {"e_tag": if_etag}
         attributes: Any = {MARK: mark} if mark else None
+        store = self.sending(len(data))
 
         def put() -> str:
-            made = obstore.put(self.store, self.key(key), data, mode=mode, use_multipart=False, attributes=attributes)
+            made = obstore.put(store, self.key(key), data, mode=mode, use_multipart=False, attributes=attributes)
             return made["e_tag"] or ""
 
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RETRY_SECONDS
         while True:
             try:
                 return self._request("put", key, put)
@@ -411,7 +428,8 @@ class Place:
         with suppress(FileNotFoundError):
             raise OccupiedError(f"{self.describe(key)} exists", Content(b"", "", self.mark(key)))
         options: Any = {"attributes": {MARK: mark} if mark else None, "chunk_size": PART_BYTES, "use_multipart": True}
-        self._request("put", key, lambda: obstore.put(self.store, self.key(key), file, **options))
+        store = self.sending(PARTS * PART_BYTES)
+        self._request("put", key, lambda: obstore.put(store, self.key(key), file, max_concurrency=PARTS, **options))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as far as they exist; one request per 1,000 where the store can."""
@@ -485,12 +503,12 @@ class Place:
     def whole(self) -> ObjectStore:
         """An obstore store with the keys of the place, for libraries that read metadata."""
         check_not_forked()
-        return self._held if self._held is not None else _opened(self.url, self.options)
+        return self._held if self._held is not None else _opened(self.url, self.options, SILENT_SECONDS)
 
     @property
-    def patience(self) -> float:
+    def retry_seconds(self) -> float:
         """Seconds during which a request is repeated: few for a store that has never answered."""
-        return PATIENCE if (self.root, id(self._held or None)) in _ANSWERED else FIRST_PATIENCE
+        return RETRY_SECONDS if (self.root, id(self._held or None)) in _ANSWERED else FIRST_RETRY_SECONDS
 
     def answered(self) -> None:
         """Note that the store has answered."""
@@ -538,23 +556,51 @@ class Place:
 
     def _request(self, verb: str, key: str, call: Callable[[], T]) -> T:
         """Make one request, repeated while the store is busy or out of reach."""
-        began, pause = time.monotonic(), FIRST_PAUSE
+        tries = Tries(self)
         while True:
             try:
                 found = call()
                 self.answered()
                 return found
             except Exception as error:
-                why, waited = self.busy(error, key, verb), time.monotonic() - began
-                if waited > self.patience:
+                why = self.busy(error, key, verb)
+                pause = tries.failed()
+                if tries.left <= 0:
                     if is_denied(error):
                         raise denied(self.describe(key), verb, why) from error
                     raise OutputWriteError(
-                        f"{self.describe(key)}: the store could not {verb} it for {waited:.0f} s "
+                        f"{self.describe(key)}: the store could not {verb} it for {tries.seconds:.0f} s "
                         f"({why}). Check the address and the network, and run it again: it resumes."
                     ) from error
-            time.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
-            pause = min(2 * pause, LONGEST_PAUSE)
+            time.sleep(pause)
+
+
+class Tries:
+    """The tries of one request, until all but the longest, and the pauses, have taken the seconds that a place has.
+
+    A long transfer that breaks is so repeated once, and a store that is silent is left after less than a minute.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place, self._pause, self._longest = place, FIRST_PAUSE, 0.0
+        self._began = self._last = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the first try began."""
+        return time.monotonic() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds for which the request is repeated."""
+        return self.place.retry_seconds - (self.seconds - self._longest)
+
+    def failed(self) -> float:
+        """Note the end of a try; return the pause before the next one, by chance, as many workers may ask at once."""
+        now, pause = time.monotonic(), self._pause * (0.5 + random.random() / 2)
+        self._longest = max(self._longest, now - self._last)
+        self._last, self._pause = now + pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
 
 
 def _check_names(url: str, path: str) -> None:
@@ -616,7 +662,7 @@ def _reason(error: BaseException) -> str:
 
 _CONDITIONS: dict[object, Future[Conditions]] = {}
 _ANSWERED: set[object] = set()
-_STORES: dict[tuple[str, str, int], ObjectStore] = {}
+_STORES: dict[tuple[str, str, int, float], ObjectStore] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
 _LOCK = threading.Lock()
 _PROCESS: list[int] = []  # the one that opened the first store
@@ -638,22 +684,23 @@ def check_not_forked() -> None:
         )
 
 
-def _opened(root: str, options: dict[str, Any]) -> ObjectStore:
+def _opened(root: str, options: dict[str, Any], silent: float) -> ObjectStore:
     """Return this process's store of a URL, which keeps its connections; another one once the environment changes.
 
-    A store has read endpoint and credentials from there: one of an earlier endpoint would be asked for ten minutes.
+    A store has read endpoint and credentials from there: one of an earlier endpoint would be asked for nothing.
+    Connections are dead after ``silent`` seconds.
     """
     settings = [item for item in os.environ.items() if item[0].startswith(_SETTINGS)]
-    key = root, repr(sorted(options.items())), hash(tuple(sorted(settings)))
+    key = root, repr(sorted(options.items())), hash(tuple(sorted(settings))), silent
     with _LOCK:
         if key not in _STORES:
             from obstore.store import from_url
 
-            retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}  # the rest is :class:`Place`'s
+            retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}  # the rest is :class:`Place`'s
             # Who names an address without TLS, here or in the environment, means it.
             plain = split_url(str(options.get("endpoint", _endpoint(root))))[0] == "http"
-            # A large object may take long, but a connection without any bytes for so long is dead.
-            client: Any = {"timeout": timedelta(seconds=PATIENCE), "read_timeout": timedelta(seconds=30)}
+            limits = {"timeout": TRANSFER_SECONDS, "read_timeout": silent}
+            client: Any = {name: timedelta(seconds=seconds) for name, seconds in limits.items()}
             client |= {"allow_http": True} if plain else {}
             client |= {name: options[name] for name in CLIENT_OPTIONS if name in options}
             own = {name: value for name, value in options.items() if name not in client} | _found_credentials(root)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import random
 import threading
 import time
 from bisect import bisect_right
@@ -112,22 +111,23 @@ class Requests:
         PermissionError
             If the credentials do not suffice, or have expired.
         TimeoutError
-            If the store has not answered for ten minutes; names the object.
+            If the store has not answered for most of a minute; names the object.
         CorruptedChunkError
             For an object of more bytes than ``most``.
         """
         arrived: Arrived = SimpleQueue()
+        patience = places.RETRY_SECONDS + places.TRANSFER_SECONDS + MARGIN
         running = asyncio.run_coroutine_threadsafe(self._all(place, wanted, arrived), self._loop)
         missing, began = set(range(len(wanted))), time.monotonic()
         try:
             while missing:
                 began = max(began, self._ended)  # a turn may come late, as long as others have theirs
                 try:
-                    number, got = arrived.get(timeout=max(0.0, began + places.PATIENCE + MARGIN - time.monotonic()))
+                    number, got = arrived.get(timeout=max(0.0, began + patience - time.monotonic()))
                 except Empty:
                     if self._ended > began:
                         continue
-                    raise _unanswered(place, wanted[min(missing)], began, "") from None
+                    raise _unanswered(place, wanted[min(missing)], time.monotonic() - began, "") from None
                 if isinstance(got, BaseException):
                     raise got
                 missing.remove(number)
@@ -175,23 +175,23 @@ class Requests:
 
     async def _get(self, place: Place, one: Wanted) -> Got:
         """Get one object, again after a pause where the store is busy or the answer was cut short."""
-        pause, why = places.FIRST_PAUSE, ""
+        why = ""
         await self._enter(one.nbytes)
         try:
-            began = time.monotonic()
+            tries = places.Tries(place)
             while True:
-                patience = place.patience - (time.monotonic() - began)
                 try:
-                    async with asyncio.timeout(max(0.0, patience)):
-                        got = await _answer(place, one)
+                    async with asyncio.timeout(max(0.0, tries.left)):
+                        reply = await _answer(place, one)
+                    async with asyncio.timeout(places.TRANSFER_SECONDS):
+                        got = await _arrived(place, one, reply)
                     place.answered()
                     return got
                 except TimeoutError as error:
-                    raise _unanswered(place, one, began, why) from error
+                    raise _unanswered(place, one, tries.seconds, why) from error
                 except Exception as error:
                     why = f" ({place.busy(error, one.key)})"
-                await asyncio.sleep(pause * (0.5 + random.random() / 2))  # so that many workers do not ask at once
-                pause = min(2 * pause, places.LONGEST_PAUSE)
+                await asyncio.sleep(tries.failed())
         finally:
             self._leave(one.nbytes)
 
@@ -220,7 +220,8 @@ class Requests:
         return self._count == 0 or (self._count < MAX_REQUESTS and self._bytes + nbytes <= MAX_BYTES)
 
 
-async def _answer(place: Place, one: Wanted) -> Got:
+async def _answer(place: Place, one: Wanted) -> Any:
+    """Ask for an object, and return the answer of the store, whose bytes are to come."""
     import obstore
 
     part: Any = one.part
@@ -229,7 +230,10 @@ async def _answer(place: Place, one: Wanted) -> Got:
         if type(place.store).__name__ == "AzureStore":  # which has no such requests
             size = (await obstore.head_async(place.store, place.key(one.key)))["size"]
             part = max(0, size - part["suffix"]), size
-    reply = await obstore.get_async(place.store, place.key(one.key), options=None if part is None else {"range": part})
+    return await obstore.get_async(place.store, place.key(one.key), options=None if part is None else {"range": part})
+
+
+async def _arrived(place: Place, one: Wanted, reply: Any) -> Got:
     start, stop = reply.range
     if one.most is not None and stop - start > one.most:
         raise CorruptedChunkError(
@@ -243,9 +247,9 @@ async def _answer(place: Place, one: Wanted) -> Got:
     return Got(data, start, size, change)
 
 
-def _unanswered(place: Place, one: Wanted, began: float, why: str) -> TimeoutError:
+def _unanswered(place: Place, one: Wanted, seconds: float, why: str) -> TimeoutError:
     return UnansweredError(
-        f"{place.describe(one.key)}: the store did not answer for {time.monotonic() - began:.0f} s{why}. Check the "
+        f"{place.describe(one.key)}: the store did not answer for {seconds:.0f} s{why}. Check the "
         "address and the network, and run it again."
     )
 

@@ -342,8 +342,8 @@ class TestWaiting:
     def test_a_turn_that_never_comes_is_an_error_with_the_key(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(places, "PATIENCE", 0.2)
-        monkeypatch.setattr(requests, "MARGIN", 0.1)
+        for module, name in ((places, "RETRY_SECONDS"), (places, "TRANSFER_SECONDS"), (requests, "MARGIN")):
+            monkeypatch.setattr(module, name, 0.1)
         loop = requests.Requests()
         loop._count = requests.MAX_REQUESTS
         with pytest.raises(UnansweredError, match=r"/x: the store did not answer for 0 s"):
@@ -456,7 +456,7 @@ WRONG: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PATIENCE", 1.0)
+    monkeypatch.setattr(places, "RETRY_SECONDS", 1.0)
 
 
 class TestWrongAnswers:
@@ -484,7 +484,7 @@ class TestWrongAnswers:
             with failing(object_server, "rows", WRONG["503"], times=4, query=page) as failed:  # obstore tries 3 times
                 assert [int(entry.key) for entry in place.list()] == list(range(1100))
             assert failed.count >= 3
-        monkeypatch.setattr(places, "PATIENCE", 1.0)
+        monkeypatch.setattr(places, "RETRY_SECONDS", 1.0)
         failed = failing(object_server, "rows", WRONG["503"], query="list-type=2")
         with failed, pytest.raises(OutputWriteError, match="could not list it for"):
             list(place.list())
@@ -542,7 +542,7 @@ class TestWrongAnswers:
             lambda out: bp.data.verify(url), lambda out: model.save(out), lambda out: model.transform(url, out=out),
             lambda out: bp.PCA(2, solver="covariance").fit(url, checkpoint=out),
         ]  # fmt: skip
-        monkeypatch.setattr(places, "PATIENCE", 0.0)
+        monkeypatch.setattr(places, "RETRY_SECONDS", 0.0)
         monkeypatch.setattr(places, "FIRST_PAUSE", 0.0)
         for call in calls:
             number = 1 - 7
@@ -600,7 +600,7 @@ class TestCredentials:
         for status, code in [("403 Forbidden", "AccessDenied"), ("503 Service Unavailable", "SlowDown")]:
             body = f"<Code>{code}</Code><Message>{self.SECRET[:5]}</Message>".encode()
             wrong = failing(object_server, "c/2/0", lambda *_, status=status, body=body: answer(status, body))
-            monkeypatch.setattr(places, "PATIENCE", 2.0)
+            monkeypatch.setattr(places, "RETRY_SECONDS", 2.0)
             with wrong, pytest.raises(OSError, match=r"c/\d/0") as caught:
                 source_of(X).read(0, N)
             said.append("".join(traceback.format_exception(caught.value)))

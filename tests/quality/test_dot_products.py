@@ -138,12 +138,12 @@ def test_only_chunks_that_hold_sampled_rows_are_read_and_once(tmp_path: Path) ->
         assert set(np.unique(found.pairs) // 10) <= set(chunks)
 
 
-def test_neighbouring_rows_of_two_chunks_are_two_reads(tmp_path: Path) -> None:
+def test_neighbouring_rows_of_two_small_chunks_are_one_read(tmp_path: Path) -> None:
     A = np.random.default_rng(0).standard_normal((40, 4))
     write_store(tmp_path / "a.zarr", A, (10, 4))
     rows = Rows.of(logged(tmp_path / "a.zarr", tmp_path / "log"))
     np.testing.assert_array_equal(read_rows(rows, np.array([9, 10, 12, 39]), "rows"), A[[9, 10, 12, 39]])
-    assert reads_in(tmp_path / "log") == [(9, 10), (10, 13), (39, 40)]
+    assert reads_in(tmp_path / "log") == [(9, 13), (39, 40)]
 
 
 def test_rows_of_a_format_without_chunks_are_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

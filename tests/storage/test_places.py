@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +23,11 @@ from snailmail import ObjectStore
 from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
-from bigpca.errors import OutputWriteError
+from bigpca.errors import OutputWriteError, UnansweredError
 from bigpca.storage import places
 from bigpca.storage.files import OccupiedError, split_url
 from bigpca.storage.places import Place
+from bigpca.storage.requests import Wanted, requests
 from tests.conftest import PLACES
 
 everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
@@ -175,11 +180,75 @@ def test_a_file_above_the_largest_put_is_put_in_parts_if_it_is_absent(
 
 def test_a_store_that_does_not_answer_is_an_error_with_the_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.exists("c/0")
-    monkeypatch.setattr(places, "PATIENCE", 0.05)
+    monkeypatch.setattr(places, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(places, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(obstore, "put", answers(*[status(503, "SlowDown")] * 100))
     with pytest.raises(OutputWriteError, match=r"out.zarr/c/0: the store could not put it for 0 s \(SlowDown\)"):
         place.put("c/0", b"rows")
+
+
+@contextmanager
+def trickling(seconds: float, answered: bytes = b"") -> Iterator[Place]:
+    """A store that takes so long to receive what is sent, or to send what is asked for; it never stands still."""
+
+    def serve() -> None:
+        while True:
+            try:
+                peer = server.accept()[0]
+            except OSError:
+                return
+            with peer, suppress(OSError):  # the client has gone
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    head += peer.recv(4096)
+                first, _, body = head.partition(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", first.lower())
+                expected, count = int(length[1]) if length else 0, len(body)
+                began = time.monotonic()
+                while count < expected:
+                    got = len(peer.recv(max(1, expected // 50)))
+                    count += got or expected
+                    time.sleep(max(0.0, began + seconds * count / expected - time.monotonic()) if got else 0.0)
+                peer.sendall(b'HTTP/1.1 200 OK\r\nETag: "1"\r\nLast-Modified: Tue, 24 Nov 2026 12:00:00 GMT\r\n'
+                             b"Content-Length: %d\r\n\r\n" % len(answered))  # fmt: skip
+                for at in range(len(answered)):
+                    peer.sendall(answered[at : at + 1])
+                    time.sleep(seconds / len(answered))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield Place("s3://rows/x", endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", exclusive=True)
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "name")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name in ("RETRY_SECONDS", "FIRST_RETRY_SECONDS", "SILENT_SECONDS"):
+        monkeypatch.setattr(places, name, 0.4)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_bytes_that_leave_or_arrive_may_take_longer_than_a_store_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "SENT_RATE", 2**23)
+    with trickling(1.2) as place:
+        place.put("c/0", bytes(2**24))
+    with trickling(1.2, b"12345678") as place:
+        assert requests().all(place, [Wanted("c/0", 8)])[0].data == b"12345678"
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_store_that_stands_still_is_left_soon_whatever_it_was_sent() -> None:
+    with trickling(60.0, b"12345678") as place:
+        with pytest.raises(UnansweredError, match=r"c/0: the store did not answer for \d s"):
+            requests().all(place, [Wanted("c/0", 2**30)])
+        with pytest.raises(OutputWriteError, match=r"c/0: the store could not put it for \d s"):
+            place.put("c/0", bytes(2**20))
 
 
 def test_credentials_that_expire_are_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
