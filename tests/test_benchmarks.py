@@ -85,10 +85,13 @@ def test_a_device_has_equal_bits_and_exact_products(
     pytest.importorskip("array_api_compat", reason="array-api-compat is not installed")
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
-    run("device.py", "array_api_strict:device1", "--rows", 900, "--columns", 40, monkeypatch=monkeypatch)
-    found = last_line(capsys)
-    assert found["equal_bits"]
-    assert found["difference"] < 1e-5
+    run("device.py", "array_api_strict:device1", "--small", "--fits", 2, monkeypatch=monkeypatch)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [row["row"] for row in found] == ["covariance", "scores", "nystrom", "kernel", "million"]
+    assert [row.get("equal_bits") for row in found] == [True, True, True, True, None]
+    assert found[0]["difference"] < 1e-5
+    assert max(row.get("error", 0.0) for row in found) < 1e-6
+    assert all(row["converged"] and row["width_of_bounds_1"] < 1e-3 for row in found[3:])
 
 
 def test_cores_prints_a_row_for_each_fit(

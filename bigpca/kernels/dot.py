@@ -70,6 +70,7 @@ class PreparedThere(PreparedRows):
 
     def __init__(self, rows: RowsThere, squares: Any) -> None:
         self.rows, self.squares_there = rows, squares
+        self._latest: tuple[Any, Any] = None, None
         vars(self)["squares"] = np.asarray(RowsThere(squares, rows.place))
 
     @cached_property
@@ -87,14 +88,26 @@ class PreparedThere(PreparedRows):
 
     def products(self, B: Any, dtype: np.dtype[Any], result: np.dtype[Any], less_squares: bool) -> Any:
         """Return what :func:`products` returns, computed in ``dtype`` and rounded to that of the result."""
-        xp, kind = self.rows.xp, getattr(self.rows.xp, dtype.name)
-        left, right = (xp.astype(one.rows.array, kind, copy=False) for one in (self, B))
-        made = left @ xp.matrix_transpose(right)
-        if less_squares:
-            # x'y - |x|^2 / 2 - |y|^2 / 2, with norms from float64
-            a, b = (xp.astype(one.squares_there / 2, kind) for one in (self, B))
-            made = made - (a[:, None] + b[None, :])
-        return xp.astype(made, getattr(xp, result.name), copy=False)
+        xp = self.rows.xp
+        left, right = self.factor(dtype, 0 if less_squares else None), B.factor(dtype, 1 if less_squares else None)
+        return xp.astype(left @ xp.matrix_transpose(right), getattr(xp, result.name), copy=False)
+
+    def factor(self, dtype: np.dtype[Any], side: int | None) -> Any:
+        """Return the rows as a factor; with a side, as [x, -|x|^2 / 2, 1] or [x, 1, -|x|^2 / 2], norms from float64.
+
+        The product of two is then ``x'y - |x|^2 / 2 - |y|^2 / 2``, and takes one pass over the memory of a tile. The
+        latest factor is kept.
+        """
+        if self._latest[0] != (dtype, side):
+            xp, kind = self.rows.xp, getattr(self.rows.xp, dtype.name)
+            rows = xp.astype(self.rows.array, kind, copy=False)
+            if side is not None:
+                norms = xp.astype(self.squares_there / -2, kind)[:, None]
+                beside = [xp.ones_like(norms), xp.ones_like(norms)]
+                beside[side] = norms
+                rows = xp.concat([rows, *beside], axis=1)
+            self._latest = (dtype, side), rows
+        return self._latest[1]
 
 
 @dataclass(frozen=True)
@@ -266,14 +279,14 @@ class DotKernel(Kernel):
         """Return the precision that the product of these rows requires, from their norms."""
 
     @abstractmethod
-    def _values(self, products: Any, d: int) -> Any:
-        """Return the kernel's values of products ``x'y``, which those of NumPy replace in place."""
+    def _values(self, products: Any, d: int, xp: Any = np) -> Any:
+        """Return the kernel's values of products ``x'y`` of a library; those of NumPy replace the products."""
 
     def block(self, A: Prepared, B: PreparedRows) -> Block:
         dtype = np.result_type(A.dtype, B.dtype, self._precision(A, B))
         result = products(A, B, dtype)
         if isinstance(A, PreparedThere):
-            return cast(Block, self._values(result, A.width))
+            return cast(Block, self._values(result, A.width, A.rows.xp))
         for _, strip in strips(result):
             self._values(strip, A.width)
         if A is B:
@@ -322,7 +335,7 @@ class Linear(DotKernel):
         size = max(A.largest, B.largest) + abs(self.coef0)
         return np.dtype(np.float32 if SMALLEST32 <= size <= LARGEST32 else np.float64)
 
-    def _values(self, products: Any, d: int) -> Any:
+    def _values(self, products: Any, d: int, xp: Any = np) -> Any:
         products += self.coef0
         return products
 
@@ -422,7 +435,7 @@ class Polynomial(WithGamma):
         accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
-    def _values(self, products: Any, d: int) -> Any:
+    def _values(self, products: Any, d: int, xp: Any = np) -> Any:
         base = self._affine(products, d)
         if not isinstance(base, np.ndarray):
             return base**self.degree
@@ -466,7 +479,6 @@ class Tanh(WithGamma):
     """
 
     positive_semidefinite: ClassVar[bool] = False
-    for_devices: ClassVar[bool] = False  # no features, so no reads that use a device
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
@@ -475,9 +487,9 @@ class Tanh(WithGamma):
         accurate = product_error(d, np.dtype(np.float32)) * self._gamma(d) * largest <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
-    def _values(self, products: Any, d: int) -> Any:
+    def _values(self, products: Any, d: int, xp: Any = np) -> Any:
         base = self._affine(products, d)
-        return np.tanh(base, out=base)
+        return np.tanh(base, out=base) if xp is np else xp.tanh(base)
 
     def flops_per_entry(self, d: int) -> float:
         return 2.0 * d + 160
@@ -530,7 +542,7 @@ class Cosine(DotKernel):
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         return np.dtype(np.float32)
 
-    def _values(self, products: Any, d: int) -> Any:
+    def _values(self, products: Any, d: int, xp: Any = np) -> Any:
         return products
 
     def entry_bytes(self, itemsize: int) -> int:

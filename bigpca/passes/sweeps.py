@@ -8,24 +8,28 @@ tile is used for its mirror image too, and a sweep computes little more than ``n
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Vector
+from bigpca.arrays import DType, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.data.checks import note_rounded
+from bigpca.data.checks import coalesce, note_rounded
+from bigpca.devices import Device, precisely
 from bigpca.kernels.base import FIXED_BYTES, STRIP, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
-from bigpca.passes.reading.blocks import prepare_block, product_dtype
+from bigpca.passes.reading.blocks import Values, prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
@@ -42,6 +46,10 @@ MIN_PANELS, PANEL_FLOPS = 4, 2e8  # unless there is little: each panel prepares 
 MAX_PANELS = 64
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
+TILE_BYTES_THERE = 256 * MIB  # of a tile on a device, which has no cache to stay in
+PANEL_BYTES_THERE = 2048 * MIB  # of a panel's rows there; more rows are streamed past several panels
+BAND_FLOPS = 1e14  # of a panel there, some seconds: what a run that was stopped has to repeat
+_driving = threading.RLock()  # one thread at a time has a device compute, whose tiles take most of its memory
 
 
 @dataclass(frozen=True)
@@ -100,18 +108,32 @@ class KernelLayout:
         return sum(self.evaluations(panel) for panel in range(len(self.panels.groups)))
 
 
-def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
-    """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
+def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_device: bool = False) -> KernelLayout:
+    """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`.
+
+    On a device, tiles are large, and a panel has all rows, unless they take much memory or much time.
+    """
     check_any_order(rows, "a kernel matrix of all pairs of rows")
     check_dense(rows, "a kernel matrix of all pairs of rows")
     n, base = rows.n_rows, rows.layout(0)
-    tile = max(MIN_TILE, min(TILE_ROWS, -(-n // TILES_ACROSS)))
     itemsize = (dtype or kernel_dtype(rows)).itemsize
-    worth = max(MIN_PANELS, int(n**2 * kernel.flops_per_entry(rows.n_columns) / 2 / PANEL_FLOPS))
-    panels = min(MAX_PANELS, max(min(PANELS, round(n / tile), worth), n // PANEL_ROWS))
-    panels = max(panels, -(-n * kernel.prepared_bytes(rows.n_columns, itemsize) // PANEL_BYTES))
+    flops = n**2 * kernel.flops_per_entry(rows.n_columns) / 2
+    held, reads = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
+    if on_device:
+        largest = int((TILE_BYTES_THERE / itemsize) ** 0.5) // DEPTH
+        tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS * DEPTH)))
+        panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // PANEL_BYTES_THERE))
+        lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.row_chunks
+        stops = itertools.accumulate(coalesce(lengths, 1, max(1, base.slab_rows // tile) * tile))
+        reads = tuple(itertools.pairwise([0, *stops]))
+    else:
+        tile, step = max(MIN_TILE, min(TILE_ROWS, -(-n // TILES_ACROSS))), 1
+        worth = max(MIN_PANELS, int(flops / PANEL_FLOPS))
+        panels = min(MAX_PANELS, max(min(PANELS, round(n / tile), worth), n // PANEL_ROWS))
+        panels = max(panels, -(-held // PANEL_BYTES))
     panels = max(1, min(panels, MAX_GROUPS, n))
-    edges = [n * p // panels for p in range(panels + 1)]
+    edges = sorted({n * p // panels // step * step for p in range(panels)} | {n})
+    panels = len(edges) - 1
     groups = tuple(range(p, p + 1) for p in range(panels))
     runs = min(MAX_SEGMENTS, panels)
     ends = [panels * s // runs for s in range(runs + 1)]
@@ -122,7 +144,7 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None) -> Ker
     if not rows.in_memory:  # arrays in memory are cut; else a task reads from the start of a chunk, decoded whole
         chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
         starts = chunks[np.searchsorted(chunks, starts, side="right") - 1]
-    return KernelLayout(layout, base.reads, tile, tuple(starts.tolist()))
+    return KernelLayout(layout, reads, tile, tuple(starts.tolist()))
 
 
 def kernel_dtype(rows: Rows) -> DType:
@@ -144,9 +166,14 @@ class KernelGroup:
     kernel: Kernel
     template: SweepState
     stamp: str
+    device: Device | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
+        with nullcontext() if self.device is None else _driving:
+            return self._run(run_id, inputs)
+
+    def _run(self, run_id: str, inputs: Inputs) -> PassState:
         reader = with_inputs(self.reader, inputs)
         shared = inputs[SHARED]
         start, stop = self.reads[0][0], self.stop
@@ -154,7 +181,7 @@ class KernelGroup:
         state = template.fresh(start, stop)
         held: list[tuple[int, object]] = []
         # Overflows make row means of K infinite, which is checked after the sweep.
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"), precisely(self.device):
             for first, rows in read_ahead(reader, self.reads):
                 for row, tile in self._tiles(first, rows):
                     check_cancelled(run_id)
@@ -162,15 +189,17 @@ class KernelGroup:
                     if row < stop:
                         held.append((row, prepared))
                         note_rounded(tile)
+                        if self.device is not None and isinstance(state, KernelProduct):
+                            state.diagonal += float(self.kernel.diagonal_of(prepared).sum())
                     for other_row, other in held:
                         error = self.kernel.entry_error(other, prepared)
-                        state.add_tile(self.kernel.block(other, prepared), other_row, row, error)
+                        state.add_tile(self.kernel.block(other, prepared), other_row, row, error, self.device)
                     del prepared, tile
                 del rows
             state.close()
         return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _tiles(self, first: int, rows: Array) -> Iterator[tuple[int, Array]]:
+    def _tiles(self, first: int, rows: Values) -> Iterator[tuple[int, Values]]:
         """Yield tiles of the rows that were read; no tile crosses the end of the panel."""
         end = first + len(rows)
         edge = min(max(self.stop, first), end)
@@ -178,10 +207,11 @@ class KernelGroup:
             for row in range(a, b, step):
                 yield row, rows[row - first : min(row + step, b) - first]
 
-    def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
+    def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
         where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
         block = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
-        return self.kernel.prepare(map_rows(steps, block, where) if steps else block.values, shift, row)
+        values = map_rows(steps, block, where) if steps else block.values
+        return self.kernel.prepare(values if self.device is None else self.device.rows(values), shift, row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +236,14 @@ def sweep_pass(
     which ``finish_bytes`` counts.
     """
     reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
-    layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
+    device, there = rows.device if kernel.for_devices and isinstance(template, KernelProduct) else (None, False)
+    cut, d, dtype = (
+        partial(kernel_layout, rows, kernel, on_device=device is not None),
+        rows.n_columns,
+        kernel_dtype(rows),
+    )
     widest = np.dtype(np.float64) if refinable else dtype
-    widest_layout = kernel_layout(rows, kernel, widest)
+    layout, widest_layout = cut(dtype), cut(widest)
     columns = template.n_columns if isinstance(template, KernelProduct) else 0
     # A task reads slabs and holds a prepared panel, tiles and products.
     itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
@@ -216,6 +251,11 @@ def sweep_pass(
     slab = 2 * tile_rows * d * itemsize + rows.scratch_bytes(tile_rows, itemsize)
     tile = widest_layout.tile_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
     read = rows.read_bytes(max(b - a for a, b in widest_layout.reads))
+    device_bytes = 0
+    if device is not None:
+        device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
+        device_bytes += there * 4 * read
+        prepared, tile = 8 * widest_layout.panel_rows, FIXED_BYTES
     working = prepared + slab + tile + 4 * 8 * tile_rows * columns
     panel = 0 if isinstance(template, KernelProduct) else 8 * layout.panel_rows * rows.n_rows
     merged = template.state_bytes if isinstance(template, KernelProduct) else 0
@@ -239,13 +279,25 @@ def sweep_pass(
         dtype=dtype,
         refinable=refinable,
         sweep=layout,
+        device=device,
+        there=there,
+        alone=True,
+        device_bytes=device_bytes,
     )
+
+
+def _device_bytes(layout: KernelLayout, dtype: DType, columns: int) -> int:
+    """Return what a sweep takes of a device: the rows of a panel, factors and products of all, and tiles."""
+    panel, tile, itemsize = layout.panel_rows, layout.tile_rows, dtype.itemsize
+    n, d = layout.panels.n_rows, layout.panels.n_columns
+    rows = (panel + 2 * tile) * (2 * itemsize * (d + 2) + 8)  # as they are, and as factors
+    return rows + n * columns * (8 + itemsize) + 4 * itemsize * tile**2 + 16 * tile * columns
 
 
 def refined_sweep(cost: SweepPlan, rows: Rows, kernel: Kernel) -> SweepPlan:
     """Return the sweep with tiles in float64, in which float32 rows are exact."""
     dtype = np.dtype(np.float64)
-    layout = kernel_layout(rows, kernel, dtype)
+    layout = kernel_layout(rows, kernel, dtype, on_device=cost.device is not None)
     return replace(cost, dtype=dtype, sweep=layout, layout=layout.panels, reads=layout.sweep_reads)
 
 
@@ -270,10 +322,10 @@ def fold_kernel(
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.panels.reads[group]
-        reader, futures = rows.reader(start, n)
+        reader, futures = rows.reader(start, n, there=cost.there)
         task = KernelGroup(
             group, reader, stop, layout.clipped(start, n), layout.tile_rows, layout.stream_rows, cost.dtype, kernel,
-            template.without_shared(), stamp(group),
+            template.without_shared(), stamp(group), cost.device,
         )  # fmt: skip
         return task, futures
 
@@ -286,6 +338,6 @@ def fold_kernel(
         cost=cost, templates={"kernel": template}, cut=cut, stamp=stamp, finish=finish, shared=shared,
         evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, unit_bytes=rows.row_bytes,
         whole=n,
-        input=rows.identity,
+        input=rows.identity | ({} if cost.device is None else {"arithmetic": cost.device.name}),
     )  # fmt: skip
     return run_pass(job, run)

@@ -265,7 +265,6 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
     block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=np.ones(200))
     # Arrays of array-api-strict are NumPy's; those that are put there were allocated before.
     put = {"moments": rows.nbytes, "thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}[kind]
-    put += rows.nbytes if (kind, dtype) == ("landmarks", "f8") else 0  # f4 takes most when rows are given up
     here = state.state_bytes if kind == "landmarks" else 0
 
     def add_twice() -> None:

@@ -177,13 +177,16 @@ class Reading(ABC):
         MemoryBudgetError
         """
         for one in self.declared if self.resources.local else ():
-            device, threads = one.device if isinstance(one, PassPlan) else None, self.resources.threads
-            free = None if device is None else device.free_bytes
-            if device is not None and free is not None and threads * one.device_bytes > free:
+            if not isinstance(one, PassPlan) or one.device is None or (free := one.device.free_bytes) is None:
+                continue
+            threads = 1 if one.alone else self.resources.threads
+            if threads * one.device_bytes > free:
+                taken = f"{format_bytes(one.device_bytes)} of {one.device.name}"
+                each, fewer = f" for each of {threads} threads", "fewer threads (dask.config.set(num_workers=1)), or "
+                each, fewer = ("", "") if threads == 1 else (each, fewer)
                 raise MemoryBudgetError(
-                    f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {device.name} for each of "
-                    f"{threads} threads, and {format_bytes(free)} are free there. Use fewer threads "
-                    '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
+                    f"the read {one.name!r} takes {taken}{each}, and {format_bytes(free)} are free there. Use "
+                    f'{fewer}arithmetic="numpy".'
                 )
 
     def chosen(self, against: Sequence[str]) -> Self:

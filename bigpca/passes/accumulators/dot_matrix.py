@@ -79,7 +79,7 @@ class DotPanels(Accumulator):
         for j in range(0, d, WIDTH):
             target += rows[:, j : j + WIDTH] @ columns[j : j + WIDTH]
 
-    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: object = None) -> None:
         """Store a tile of G (a, b) whose first entry is ``G[row, column]``.
 
         The error of its entries is not used: eigenvalues of the whole matrix need no bounds.

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.devices import Device, There
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
@@ -25,6 +26,56 @@ def entry_precision(dtype: DType, error: float) -> float:
     ``precision = 0.15 e`` is enough.
     """
     return max(float(np.finfo(dtype).eps), COUNTED * error)
+
+
+DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
+
+
+class ProductThere:
+    """``K V`` (and the squares of K) on a device, from tiles of K that are there: a piece for each tile of rows.
+
+    Sums are in float64. Pieces are replaced, because arrays of JAX cannot be changed, and fetched once, at the end.
+
+    Parameters
+    ----------
+    device : Device
+    V : ndarray of shape (n, l)
+    squared : bool
+        Whether ``sum_j K_ij^2`` is computed.
+    """
+
+    def __init__(self, device: Device, V: Array, squared: bool) -> None:
+        self.device, self.V, self.squared = device, V, squared
+        self._factors: dict[int, There] = {}
+        self.products: dict[int, There] = {}
+        self.squares: dict[int, There] = {}
+
+    def add(self, K: There, row: int, column: int) -> None:
+        """Add a tile (a, b) of K, and its mirror image if it is off the diagonal."""
+        self._add(K, row, column)
+        if row != column:
+            self._add(self.device.xp.matrix_transpose(K), column, row)
+
+    def _add(self, K: There, row: int, column: int) -> None:
+        xp = self.device.xp
+        if column not in self._factors:
+            rows = self.V[column : column + K.shape[1]]
+            self._factors[column] = self.device.put(rows.astype(self.device.dtype_of(K)))
+        product = self._multiplied(K, self._factors[column])
+        self.products[row] = self.products[row] + product if row in self.products else product
+        if self.squared:
+            squares = xp.sum(K * K, axis=1, dtype=xp.float64)
+            self.squares[row] = self.squares[row] + squares if row in self.squares else squares
+
+    def _multiplied(self, K: There, V: There) -> There:
+        """Return ``K V`` (a, l): products of strips of K (a, b), as one stack, and their sum in float64."""
+        (a, b), xp = K.shape, self.device.xp
+        depth = min(DEPTH, b)
+        whole = b // depth * depth
+        strips = xp.permute_dims(xp.reshape(K[:, :whole], (a, b // depth, depth)), (1, 0, 2))
+        factors = xp.reshape(V[:whole, :], (b // depth, depth, V.shape[1]))
+        product = xp.sum(xp.matmul(strips, factors), axis=0, dtype=xp.float64)
+        return product if whole == b else product + self._multiplied(K[:, whole:], V[whole:, :])
 
 
 @dataclass
@@ -66,6 +117,7 @@ class KernelProduct(Accumulator):
     diagonal: float = kept(default=0.0)
     evaluations: int = kept(default=0)
     precision: float = kept(default=0.0)
+    _there: ProductThere | None = field(default=None, repr=False)
 
     @property
     def _rows(self) -> int:
@@ -81,12 +133,22 @@ class KernelProduct(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix computes pairs of tiles: use add_tile")
 
-    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
-        """Add a tile (a, b) of K whose first entry is ``K[row, column]``, ``row <= column``.
+    def add_tile(self, K: There, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
+        """Add a tile (a, b) of K whose first entry is ``K[row, column]``, ``row <= column``; it may be on a device.
 
         ``error`` is :meth:`bigpca.kernels.base.Kernel.entry_error` of the tile. A tile off the diagonal is used for its
         mirror image too. Products are computed in the tile's precision and summed in float64.
         """
+        if device is None:
+            self._add_here(K, row, column)
+        else:
+            self._there = self._there or ProductThere(device, broadcast(self.V), self.squared)
+            self._there.add(K, row, column)
+        self.evaluations += K.shape[0] * K.shape[1]
+        dtype = K.dtype if device is None else device.dtype_of(K)
+        self.precision = max(self.precision, entry_precision(dtype, error))
+
+    def _add_here(self, K: Array, row: int, column: int) -> None:
         V = broadcast(self.V)
         a, b = K.shape
         rows = slice(row - self.start, row - self.start + a)
@@ -102,11 +164,14 @@ class KernelProduct(Accumulator):
                 self.squares[columns] += np.einsum("ij,ij->j", K, K, dtype=np.float64)
         if not mirrored:
             self.diagonal += float(np.diagonal(K).sum(dtype=np.float64))
-        self.evaluations += K.size
-        self.precision = max(self.precision, entry_precision(K.dtype, error))
 
     def close(self) -> None:
-        self.V = None
+        if self._there is not None:
+            fetch = self._there.device.fetch
+            for here, there in ((self.product, self._there.products), (self.squares, self._there.squares)):
+                for row, piece in there.items():
+                    here[row - self.start : row - self.start + piece.shape[0]] = fetch(piece)
+        self.V = self._there = None
 
     def merge(self, other: KernelProduct) -> KernelProduct:
         first, second = (self, other) if self.start <= other.start else (other, self)

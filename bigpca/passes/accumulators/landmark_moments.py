@@ -76,9 +76,9 @@ def prepare_landmarks(kernel: Kernel, rows: Values, numbers: Integers, shift: Ve
 
 def compared_bytes(tile: int, d: int, itemsize: int, m: int) -> int:
     """Return what comparing a tile of rows of d columns with m landmarks takes of a device."""
-    # Landmarks, and a tile with what its squares take; or both, of float32 also in float64, and kernel values,
-    # features and two copies. Squares.
-    products = (tile + m) * d * (12 if itemsize == 4 else 8) + 32 * tile * m
+    # Landmarks, and a tile with what its squares take; or both, and as factors in float64, and kernel values, features
+    # and two copies. Squares.
+    products = (tile + m) * (d * itemsize + 8 * (d + 2)) + 32 * tile * m
     return max(24 * tile * d + m * d * itemsize, products) + 24 * (tile + m)
 
 

@@ -139,6 +139,8 @@ class PassPlan(PassCost):
         The array library that multiplies the rows.
     there : bool
         Whether rows that come from that library stay on the device.
+    alone : bool
+        Whether one thread at a time uses the device.
     """
 
     layout: Layout
@@ -146,6 +148,7 @@ class PassPlan(PassCost):
     refinable: bool = False
     device: Device | None = None
     there: bool = False
+    alone: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)

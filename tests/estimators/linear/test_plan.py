@@ -289,7 +289,7 @@ def test_the_plan_of_an_iteration_says_what_it_holds_and_how_often_it_may_read()
     n, d, k = 50_000, 20_000, 20
     plan = PCA(k, solver="krylov", max_passes=6, tol=1e-4, memory_limit="16 GiB").plan(unreadable(n, d, chunk=500))
     assert plan.solver == "krylov"
-    assert 3 <= plan.passes <= 3.1
+    assert 3 <= plan.passes <= 3.2  # a sample decodes whole chunks
     assert "until the eigenvalues are known to 0.0001" in plan.reason
     assert "at most 6 (max_passes)" in plan.notes[0]
     assert "basis of up to 160 columns" in plan.notes[1]
