@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import Array
 from bigpca.blas import solve_paused
-from bigpca.data.checks import MemberError, decoding
+from bigpca.data.checks import MemberError, check_dtype, decoding
 from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
@@ -461,6 +461,8 @@ def whole(given: Any, name: str, word: str, expected: str) -> Any:
             given = _computed(given, word)
         if given is not None:
             reject_foreign(given, name, expected)
+        if getattr(getattr(given, "dtype", None), "kind", "") == "V" and not given.dtype.names:
+            check_dtype(given.dtype)  # rejects bfloat16, as of X
     return given
 
 

@@ -256,7 +256,7 @@ class Source(ABC):
         return block if self.limits is None else self.limits.values(owned(block, self.dtype), self.label, start)
 
     def __getitem__(self, index: Any) -> Array:
-        """Read a 2-d selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``.
+        """Read a selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``; of numbers, one dimension.
 
         Raises
         ------
@@ -265,6 +265,8 @@ class Source(ABC):
         """
         if self.format == "batches":
             raise TypeError(f"the rows of batches are computed by Dask, {IN_ORDER}")
+        if len(self.array_shape) == 1 and (not isinstance(index, tuple) or len(index) == 1):
+            index = (*index, 0) if isinstance(index, tuple) else (index, 0)
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
         block = self._values(*rows, columns)

@@ -339,13 +339,13 @@ def guarded(value: Any) -> object:
     if is_zarr_array(value):
         return wrap_zarr(value)
     if is_hdf5_dataset(value):  # an open handle cannot be pickled
-        if value.ndim != 2:
+        if value.ndim not in (1, 2):
             raise TypeError(
                 f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape} through an open file. "
-                "Workers can reopen only datasets of two dimensions. Pass the dataset itself, or bp.open(path, "
+                "Workers can reopen only datasets of one or two dimensions. Pass the dataset itself, or bp.open(path, "
                 f"member={value.name!r})."
             )
-        return row_source(value)
+        return row_source(value, single=True)
     return value
 
 

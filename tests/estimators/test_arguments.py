@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import dask.dataframe as dd
 import h5py
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -101,6 +102,8 @@ FORMS: dict[str, Form] = {
     "Zarr, a chunk lost": (lambda p, v: in_zarr(p, v, lost=True), "not in the store"),
     "Zarr, packed": (lambda p, v: in_zarr(p, v, scale_factor=0.1), ENCODED),
     "Dask of Zarr, a chunk lost": (lambda p, v: da.from_zarr(in_zarr(p, v, lost=True)) * 1, "not in the store"),
+    "Dask of HDF5": (lambda p, v: lazily(in_hdf5(p, v)) * 1, SAME),
+    "Dask of HDF5, a chunk lost": (lambda p, v: lazily(in_hdf5(p, v, lost=True)), "were never written"),
     "HDF5": (in_hdf5, SAME),
     "HDF5, a chunk lost": (lambda p, v: in_hdf5(p, v, lost=True), "were never written"),
     "HDF5, filled": (lambda p, v: in_hdf5(p, at_hole(v, -99), _FillValue=-99.0), ENCODED),
@@ -113,6 +116,8 @@ FORMS: dict[str, Form] = {
         lambda p, v: Tensor(v, is_neg=lambda: True),
         r"torch.Tensor .* Pass X\.resolve_neg\(\)\.numpy",
     ),
+    "tensor of bfloat16": (lambda p, v: Tensor(v, dtype="torch.bfloat16"), r"torch.Tensor .* Pass X\.float\(\)\.numpy"),
+    "bfloat16": (lambda p, v: v.astype(ml_dtypes.bfloat16), r"bfloat16 cannot be used.* X\.astype\(np\.float32"),
     "dates": (lambda p, v: v.astype("M8[s]"), "dtype datetime64|hold numbers"),
     "complex": (lambda p, v: v * 1j, "[Cc]omplex"),
 }
