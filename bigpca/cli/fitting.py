@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import math
 import os
 import shlex
@@ -9,6 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -331,7 +333,7 @@ def fit(
             made = None if outputs.overwrite else _made(outputs.model, model, found.fingerprint)
             if made is None:
                 reject_existing(outputs.model, outputs.overwrite, "model", scores_only)
-            if made is None or _made(outputs.scores, model, found.fingerprint) is None:
+            if made is None or not (_made(outputs.scores, model, found.fingerprint) or _is_unmarked(outputs.scores)):
                 reject_existing(outputs.scores, outputs.overwrite, "scores")
             _show_plan(output, planned, shows, outputs)
             reject_unwritable(outputs.model, "model", planned.output_bytes)
@@ -461,7 +463,10 @@ def _fit_and_save(
         if outputs.scores is not None and not (made and _made(outputs.scores, model, planned.fingerprint)):
             output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
             progress = shown(bar, output, outputs.scores)
-            model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
+            if made and _is_unmarked(outputs.scores):
+                _compare_scores(model, data, outputs.scores, progress)
+            else:
+                model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
     record = describe_file(outputs.model)
     return {
@@ -477,6 +482,21 @@ def _fit_and_save(
         "scores": outputs.scores,
         "checkpoint": outputs.checkpoint,
     }
+
+
+def _is_unmarked(scores: str | None) -> bool:
+    """Whether scores are there that do not say what made them."""
+    return scores is not None and scores.endswith(".npy") and os.path.exists(scores)
+
+
+def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
+    """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
+    folder = os.path.dirname(os.path.abspath(scores))
+    with TemporaryDirectory(prefix=f".{os.path.basename(scores)}.", dir=folder) as beside:
+        again = os.path.join(beside, "again.npy")
+        model.transform(data, out=again, progress=progress)
+        if not filecmp.cmp(again, scores, shallow=False):
+            reject_existing(scores, False, "scores")
 
 
 def _show_result(output: Output, record: dict[str, Any], planned: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -381,8 +382,47 @@ def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_pat
 LINES: dict[str, tuple[str, ...]] = {
     "store": ("--scores", "s.zarr", "--checkpoint", "c"),
     "table": ("--scores", "s.parquet"),
+    "values": ("--scores", "s.npy"),
     "labels": ("--method", "fisher", "--labels", "y.csv::class", "--scores", "s.zarr"),
 }
+
+
+KILLED = """
+import os, signal, sys
+after = sys.argv.pop(1)
+for name in ("replace", "rename"):
+    def named(old, new, *given, real=getattr(os, name), **options):
+        real(old, new, *given, **options)
+        if str(new).endswith(after):
+            os.kill(os.getpid(), signal.SIGKILL)
+    setattr(os, name, named)
+from bigpca.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("after", ["segment-000.npz", "m.zarr", "s.zarr.partial/c/0/0", "s.zarr"])
+def test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outputs(
+    after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
+    np.save("x.npy", X)
+    command = ("fit", "x.npy", "-k", "2", "--model", "m.zarr", "--scores", "s.zarr", "--checkpoint", "c")
+    killed = subprocess.run([sys.executable, "-c", KILLED, after, *command], capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for _ in range(2):
+        assert run(*command).exit_code == 0
+    expected = bp.PCA(2).fit(X)
+    np.testing.assert_array_equal(bp.load("m.zarr").components_, expected.components_)
+    np.testing.assert_array_equal(bp.open("s.zarr").compute(), expected.transform(X))
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        "x.npy",
+        "m.zarr",
+        "s.zarr",
+        "s.zarr.lock",
+        "c",
+    }  # a lock without a holder
 
 
 @pytest.mark.parametrize("place", ["disk", "objects"])
@@ -399,7 +439,7 @@ def test_the_same_line_continues_after_a_stop_between_its_outputs(
     Path("y.csv").write_text("class\n" + "a\nb\nc\n" * 20)
     line = tuple(f"{at}{word}" if word in ("s.zarr", "s.parquet", "c") else word for word in line)
     command = ("fit", "x.zarr", "-k", 2, "--model", f"{at}m.zarr", *line)
-    scores = next(word for word in line if word.startswith(f"{at}s."))
+    scores = next(word for word in line if word.startswith(("s.npy", f"{at}s.")))
 
     class Stop(BaseException):
         pass
@@ -418,6 +458,11 @@ def test_the_same_line_continues_after_a_stop_between_its_outputs(
             record = run_json(*command)
             assert (record["exit_code"], record["scores"]) == (0, scores)
             np.testing.assert_allclose(bp.open(scores).compute(), bp.load(f"{at}m.zarr").transform(X), atol=1e-5)
+        if scores == "s.npy":
+            np.save(scores, X)
+            assert run(*command).exit_code == 5
+            np.testing.assert_array_equal(np.load(scores), X)
+            assert not list(tmp_path.glob(".s.npy*"))
         for other in (("-k", 1), ("--scale",), ("--scores", f"{at}t.npy", "--seed", 7)):
             assert run(*command, *other).exit_code in (2, 5), other
         if "--labels" in line:
