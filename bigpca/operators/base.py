@@ -57,6 +57,8 @@ class Operator(ABC):
     dtype : numpy.dtype
         Of the products.
     probes : Probes
+    resolution : float
+        Eigenvalues up to it are rounding of what is stored, and are not wanted; 0 where all are.
         All are known after :meth:`begin`.
     """
 
@@ -68,6 +70,7 @@ class Operator(ABC):
     # Bounds of what a basis misses are differences from the trace, so the error of the trace widens all of them.
     trace: float = 0.0
     trace_error: float = 0.0
+    resolution: float = 0.0
     dtype: DType
     probes: Probes
 

@@ -287,7 +287,9 @@ class CovarianceOperator(Weighted, Operator):
         found = self._fold(factor)
         self._learn(found)
         Y = found.product
-        if not self.center:  # X'X = Xc'Xc + n m m': an addition, so nothing cancels
+        if self.trace <= self.trace_error:  # rows that are equal to rounding: a matrix of zeros
+            Y = np.zeros_like(Y)
+        elif not self.center:  # X'X = Xc'Xc + n m m': an addition, so nothing cancels
             Y += np.multiply.outer(factor.multiply(found.mean[None, :])[0], self.weight * found.mean).T
         Y /= self._divisor
         if self.scale is not None:

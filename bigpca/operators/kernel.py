@@ -168,6 +168,9 @@ class KernelOperator(Operator):
         product -= product.mean(axis=0)
         self.probes = Probes(omega, product[:, -PROBES:].copy())
         self._learn(state, float(norm_of(self.probes.products)) / PROBES**0.5)
+        if self.norm <= self.tile_rounding:  # values that are equal to rounding: a matrix of zeros
+            product = np.zeros_like(product)
+            self.probes = Probes(omega, product[:, -PROBES:].copy())
         product = np.ascontiguousarray(product[:, :-PROBES])
         self._look_for_evidence(V, product, state)
         return product
@@ -231,6 +234,7 @@ class KernelOperator(Operator):
             norm = max(min(norm, float(np.ldexp(self.trace, -exponent))), least)
         self.entry_rounding = float(np.ldexp(10 * eps * whole**0.5, exponent))
         self.tile_rounding = self.entry_rounding * max(state.precision, self.kernel.stored_eps(self.rows.dtype)) / eps
+        self.resolution = self.tile_rounding / 10
         self.own_trace = self.trace
         self.trace += n * self.sigma
         # Centring magnifies the relative rounding of K by |K|_F / |HKH|_F: values that hardly differ lose digits.

@@ -195,9 +195,15 @@ def _pairs_wanted(
     operator: Operator, settings: IterationSettings, iteration: Iteration
 ) -> int | Callable[[Vector], int]:
     if isinstance(settings.n_components, int | np.integer):
-        return iteration.components
+        return partial(_above_rounding, operator, iteration) if operator.resolution else iteration.components
     room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
     return partial(_wanted, settings.n_components, operator, room)
+
+
+def _above_rounding(operator: Operator, iteration: Iteration, ritz: Vector) -> int:
+    """Return how many components are not rounding, once a second product shows what the first block may have missed."""
+    seen = int(np.count_nonzero(ritz - operator.sigma > operator.resolution))
+    return iteration.components if len(ritz) <= iteration.block else min(max(1, seen), iteration.components)
 
 
 def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vector) -> int:

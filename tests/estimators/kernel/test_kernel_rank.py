@@ -111,6 +111,34 @@ def test_an_iteration_that_finds_all_of_an_indefinite_matrix_converges(k: int, n
     assert upper[2:].max(initial=0.0) < 1e-2 * values[0]
 
 
+@pytest.mark.parametrize("rank", [1, 4])
+@pytest.mark.parametrize("negative", [1, 10])
+@pytest.mark.parametrize("scale", [1e-3, 1e6])
+def test_the_rounding_of_stored_values_is_no_component_to_be_known(rank: int, negative: int, scale: float) -> None:
+    """Of a matrix in float32, whose eigenvalues beyond its rank are 1e-8 of the first, and flat."""
+    U = np.linalg.qr(np.random.default_rng(rank).standard_normal((N, rank + negative)))[0]
+    values = np.concatenate([np.logspace(0, -2, rank), -np.logspace(0.5, -1, negative)]) * scale
+    stored = ((U * values) @ U.T).astype(np.float32)
+    with pytest.warns(ApproximationWarning) as caught:
+        model = bp.KernelPCA(K + 3, kernel=kernels.Precomputed(indefinite=True), solver="krylov").fit(stored)
+    assert not any("the iteration stopped" in str(one.message) for one in caught)
+    assert model.converged_
+    H = np.eye(N) - 1 / N
+    expected = np.sort(np.linalg.eigvalsh(H @ stored.astype(float) @ H))[::-1][:rank]
+    np.testing.assert_allclose(model.eigenvalues_, np.append(expected, np.zeros(K + 3 - rank)), rtol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", [kernels.Linear(), kernels.RBF(), kernels.Polynomial(degree=3)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("row", [np.full(7, 3.0), np.full(7, 0.1), X[0, 0] * np.arange(7)], ids=["3", "0.1", "row"])
+def test_equal_rows_have_eigenvalues_of_zero(row: Any, dtype: str, kernel: Any) -> None:
+    with pytest.warns(ApproximationWarning) as caught:
+        model = bp.KernelPCA(3, kernel=kernel, solver="krylov").fit(np.tile(row.astype(dtype), (N, 1)))
+    assert ["hardly differ" in str(one.message) for one in caught] == [True]
+    assert model.converged_
+    assert model.eigenvalues_.tolist() == [0, 0, 0]
+
+
 def test_features_are_computed_in_float64_where_float32_would_drop_components(float32_products: None) -> None:
     rows = rows_at(1e4, kernels.RBF(), np.float32)  # centring leaves 1e-8 of the values
     kernel = kernels.Polynomial(0.1, 1.0, 3)

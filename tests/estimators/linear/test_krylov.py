@@ -289,6 +289,15 @@ def test_all_components_are_exact_where_the_block_holds_the_space(shape: tuple[i
 
 
 @pytest.mark.parametrize("scale", [False, True])
+def test_equal_rows_have_eigenvalues_of_zero(scale: bool) -> None:
+    for dtype in ("f4", "f8"):
+        for row in (np.full(40, 0.1, dtype), np.random.default_rng(0).standard_normal(40).astype(dtype)):
+            model = krylov(3, scale=scale).fit(np.tile(row, (600, 1)))
+            assert model.converged_
+            assert model.explained_variance_.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("scale", [False, True])
 def test_constant_columns_have_no_part_in_the_components(scale: bool) -> None:
     X = data_with_spectrum(300, power_law(D), mean=1.0)[0]
     X[:, 3], X[:, 7] = 0.1, 0.0
