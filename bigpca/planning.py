@@ -141,12 +141,16 @@ class Speed:
     loops : float
         Speed at what is not a dense product, such as sparse products, relative to the core where its constants were
         measured.
+    there_single, there_double : float
+        Operations of the device that multiplies blocks; 0 where its speed is not known.
     """
 
     single: float
     double: float
     read: float
     loops: float = 1.0
+    there_single: float = 0.0
+    there_double: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -330,6 +334,11 @@ def plan_of(
 
     What the fitting process holds is added where the passes run in the same process.
     """
+
+    def flops_of(single: bool, there: bool) -> float:
+        chosen = (one for one in usual if (one[0].single, one[0].device_bytes > 0) == (single, there))
+        return sum(one.timed_flops * times for one, times in chosen)
+
     reads = sum(one.reads * one.times.typical for one in passes)
     usual = [(one, one.times.typical * share) for one in passes]
     most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
@@ -351,8 +360,10 @@ def plan_of(
         notes=notes,
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=most_evaluations,
-        single_flops=sum(one.timed_flops * times for one, times in usual if one.single),
-        double_flops=sum(one.timed_flops * times for one, times in usual if not one.single),
+        single_flops=flops_of(single=True, there=False),
+        double_flops=flops_of(single=False, there=False),
+        there_single_flops=flops_of(single=True, there=True),
+        there_double_flops=flops_of(single=False, there=True),
         loops=sum(one.loops * times for one, times in usual),
         solve_flops=solve.flops,
         between_flops=solve.between,
@@ -405,6 +416,8 @@ class Plan(Shown):
     single_flops, double_flops, solve_flops : float
         The parts of ``flops`` that are dense products of passes in float32 and in float64, and that of the solve, in
         one process.
+    there_single_flops, there_double_flops : float
+        Those of passes that a device of another array library multiplies.
     loops : float
         Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.planning.Speed.loops`.
     between_flops : float
@@ -439,6 +452,8 @@ class Plan(Shown):
     most_passes: float | None = None
     single_flops: float = 0.0
     double_flops: float = 0.0
+    there_single_flops: float = 0.0
+    there_double_flops: float = 0.0
     loops: float = 0.0
     solve_flops: float = 0.0
     between_flops: float = 0.0
@@ -454,15 +469,21 @@ class Plan(Shown):
 
         Blocks are decoded and multiplied one after the other, by all threads of all processes; the solve has the
         threads of one process. It assumes that every core is as fast as the one measured, and that storage keeps up.
+        A device multiplies for one thread at a time.
         """
         if self.speed is None:
             return None
         threads, speed = self.resources.threads, self.speed
+        there = [(self.there_single_flops, speed.there_single), (self.there_double_flops, speed.there_double)]
+        there = [(flops, rate) for flops, rate in there if flops]
+        if not all(rate for _, rate in there):
+            return None
         products = self.single_flops / speed.single + self.double_flops / speed.double
         passes = products + self.loops / speed.loops + self.bytes_read / speed.read
         overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
         solves = (self.solve_flops + self.between_flops) / speed.double
-        return (passes + overhead) / (threads * self.resources.processes) + solves / threads
+        on_device = sum(flops / rate for flops, rate in there) / self.resources.processes
+        return (passes + overhead) / (threads * self.resources.processes) + on_device + solves / threads
 
     @property
     def process_bytes(self) -> int:
@@ -531,7 +552,7 @@ class Plan(Shown):
             *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
             ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
-            *([] if self.speed is None else [("time", self._time(self.speed))]),
+            *([] if self.speed is None or self.seconds is None else [("time", self._time(self.speed))]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (
@@ -555,8 +576,11 @@ class Plan(Shown):
     def _time(self, speed: Speed) -> str:
         threads = self.resources.threads * self.resources.processes
         loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
+        there = ""
+        if speed.there_single:
+            there = f"; on the device {speed.there_single / 1e9:,.0f} and {speed.there_double / 1e9:,.0f} Gflop/s"
         return (
             f"{format_estimate(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, at the "
             f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
-            f"float64, {format_bytes(speed.read)}/s read{loops}"
+            f"float64, {format_bytes(speed.read)}/s read{loops}{there}"
         )

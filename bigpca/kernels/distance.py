@@ -99,8 +99,8 @@ class DistanceKernel(Kernel):
         """
         if isinstance(A, PreparedThere):
             # Rounding may leave v above 0 there, too.
-            xp = A.rows.xp
-            return cast(Block, xp.exp(xp.clip(distances, max=0.0) * (gamma * self._scale)))
+            xp = A.rows.xp  # which may make clip of several masks
+            return cast(Block, xp.exp(xp.minimum(distances, xp.zeros_like(distances[:1, :1])) * (gamma * self._scale)))
         out: Block = np.empty_like(distances) if kept else distances
         factor = out.dtype.type(gamma * self._scale)
         for where, strip in strips(out):
@@ -177,7 +177,8 @@ class Laplacian(DistanceKernel):
     """``k(x, y) = exp(-gamma |x - y|)`` with scikit-learn's L1 norm, or the tutorial's L2 norm (gamma = 1 / sigma).
 
     L1: compiled on first use (half a second); 14e9 terms per second in float32 and 8e9 in float64 on one core.
-    L2: one product. The square root magnifies errors of close rows, so those pairs are computed again from differences.
+    L2: one product. The square root magnifies errors of close rows, so those pairs are computed again from differences;
+    on a device, all products are in float64 instead, and :meth:`entry_error` has what is left.
 
     Parameters
     ----------
@@ -195,6 +196,11 @@ class Laplacian(DistanceKernel):
     def _check_options(self) -> None:
         check_choice("norm", self.norm, ("l1", "l2"))
 
+    @property
+    def for_devices(self) -> bool:
+        """With the L2 norm: libraries have no sums of differences that are as fast as 16 cores."""
+        return self.norm == "l2"
+
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Any:
         if self.norm == "l2":
             return prepare_rows(rows, shift)
@@ -206,8 +212,9 @@ class Laplacian(DistanceKernel):
     def entry_error(self, A: Any, B: Any) -> float:
         gamma = self._width(A)
         if self.norm == "l2":
-            dtype = np.result_type(A.dtype, B.dtype)
-            error = _remaining_error(gamma * sqrt(square_error(A, B, dtype)), dtype)
+            dtype, there = np.result_type(A.dtype, B.dtype), isinstance(A, PreparedThere)
+            error = gamma * sqrt(square_error(A, B, np.float64 if there else dtype))
+            error = TYPICAL * error if there else _remaining_error(error, dtype)
             return error + gamma * _shift_error(A.largest, B.largest, dtype)
         a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
         return gamma * _shift_error(a, b, np.result_type(A, B))
@@ -260,6 +267,12 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     equal rows among the other pairs have an error of at most ``gamma sqrt(e) < harmless``.
     """
     dtype = _distance_dtype(A, B)
+    if isinstance(A, PreparedThere):
+        if gamma * sqrt(square_error(A, B, np.float64)) > HARMLESS:
+            return cast(Block, A.rows.put(_negative_lengths(PreparedRows(A.columns, A.squares), B, gamma)))
+        xp, halves = A.rows.xp, products(A, B, np.dtype(np.float64), less_squares=True)
+        lengths = -xp.sqrt(xp.maximum(halves * -2, xp.zeros_like(halves[:1, :1])))
+        return cast(Block, xp.astype(lengths, getattr(xp, dtype.name), copy=False))
     # Pairs whose distance is lost in the rounding of |x|^2 + |y|^2 - 2 x'y, if the square root magnifies it.
     nearest = NEAREST * max(A.largest, B.largest)
     close = (gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)) ** 2

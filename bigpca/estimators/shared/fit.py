@@ -21,6 +21,7 @@ import numpy as np
 
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
+from bigpca.devices import Device
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer, real_number
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
@@ -142,6 +143,11 @@ class Reading(ABC):
         if plan.passes > 1 and rows.stored is not None and rows.stored.parsed:
             lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
+
+    @property
+    def device(self) -> Device | None:
+        """What multiplies blocks, where that is not NumPy."""
+        return next((one.device for one in self.declared if isinstance(one, PassPlan) and one.device), None)
 
     @property
     def _devices(self) -> tuple[str, ...]:

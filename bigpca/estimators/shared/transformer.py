@@ -81,7 +81,7 @@ from bigpca.passes.engine.driver import solving, solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.resources import find_resources, machine_speed
+from bigpca.passes.engine.resources import find_resources, speed_with
 from bigpca.passes.reading.row_maps import (
     Copy,
     EachSide,
@@ -397,7 +397,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         rows = replace(self._open_weighted(X, sample_weight, given, groups, read=False), seed=fit_seed(self))
         planned = self._planned_fit(rows, self._opened_targets(y, read=False))
         planned.check_readable()
-        return replace(planned.plan, speed=machine_speed())
+        return replace(planned.plan, speed=speed_with(planned.device))
 
     @solving
     def fit(

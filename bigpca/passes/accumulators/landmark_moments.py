@@ -143,6 +143,7 @@ def _one_by_one(landmarks: object) -> list[object]:
 
 
 TILE_BYTES_LANDMARK_MOMENTS = 4 * MIB
+TILE_BYTES_THERE = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,11 @@ class LandmarkMap(NumberedMap):
         """Rows mapped at a time: about 4 MiB of kernel values in float32."""
         return max(256, min(TILE_ROWS, TILE_BYTES_LANDMARK_MOMENTS // (4 * max(1, len(self.landmarks)))))
 
+    @property
+    def tile_rows_there(self) -> int:
+        """The same on a device, where no cache has to hold them: about 64 MiB."""
+        return max(256, TILE_BYTES_THERE // (4 * max(1, len(self.landmarks))))
+
     def working_bytes(self, d: int, rows: int) -> int:
         """Return the memory of one tile of a block of so many rows (kernel values, features, prepared rows) and of the
         prepared landmarks, in float64."""
@@ -299,8 +305,9 @@ class LandmarkMoments(Accumulator):
             for strip in block.strips(block.shift):
                 self.update(strip)
             return
-        for i in range(0, block.count, features.tile_rows):
-            tile = slice(i, i + features.tile_rows)
+        step = features.tile_rows if block.device is None else features.tile_rows_there
+        for i in range(0, block.count, step):
+            tile = slice(i, i + step)
             weights = None if block.weights is None else block.weights[tile]
             with precisely(block.device):
                 self._add(block.values[tile], features, block.rows[tile], weights, block.device)
@@ -356,7 +363,7 @@ class LandmarkMoments(Accumulator):
         features = broadcast(self.features)
         if not features.kernels[0].for_devices:
             return None
-        tile = min(features.tile_rows, rows.rows)
+        tile = min(features.tile_rows_there, rows.rows)
         held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
         held += sum(8 * T.size for T in features.transforms)
         return held + sum(one.device_bytes(BlockForm(one.n_features, 0)) for one in self.moments)

@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
+from bigpca.devices import Device
 from bigpca.passes.engine.local import Wanted, current_client, local_threads
 from bigpca.passes.reading.blocks import prepare_block
 from bigpca.planning import LOOPS, Resources, Speed
@@ -101,6 +102,7 @@ ROWS, COLUMNS, WIDTH = 512, 8192, 100  # rows multiplied there and back by a blo
 STORED = 16 << 20  # bytes of a chunk
 VALUES, THIN = 64, 32  # stored in each of COLUMNS sparse rows, which are multiplied by so many columns
 ROUNDS = 8
+SQUARE = 2048  # rows and columns that a device multiplies
 VERSION = 4  # of the measurement
 
 
@@ -120,6 +122,29 @@ def machine_speed() -> Speed:
         partial.write_text(json.dumps({"key": key, "speed": asdict(speed)}))
         partial.replace(path)
     return speed
+
+
+def speed_with(device: Device | None) -> Speed:
+    """Return the speed of one core, and that of a device, which is measured once in a process."""
+    if device is None:
+        return machine_speed()
+    single, double = _device_speed(device)
+    return replace(machine_speed(), there_single=single, there_double=double)
+
+
+@cache
+def _device_speed(device: Device) -> tuple[float, float]:
+    """Measure products in both precisions, until one number of each is here."""
+    rates = []
+    with device.precise():
+        for dtype in (np.float32, np.float64):
+            V, seconds = device.put(np.ones((SQUARE, SQUARE), dtype)), []
+            for _ in range(ROUNDS):
+                began = time.perf_counter()
+                device.fetch((V @ V)[:1, :1])
+                seconds.append(time.perf_counter() - began)
+            rates.append(2.0 * SQUARE**3 / min(seconds))
+    return rates[0], rates[1]
 
 
 def known_speed() -> Speed | None:
