@@ -176,12 +176,12 @@ class Watched(kernels.RBF):
 def test_the_plan_says_how_long_a_device_takes(usual_sizes: None) -> None:
     model = bp.KernelPCA(3, kernel="rbf", gamma=0.1, solver="krylov")
     with bp.config(arithmetic=STRICT):
-        plan = model.plan(unreadable(50_000, D, 50_000, np.float32))
+        plan = model.plan(unreadable(100_000, D, 50_000, np.float32))
         fitted = model.fit(rows()).plan_
     assert plan.speed is not None
-    assert plan.there_single_flops > 1.5 * plan.evaluations * (plan.speed.there_single > 0) > 0
     assert plan.seconds is not None
-    assert plan.seconds > plan.there_single_flops / plan.speed.there_single
+    assert plan.there_single_flops > plan.evaluations
+    assert plan.seconds > plan.there_single_flops / plan.speed.there_single > 0
     assert any("on the device" in text for name, text in plan.rows() if name == "time")
     assert fitted.seconds is None  # whose fit did not measure it
 

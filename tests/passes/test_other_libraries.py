@@ -181,6 +181,23 @@ def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_ou
     assert 0 <= moved["fetch"] - 8 * 2 * N < 8 * (packed_size(m) + 3 * m) * tiles + 1000
 
 
+def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cache() -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    features = LandmarkMap((bp.kernels.RBF(0.1),), np.zeros((2000, 8), "f4"), (np.eye(2000),), np.zeros(8))
+    assert (features.tile_rows, features.tile_rows_there) == (524, 8388)
+    seen: list[int] = []
+
+    class Noted(bp.kernels.RBF):
+        def block(self, A: Any, B: Any) -> Any:
+            seen.append(len(A.squares))
+            return super().block(A, B)
+
+    X = np.random.default_rng(0).standard_normal((9000, 2)).astype("f4")
+    with bp.config(arithmetic="array_api_strict"):
+        bp.NystromKernelPCA(2, kernel=Noted(0.1), n_landmarks=9, sampling=X[:9]).fit(bp.from_batches([X]))
+    assert max(seen) == 9000
+
+
 def test_scores_take_one_block_in_and_give_scores_out(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     X, moved = lazy("f8").compute(), {"put": 0, "fetch": 0}

@@ -77,9 +77,10 @@ class Expansion:
         # The memory order of a matrix affects the bits of its products, and a stored model is in row order.
         object.__setattr__(self, "coefficients", np.ascontiguousarray(self.coefficients))
 
-    def in_needed_precision(self) -> Expansion:
+    def in_needed_precision(self, device: Device | None = None) -> Expansion:
         """Return the same map, in float32 if a sample of the references has the same scores as in float64, to 1e-4.
 
+        The scores may be computed on a device, by kernels for devices.
         One read of the references and :func:`scored_evaluations` kernel evaluations; none if they are float64.
         """
         if scored_in_float64(self.kernel, self.references.dtype):
@@ -87,15 +88,17 @@ class Expansion:
         count, A = scored_rows(self.references.shape[0]), self.coefficients
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
         sample: dict[DType, object] = {}
-        with threads_of_solve():  # products of tiles are too small for several threads of BLAS, which wait busily
+        device = device if self.kernel.for_devices else None
+        # Products of tiles are too small for several threads of BLAS, which wait busily.
+        with precisely(device), threads_of_solve():
             for first, references in self.references.tiles():
                 if not sample:  # spread over all rows in memory, or over the first tile that is read
                     rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
-                    sample = {dtype: self._prepare(rows, dtype, 0) for dtype in scores}
+                    sample = {dtype: self._prepare(rows, dtype, 0, device) for dtype in scores}
                     scores = {dtype: total[: len(rows)] for dtype, total in scores.items()}
                 for dtype, total in scores.items():
-                    B = self._prepare_references(references, dtype, first)
-                    self._add(total, 0, sample[dtype], B, A, first, self.centre)
+                    B = self._prepare_references(references, dtype, first, device)
+                    self._add(total, 0, sample[dtype], B, A, first, self.centre, device)
         left = self.offsets - self.centre @ A
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 

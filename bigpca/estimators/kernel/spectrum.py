@@ -391,7 +391,7 @@ def training_expansion(
     return Expansion(
         settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
         float(row_means.mean()), row_means,
-    ).in_needed_precision()  # fmt: skip
+    ).in_needed_precision(rows.device[0])  # fmt: skip
 
 
 def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
