@@ -95,15 +95,15 @@ class PreparedThere(PreparedRows):
     def factor(self, dtype: np.dtype[Any], side: int | None) -> Any:
         """Return the rows as a factor; with a side, as [x, -|x|^2 / 2, 1] or [x, 1, -|x|^2 / 2], norms from float64.
 
-        The product of two is then ``x'y - |x|^2 / 2 - |y|^2 / 2``, and takes one pass over the memory of a tile. The
-        latest factor is kept.
+        The product of two is then ``x'y - |x|^2 / 2 - |y|^2 / 2``, and takes one pass over the memory of a tile. Zeros
+        follow, as libraries multiply multiples of eight numbers fastest. The latest factor is kept.
         """
         if self._latest[0] != (dtype, side):
             xp, kind = self.rows.xp, getattr(self.rows.xp, dtype.name)
             rows = xp.astype(self.rows.array, kind, copy=False)
             if side is not None:
                 norms = xp.astype(self.squares_there / -2, kind)[:, None]
-                beside = [xp.ones_like(norms), xp.ones_like(norms)]
+                beside = [xp.ones_like(norms), xp.ones_like(norms), *[xp.zeros_like(norms)] * (-(self.width + 2) % 8)]
                 beside[side] = norms
                 rows = xp.concat([rows, *beside], axis=1)
             self._latest = (dtype, side), rows

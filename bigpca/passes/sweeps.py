@@ -3,6 +3,9 @@
 A task holds one prepared panel of rows and reads the rows from the start of the panel to the last row of X. A sweep of
 P panels therefore takes ``(P + 1) / 2`` reads, and slightly more if panels begin inside chunks. K is symmetric: each
 tile is used for its mirror image too, and a sweep computes little more than ``n^2 / 2`` kernel entries.
+
+A device computes tiles of 256 MiB, one panel at a time, whose rows it holds; later rows are streamed past them. Mostly,
+one panel has all rows: more of them are what a run that was stopped within a sweep does not repeat.
 """
 
 from __future__ import annotations
@@ -290,7 +293,7 @@ def _device_bytes(layout: KernelLayout, dtype: DType, columns: int) -> int:
     """Return what a sweep takes of a device: the rows of a panel, factors and products of all, and tiles."""
     panel, tile, itemsize = layout.panel_rows, layout.tile_rows, dtype.itemsize
     n, d = layout.panels.n_rows, layout.panels.n_columns
-    rows = (panel + 2 * tile) * (2 * itemsize * (d + 2) + 8)  # as they are, and as factors
+    rows = (panel + 2 * tile) * (2 * itemsize * (d + 5) + 8)  # as they are, and as factors
     return rows + n * columns * (8 + itemsize) + 4 * itemsize * tile**2 + 16 * tile * columns
 
 

@@ -78,7 +78,7 @@ def compared_bytes(tile: int, d: int, itemsize: int, m: int) -> int:
     """Return what comparing a tile of rows of d columns with m landmarks takes of a device."""
     # Landmarks, and a tile with what its squares take; or both, and as factors in float64, and kernel values, features
     # and two copies. Squares.
-    products = (tile + m) * (d * itemsize + 8 * (d + 2)) + 32 * tile * m
+    products = (tile + m) * (d * itemsize + 8 * (d + 9)) + 32 * tile * m
     return max(24 * tile * d + m * d * itemsize, products) + 24 * (tile + m)
 
 
