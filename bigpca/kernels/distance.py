@@ -50,7 +50,10 @@ class DistanceKernel(Kernel):
 
     @abstractmethod
     def _negative_distances(self, A: Any, B: Any, gamma: float) -> Block:
-        """Return v (a, b) with ``K = exp(gamma scale v)``, still to be clipped at 0; accurate enough up to gamma."""
+        """Return v (a, b) with ``K = exp(gamma scale v)``, still to be clipped at 0; accurate enough up to gamma.
+
+        Of rows on a device, ``gamma scale v``.
+        """
 
     def with_gamma(self, gamma: float) -> Self:
         """Return this kernel with another width. Both can use the same prepared blocks."""
@@ -78,9 +81,9 @@ class DistanceKernel(Kernel):
             checked_gamma(gamma)
         if not gammas:
             return
-        distances = self._negative_distances(A, B, max(gammas))
+        distances = self._negative_distances(A, B, widest := max(gammas))
         for gamma in gammas:
-            yield self._values(distances, gamma, A, B, kept=True)
+            yield self._values(distances, gamma, A, B, kept_for=widest)
 
     def diagonal_of(self, A: Any) -> Vector:
         return np.ones(self._rows_of(A))
@@ -93,15 +96,16 @@ class DistanceKernel(Kernel):
     def _rows_of(self, A: Any) -> int:
         """Return the number of rows of a prepared block."""
 
-    def _values(self, distances: Any, gamma: float, A: Any, B: Any, *, kept: bool = False) -> Block:
-        """Return ``exp(gamma scale min(v, 0))``, if not ``kept`` in the place of v; if the rows are the same, symmetric
-        with a unit diagonal.
+    def _values(self, distances: Any, gamma: float, A: Any, B: Any, *, kept_for: float | None = None) -> Block:
+        """Return ``exp(gamma scale min(v, 0))``, in the place of v unless it is kept; if the rows are the same,
+        symmetric with a unit diagonal. What is kept was computed for another width.
         """
         if isinstance(A, PreparedThere):
-            # Rounding may leave v above 0 there, too.
-            xp = A.rows.xp  # which may make clip of several masks
-            return cast(Block, xp.exp(xp.minimum(distances, xp.zeros_like(distances[:1, :1])) * (gamma * self._scale)))
-        out: Block = np.empty_like(distances) if kept else distances
+            exponents = distances if kept_for in (None, gamma) else distances * (gamma / kept_for)
+            # Rounding may leave v above 0 there, too. Not by clip, which some libraries make of masks.
+            xp = A.rows.xp
+            return cast(Block, xp.exp(xp.minimum(exponents, xp.zeros_like(exponents[:1, :1]))))
+        out: Block = distances if kept_for is None else np.empty_like(distances)
         factor = out.dtype.type(gamma * self._scale)
         for where, strip in strips(out):
             np.minimum(distances[where], 0, out=strip)
@@ -157,11 +161,12 @@ class RBF(DistanceKernel):
     def _negative_distances(self, A: Prepared, B: PreparedRows, gamma: float) -> Block:
         dtype = _distance_dtype(A, B)
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
-            return products(A, B, dtype, less_squares=True)
+            return products(A, B, dtype, less_squares=True, scale_there=2 * gamma)
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
         if isinstance(A, PreparedThere) and gamma * error > harmless:  # pair by pair: not on the device
-            return cast(Block, A.rows.put(self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)))
-        result = products(A, B, dtype, less_squares=True, exact=dtype == np.float32)
+            distances = self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)
+            return cast(Block, A.rows.put(distances * dtype.type(2 * gamma)))
+        result = products(A, B, dtype, less_squares=True, exact=dtype == np.float32, scale_there=2 * gamma)
         if gamma * error > harmless:
             # -|x - y|^2 / 2 again from differences. An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the
             # kernel at any width, since t exp(-t) <= 1 / 2.7; so this is needed only for the nearest pairs, and only
@@ -269,9 +274,11 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     dtype = _distance_dtype(A, B)
     if isinstance(A, PreparedThere):
         if gamma * sqrt(square_error(A, B, np.float64)) > HARMLESS:
-            return cast(Block, A.rows.put(_negative_lengths(PreparedRows(A.columns, A.squares), B, gamma)))
-        xp, halves = A.rows.xp, products(A, B, np.dtype(np.float64), less_squares=True)
-        lengths = -xp.sqrt(xp.maximum(halves * -2, xp.zeros_like(halves[:1, :1])))
+            lengths = _negative_lengths(PreparedRows(A.columns, A.squares), B, gamma)
+            return cast(Block, A.rows.put(lengths * dtype.type(gamma)))
+        xp = A.rows.xp
+        squares = products(A, B, np.dtype(np.float64), less_squares=True, scale_there=-2 * gamma**2)
+        lengths = -xp.sqrt(xp.maximum(squares, xp.zeros_like(squares[:1, :1])))
         return cast(Block, xp.astype(lengths, getattr(xp, dtype.name), copy=False))
     # Pairs whose distance is lost in the rounding of |x|^2 + |y|^2 - 2 x'y, if the square root magnifies it.
     nearest = NEAREST * max(A.largest, B.largest)

@@ -86,19 +86,20 @@ class PreparedThere(PreparedRows):
     def dtype(self) -> np.dtype[Any]:
         return self.rows.dtype
 
-    def products(self, B: Any, dtype: np.dtype[Any], result: np.dtype[Any], less_squares: bool) -> Any:
+    def products(self, B: Any, dtype: np.dtype[Any], result: np.dtype[Any], less_squares: bool, scale: float) -> Any:
         """Return what :func:`products` returns, computed in ``dtype`` and rounded to that of the result."""
-        xp = self.rows.xp
-        left, right = self.factor(dtype, 0 if less_squares else None), B.factor(dtype, 1 if less_squares else None)
+        xp, sides = self.rows.xp, (0, 1) if less_squares else (None, None)
+        left, right = self.factor(dtype, sides[0], scale), B.factor(dtype, sides[1], 1.0)
         return xp.astype(left @ xp.matrix_transpose(right), getattr(xp, result.name), copy=False)
 
-    def factor(self, dtype: np.dtype[Any], side: int | None) -> Any:
-        """Return the rows as a factor; with a side, as [x, -|x|^2 / 2, 1] or [x, 1, -|x|^2 / 2], norms from float64.
+    def factor(self, dtype: np.dtype[Any], side: int | None, scale: float) -> Any:
+        """Return the rows as a factor; with a side, as [x, -|x|^2 / 2, 1] or [x, 1, -|x|^2 / 2], norms from float64,
+        times ``scale``.
 
         The product of two is then ``x'y - |x|^2 / 2 - |y|^2 / 2``, and takes one pass over the memory of a tile. Zeros
         follow, as libraries multiply multiples of eight numbers fastest. The latest factor is kept.
         """
-        if self._latest[0] != (dtype, side):
+        if self._latest[0] != (dtype, side, scale):
             xp, kind = self.rows.xp, getattr(self.rows.xp, dtype.name)
             rows = xp.astype(self.rows.array, kind, copy=False)
             if side is not None:
@@ -106,7 +107,7 @@ class PreparedThere(PreparedRows):
                 beside = [xp.ones_like(norms), xp.ones_like(norms), *[xp.zeros_like(norms)] * (-(self.width + 2) % 8)]
                 beside[side] = norms
                 rows = xp.concat([rows, *beside], axis=1)
-            self._latest = (dtype, side), rows
+            self._latest = (dtype, side, scale), rows if scale == 1 else rows * scale
         return self._latest[1]
 
 
@@ -202,16 +203,17 @@ def product_error(d: int, dtype: np.dtype[Any]) -> float:
 
 
 def products(
-    A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False, *, exact: bool = False
-) -> Block:
+    A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False, *, exact: bool = False,
+    scale_there: float = 1.0,
+) -> Block:  # fmt: skip
     """Return ``x'y``, or ``x'y - |x|^2 / 2 - |y|^2 / 2 = -|x - y|^2 / 2``, of all pairs (a, b).
 
     Rows of another precision than ``dtype``, and all rows if ``exact``, are multiplied in float64 tiles, which are
-    rounded once.
+    rounded once. On a device, the result is multiplied by ``scale_there``, which costs nothing.
     """
     wide = np.dtype(np.float64) if exact else np.result_type(A.dtype, B.dtype, dtype)
     if isinstance(A, PreparedThere):
-        return cast(Block, A.products(B, wide, dtype, less_squares))
+        return cast(Block, A.products(B, wide, dtype, less_squares, scale_there))
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
     if isinstance(A, PreparedSparse):
         _fill_sparse(A, B, result, less_squares, wide)

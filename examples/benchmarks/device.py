@@ -1,17 +1,20 @@
 """Fits on a device, beside what a user would write by hand there: time, memory, errors, bounds, and equal bits.
 
-usage: python examples/benchmarks/device.py [ARITHMETIC] [--only ROW ...] [--small] [--rows N] [--columns D] [--fits N]
+usage: python examples/benchmarks/device.py [ARITHMETIC] [--only ROW ...] [--small] [--fits N] [--profile]
 
 ARITHMETIC is a library and a device, such as torch:cuda (the default), cupy or jax:gpu. Each row ends with one JSON
 line as soon as it is measured, with the seconds of the best of --fits fits (of the kernel matrix of a million rows: of
 one), the peak of the device's memory in bytes where its library tells it, and whether all fits had equal bits. "by
 hand" is in torch, 10 to 20 lines each: products in float32, sums in float64. Errors are beside float64 by NumPy, of
-fewer rows where there are many. --rows and --columns are those of --only covariance; --peak, the TFLOPS of the card in
+fewer rows where there are many. --profile runs one more fit of each row and prints the functions of the fitting thread
+that took longest. --rows and --columns are those of --only covariance; --peak, the TFLOPS of the card in
 float32, gives its share of them. --small is for a CPU. Fails if bits differ or errors are too large (TF32 on?).
 """
 
 import argparse
+import cProfile
 import json
+import pstats
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ import numpy as np
 
 import bigpca as bp
 from bigpca.devices import Device
+from bigpca.passes.engine.events import DoneEvent
 from bigpca.passes.reading import blocks
 
 EXACT = 2e-6  # of a product of 8,192 float32 rows, relative to its diagonal; TF32 had 2.5e-5 on an H100
@@ -100,11 +104,27 @@ class Bench:
     def fitted(self, model: Any, X: Callable[[], Any], times: int | None = None) -> tuple[dict[str, Any], Any]:
         """Return the figures of fits on the device, and the last model."""
         with bp.config(arithmetic=self.arithmetic, max_kernel_evaluations=1e14):
-            figures, found = self.timed(lambda: model.__class__(**model.get_params()).fit(X()), times)
+            figures, found = self.timed(lambda: self.fit(model, X()), times)
+            if self.options.profile:
+                profile = cProfile.Profile()
+                profile.runcall(self.fit, model, X())
+                pstats.Stats(profile).sort_stats("tottime").print_stats(25)
         values = [one.eigenvalues_ if hasattr(one, "eigenvalues_") else one.explained_variance_ for one in found]
         equal = all(np.array_equal(values[0], one) for one in values[1:])
         figures["equal_bits"] = equal if len(found) > 1 else None
+        figures["seconds_of_reads"] = self.reads
         return figures, found[-1]
+
+    def fit(self, model: Any, X: Any) -> Any:
+        """Return a fit, and keep the seconds of its reads."""
+        self.reads: list[tuple[str, float]] = []
+
+        def watch(event: object) -> None:
+            if isinstance(event, DoneEvent):
+                self.reads.append((event.name, round(event.seconds, 3)))
+                print(*self.reads[-1], flush=True)
+
+        return model.__class__(**model.get_params()).fit(X, progress=watch)
 
 
 def covariance(bench: Bench) -> dict[str, Any]:
@@ -240,16 +260,8 @@ def million(bench: Bench) -> dict[str, Any]:
     """Exact kernel PCA of 1,000,000 x 256 rows in the host's memory, certified; one fit."""
     n = bench.size(1_000_000, 4000)
     X = bench.here(bench.rows(n, bench.size(256, 16)))
-    seconds: list[tuple[str, float]] = []
-
-    def watch(event: object) -> None:
-        if type(event).__name__ == "DoneEvent":
-            seconds.append((event.name, round(event.seconds, 2)))  # type: ignore[attr-defined]
-            print(*seconds[-1], flush=True)
-
-    with bp.config(arithmetic=bench.arithmetic, max_kernel_evaluations=1e14):
-        figures, (model,) = bench.timed(lambda: exact_kernel_pca().fit(X, progress=watch), 1)
-    return figures | kernel_figures(model, n) | {"seconds_of_reads": seconds}
+    figures, model = bench.fitted(exact_kernel_pca(), lambda: X, 1)
+    return figures | kernel_figures(model, n)
 
 
 def nystrom_by_hand(torch: Any, Y: Any, landmarks: Any) -> Any:
@@ -316,6 +328,7 @@ def main() -> None:
     parser.add_argument("arithmetic", nargs="?", default="torch:cuda")
     parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rows", type=int)
     parser.add_argument("--columns", type=int)
     parser.add_argument("--fits", type=int, default=3)
