@@ -472,6 +472,7 @@ __all__ = [
 
 NComponents = int | float | str | ComponentRule | None
 
+SMALLEST_VARIANCE = 1e-300  # from which on sums of squares keep all digits of float64
 FIRST_GUESS = 64  # components to start with if a rule decides how many
 RULES: dict[str, type[ComponentRule]] = {
     "relative_threshold": RelativeThreshold,
@@ -551,11 +552,16 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         )
 
 
-def check_total(variance: float) -> None:
-    """Reject a total variance that is beyond float64."""
+def check_total(variance: float, what: str = "the total variance") -> None:
+    """Reject a total variance that is beyond float64, or so small that its squares have lost digits."""
+    if 0 < variance < SMALLEST_VARIANCE:
+        raise ValueError(
+            f"{what} is {variance:.3g}: squares of values below 1e-150 leave the range of float64. Multiply "
+            "the data by a constant first."
+        )
     if not np.isfinite(variance):
         raise ValueError(
-            f"the total variance is {variance}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"{what} is {variance}: squares of the values overflow float64 (beyond 1e154). Divide the data "
             f"by a constant first."
         )
 

@@ -173,9 +173,9 @@ class RoweisFamily:
         null = found <= 0
         if null.all():
             raise ValueError(
-                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one row "
-                f"per class, so there is no within-class scatter. Use r2 < 1, a number as regularization, or more "
-                f"rows of each class."
+                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal (or differ by less than "
+                "1e-150, whose squares float64 does not hold), or there is one row per class, so there is no "
+                "within-class scatter. Use r2 < 1, a number as regularization, or more rows of each class."
             )
         if null.any() and given != "pinv":
             raise ValueError(

@@ -36,7 +36,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
-from bigpca.solvers.components import resolve_components
+from bigpca.solvers.components import check_total, resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 
 FEW = 8  # times as many columns as sparse rows, from which on their dot matrix is offered
@@ -81,6 +81,7 @@ def solve_dot_state(
     if settings.center:
         double_centre(G, weights)
     total, centred = float(np.trace(G)) / (weight - 1), None
+    check_total(total)
     if sparse and settings.center:
         left = float(np.trace(G))
         centred = rounding / left if left > 0 else np.inf if rounding else 0.0

@@ -45,6 +45,7 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
 from bigpca.settings import setting
+from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
 from bigpca.solvers.moments import Frame, Scatter
 from bigpca.solvers.pairs import Columns
@@ -165,11 +166,14 @@ class JointMoments:
         check_enough_rows(self.moments.count, omitted, sums=self.moments.weight_sums)
         S = packed_diagonal(self.moments.packed, self.moments.n_features)
         S = S if self.centred else S + self.moments.weight * self.moments.mean**2
-        if not np.isfinite(S).all():
-            raise ValueError("squares of the values overflow float64 (beyond 1e154). Divide the data by a constant.")
+        check_total(float(S.sum()))
         for name, part in (("X", S[: self.p]), ("Y", S[self.p :])):
+            check_total(float(part.max(initial=0.0)))
             if not (part > 0).any():
-                raise ValueError(f"{name} is constant in all {self.moments.count} rows: nothing varies with it.")
+                raise ValueError(
+                    f"{name} is constant in all {self.moments.count} rows, or varies by less than 1e-162, whose "
+                    "squares are 0 in float64: nothing varies with it."
+                )
         return self
 
     def deviations(self) -> Vector:

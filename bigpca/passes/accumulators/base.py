@@ -28,6 +28,7 @@ from bigpca.devices import MAX_SQUARE, MIN_SQUARE
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
+from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale, Patterson
 
 Arrays = dict[str, Array]
@@ -555,5 +556,6 @@ def _scale_of(
     variance = np.maximum(squares, 0) / ((count if weight is None else weight) or 1)
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
+    check_total(float(variance[~constant].min()) if not constant.all() else 0.0, "the variance of a column")
     varying = np.flatnonzero(constant & (variance > (VARIES * mean * eps) ** 2))
     return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance))), varying

@@ -362,8 +362,15 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
         PCA(2, solver=solver).fit(lazy)
 
 
-@pytest.mark.parametrize("solver", ["covariance"])
-def test_squares_that_overflow_float64_are_named(solver: str) -> None:
-    X = np.random.default_rng(0).normal(size=(10, 4)) * 1e200
-    with pytest.raises(ValueError, match="overflow float64"):
-        PCA(2, solver=solver).fit(X)
+@pytest.mark.parametrize(("unit", "said"), [(1e200, "overflow float64"), (1e-160, "below 1e-150 leave the range")])
+@pytest.mark.parametrize(
+    "model",
+    [*(PCA(2, solver=solver) for solver in ("covariance", "dot", "krylov")), bp.ApproximatePCA(2), PCA(2, scale=True),
+     bp.CCA(1), bp.Ridge(0.0), bp.PLSSVD(1)],
+    ids=str,
+)  # fmt: skip
+def test_squares_that_leave_float64_are_named(model: Any, unit: float, said: str) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    columns = unit if not getattr(model, "scale", False) or unit > 1 else np.array([1, 1, unit, 1])
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match=said):
+        model.fit(X * columns, X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else None)
