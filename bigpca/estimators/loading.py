@@ -143,7 +143,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
         if not of_rows and (array.dtype == np.float16 or array.dtype.kind not in "biuf"):
             raise ValueError(f"it has {name} with {array.dtype} values that are not finite numbers of float64")
     _check_values(stored.attributes)
-    model = _of_parameters(stored.kind, stored.attributes["parameters"])
+    now, of_fit = stored.attributes["parameters"], stored.attributes.get("fitted_with", {})
+    model = _of_parameters(stored.kind, now | of_fit)
     inner = stored.attributes.get("inner")
     if inner is not None:  # inside out, so that an estimator that holds another does not need this table
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
@@ -164,9 +165,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     rows = stored.attributes.get("rows")  # absent where samples were rows
     if rows is not None:
         view = View.from_json(rows, d)
-    of_fit = _of_parameters(stored.kind, stored.attributes["parameters"] | stored.attributes.get("fitted_with", {}))
-    of_fit._steps = model._steps
-    model._steps = of_fit._steps_of(d, view, grid)
+    model._steps = model._steps_of(d, view, grid)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:
@@ -182,6 +181,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
         if len(beside) != model._steps.covariates or not all(isinstance(name, str) for name in beside):
             raise ValueError(f"it has {len(beside)} names of covariates; {model._steps.covariates} were expected")
         model._set_known(covariate_names_in_=np.array(beside, dtype=object))
+    # Those that were changed since the fit are what the model has, as the one that was saved.
+    vars(model).update(_decoded({name: now[name] for name in of_fit}))
     return model
 
 
@@ -229,8 +230,12 @@ def _check_sizes(stored: StoredModel) -> None:
 
 
 def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:
+    return CLASSES[kind](**_decoded(parameters))
+
+
+def _decoded(parameters: Values) -> Values:
     decoded = decode_parameters(parameters)
     inner = decoded.get("estimator")
     if inner is not None:
         decoded["estimator"] = _of_parameters(inner["kind"], inner["parameters"])
-    return CLASSES[kind](**decoded)
+    return decoded

@@ -275,6 +275,23 @@ def test_a_model_comes_back_from_a_file_and_a_pickle_and_a_clone_is_unfitted(nam
     assert not (tmp_path / "unfitted").exists()
 
 
+CHANGED = {
+    "n_components": 100, "center": False, "scale": True, "kernel": "linear", "gamma": 7.0, "alphas": [1.0, 2.0],
+    "n_landmarks": 2, "sketch": bp.sketches.Gaussian(3), "solver": "auto", "tol": 0.5, "nan_policy": "omit", "r2": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_whose_parameters_were_changed_is_stored_as_it_was_fitted(name: str, tmp_path: Path) -> None:
+    model = fitted(name)
+    before, scores = bits(model), model.transform(NEW).tobytes()
+    model.set_params(**{name: value for name, value in CHANGED.items() if name in model.get_params()})
+    model.save(tmp_path / "model")
+    again = bp.load(tmp_path / "model")
+    assert str(again.get_params()) == str(model.get_params())
+    assert (bits(again)[:-1], again.transform(NEW).tobytes()) == (before[:-1], scores)  # the last are attributes
+
+
 @reading
 @pytest.mark.usefixtures("small_groups")
 def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -143,7 +144,9 @@ class StoredModel:
     @classmethod
     def of(cls, model: Any) -> StoredModel:
         """Return the arrays and values of a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
-        arrays, attributes = model._fitted_values()
+        of_fit = copy(model)  # by the parameters of its fit, which may have been changed since
+        vars(of_fit).update(model._steps.parameters)
+        arrays, attributes = of_fit._fitted_values()
         names = getattr(model, "feature_names_in_", None)
         view, grid = model._steps.view, model._steps.grid
         now, fitted = _encode_all(model, grid), _encode_all(model, grid, model._steps.parameters)
@@ -164,7 +167,7 @@ class StoredModel:
             if names_stored(grid, common["grid"]):
                 common["feature_names"] = None  # those of the grid
             arrays = arrays | {f"grid_{name}": array for name, array in own.items()}
-        made = model.provenance_ and replace(model.provenance_, model=model._digest())
+        made = model.provenance_ and replace(model.provenance_, model=of_fit._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
     @classmethod
