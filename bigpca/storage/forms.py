@@ -40,7 +40,7 @@ from bigpca.storage.files import (
     to_json,
     writing,
 )
-from bigpca.storage.grammar import KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind
+from bigpca.storage.grammar import CONTROL, KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind
 
 KEY_COLUMN = "key"  # the same in a table
 KEYS_PER_CHUNK = 2**16
@@ -116,7 +116,13 @@ def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUME
     if is_objects(store):
         from bigpca.storage.places import Place  # for object stores only
 
-        data = Place(store).get(key).data
+        place = Place(store)
+        try:
+            data = place.get(key).data
+        except FileNotFoundError:
+            from bigpca.storage.objects import waiting_model  # as above
+
+            data = waiting_model(place, {entry.key: entry for entry in place.list(CONTROL)})[0].get(key).data
         check_size(len(data), str(store), limit)
         return parsed_document(data, f"{store}/{key}")
     path = Path(store) / key

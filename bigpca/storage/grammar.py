@@ -19,6 +19,7 @@ ROOT = "zarr.json"
 ROOTS = {"array": ROOT, "model": ROOT, "table": ""}  # the key whose creation makes an output visible
 CONTROL = ".bigpca"  # below an output, what it needs while it is unfinished; invisible to readers of arrays
 PROBE = f"{CONTROL}/probe-"  # an empty object that shows what a store does about conditions
+NEXT = f"{CONTROL}/next-"  # and the mark of a run: a whole model, before it replaces the one that is visible
 JOURNAL = f"{CONTROL}-"  # and 16 digits of the run's identity: the same, on a disk
 PUBLISHED = "published"  # beside the chunks of a table on a disk: which file it becomes
 KEYS = "keys"  # a Zarr array of strings

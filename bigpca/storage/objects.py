@@ -38,6 +38,7 @@ from bigpca.storage.forms import STORE, Annotations, Form, TableForm, with_manif
 from bigpca.storage.grammar import (
     CONTROL,
     MEMBERS,
+    NEXT,
     PROVENANCE,
     ROOT,
     ROOTS,
@@ -459,6 +460,8 @@ def put_group(
 ) -> None:
     """Put a group that a function writes to a local folder; see :func:`put_members`.
 
+    One that replaces another is first put beside it, where it is read from until it has its place.
+
     Raises
     ------
     OutputExistsError, OutputLockedError, OutputWriteError
@@ -469,7 +472,10 @@ def put_group(
     place.check_exclusive()
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
-    _, _, published, _ = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, early=listed)
+    staged = partial(put_members, place.at(f"{NEXT}{mark}"), fill, mark)
+    _, _, published, _ = _claimed(
+        place, ours, overwrite=overwrite, resume=False, joins=True, early=listed, staged=staged
+    )  # fmt: skip
     if not published:
         put_members(place, fill, mark)
     place.delete([entry.key for entry in place.list(CONTROL)])
@@ -485,9 +491,11 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
         If it does not exist.
     """
     place = Place(given)
-    listed = place.survey()
+    listed, where = place.survey(), place.describe()
     if ROOT not in listed:
-        raise ModelFormatError(f"{place.describe()} is not a saved model, or does not exist. Check the URL.")
+        place, listed = waiting_model(place, listed)
+    if ROOT not in listed:
+        raise ModelFormatError(f"{where} is not a saved model, or does not exist. Check the URL.")
     with temporary_folder() as folder:
 
         def get(key: str, target: Path) -> None:
@@ -503,7 +511,17 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
             if target.resolve().is_relative_to(Path(folder).resolve()):
                 wanted.append((entry.size, partial(get, key, target)))
         together(wanted)
-        yield Path(folder), place.describe()
+        yield Path(folder), where
+
+
+def waiting_model(place: Place, listed: dict[str, Entry]) -> tuple[Place, dict[str, Entry]]:
+    """Return where a model waits to replace the one at a place, and its objects; the place and none if none waits."""
+    stages, claim = waiting(listed), _held(place, listed)
+    last = [] if claim is None else [stage for stage in stages if stage == f"{NEXT}{claim.marks[0]}"]
+    for stage in last or stages:
+        own = {key[len(stage) + 1 :]: entry for key, entry in listed.items() if key.startswith(f"{stage}/")}
+        return place.at(stage), own
+    return place, {}
 
 
 def create_objects(
@@ -589,6 +607,7 @@ def _claimed(
     resume: bool,
     joins: bool,
     early: dict[str, Entry] | None,
+    staged: Callable[[], object] | None = None,
 ) -> tuple[Claim, str, bool, dict[str, Entry]]:
     """Return the claim under which this run writes, its ETag, whether its output is published, and what is there."""
     deadline, root = time.monotonic() + 60, ROOTS[ours.kind]
@@ -642,10 +661,19 @@ def _claimed(
             continue
         if claim.clearing:
             listed = listed if now is None else now.result()
+            if staged is not None:
+                staged()
+                listed = {key: entry for key, entry in listed.items() if not key.startswith(f"{NEXT}{claim.marks[0]}/")}
             clear(place, listed, claim)
             claim = replace(claim, clearing=False)
             etag = place.put(CLAIM, claim.encoded(), if_etag=etag)
         return claim, etag, False, {}
+
+
+def waiting(keys: Collection[str]) -> list[str]:
+    """Return where whole models wait below a prefix for their place."""
+    roots = (re.fullmatch(rf"({re.escape(NEXT)}[^/]+)/{re.escape(ROOT)}", key) for key in keys)
+    return [root[1] for root in roots if root]
 
 
 def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | None) -> tuple[str, ...]:
@@ -689,7 +717,7 @@ def clear(place: Place, listed: Collection[str], claim: Claim) -> None:
             "%s is deleted, and written again: whoever opened it before reads fill values meanwhile, without an error.",
             place.describe(),
         )
-        place.delete([root])
+        place.delete([root, *(key for key in own if key.startswith(f"{PROVENANCE}/"))])
     place.delete([key for key in own if key not in (root, CLAIM)])
 
 
@@ -709,15 +737,15 @@ def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str
     """
     sizes, found, damaged = {entry.key: entry.size for entry in place.list()}, [], []
     for key in [key for key in sizes if key.endswith(CLAIM)]:
-        name = key.removesuffix(CLAIM).rstrip("/")
-        if f"{name}/{ROOT}".lstrip("/") not in sizes and name not in sizes:
+        start, name = key.removesuffix(CLAIM), key.removesuffix(CLAIM).rstrip("/")
+        below = [one[len(start) :] for one in sizes if one.startswith(start)]
+        if start + ROOT not in sizes and name not in sizes and not waiting(below):
             try:
-                claim, start = Claim.parse(place.get(key).data, place.describe(key)), f"{name}/".lstrip("/")
+                claim = Claim.parse(place.get(key).data, place.describe(key))
             except OutputExistsError as error:
                 damaged.append(str(error))
                 continue
-            below, _ = sort_keys((one[len(start) :] for one in sizes if one.startswith(start)), claim.members)
-            own = [start + one for one in below]
+            own = [start + one for one in sort_keys(below, claim.members)[0]]
             found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
     known = {key for one in found for key in one.keys}
     chunks = (re.fullmatch(r"((.*)/|())c(/\d+)+", key) for key in sizes if key not in known)

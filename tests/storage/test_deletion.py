@@ -22,6 +22,7 @@ import bigpca as bp
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.storage.grammar import sort_keys
+from bigpca.storage.objects import unfinished
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
@@ -155,8 +156,8 @@ def test_a_table_replaces_files_only(suffix: str, disk: bool, tmp_path: Path, re
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["killed", "expired"])
-def test_a_replaced_model_is_continued_by_the_same_call_after_any_stop(lasting: bool) -> None:
-    """The old one has other arrays than the new one, and its root is the first that goes."""
+def test_a_replaced_model_can_be_loaded_and_is_continued_by_the_same_call_after_any_stop(lasting: bool) -> None:
+    """The old one has other arrays than the new one, and its root is the first that goes once the new one is there."""
     old, number, done, alone = bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), 0, False, Place(MemoryStore()).at("m")
     MODEL.save(alone)
     while not done:
@@ -168,6 +169,10 @@ def test_a_replaced_model_is_continued_by_the_same_call_after_any_stop(lasting: 
             with suppress(Stop, PermissionError):
                 MODEL.save(place, overwrite=True)
                 done = number > len(made)
+        again = bp.load(place)
+        assert type(again) is type(MODEL) or not done
+        assert again.provenance_.model == (MODEL if type(again) is type(MODEL) else old)._digest(), made[-1]
+        assert not unfinished(place)[0] or "zarr.json" in stored(place), made[-1]
         MODEL.save(place, overwrite=True)
         assert numbers(stored(place)) == numbers(stored(alone)), made[-1]
     assert number > 15
