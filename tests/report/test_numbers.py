@@ -17,6 +17,7 @@ from bigpca.cli.stores import components_table, describe_file
 from bigpca.data.roles import are_scores
 from bigpca.plots.style import percents
 from bigpca.report import describe
+from tests.cli.running import run
 from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, READING, X, fitted, known
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
@@ -96,6 +97,14 @@ def test_figures_show_the_attributes_of_the_model(name: str) -> None:
     scores = model.transform(NEW)
     ax = bp.plots.scores(model, rows=NEW)
     np.testing.assert_allclose(ax.collections[0].get_offsets(), scores[:, :2])
+    _, k = scores.shape
+    (image,) = bp.plots.maps(scores[:6].reshape(1, 3, 2, k), components=(k - 1,)).images
+    low, high = np.percentile(drawn := scores[:6, -1].reshape(3, 2), [2, 98])
+    np.testing.assert_allclose(image.get_array()[..., 0], np.clip((drawn - low) / (high - low), 0, 1), atol=1e-12)
+    if axes is not None:
+        (image,) = (heat := bp.plots.components(model)).images
+        shown = [int(label.get_text().split()[-1]) for label in heat.get_yticklabels()]
+        np.testing.assert_allclose(image.get_array(), axes[:, shown].T)
     names = model.get_feature_names_out()[:2]
     shares_shown = [""] * 2 if ratio is None else [f" ({one})" for one in percents(ratio[:2].tolist())]
     assert [ax.get_xlabel(), ax.get_ylabel()] == [one + share for one, share in zip(names, shares_shown, strict=True)]
@@ -184,7 +193,44 @@ def test_exports_are_the_function_of_the_model(name: str, tmp_path: Path) -> Non
         np.testing.assert_allclose(NEW @ A.T + b, expected, atol=1e-9 * largest)
         pytest.importorskip("faiss")
         np.testing.assert_allclose(model.to_faiss().apply(rows), expected, atol=2e-4 * largest)
+        model.save(tmp_path / "m.zarr")
+        assert run("export", tmp_path / "m.zarr", "--out", tmp_path / "m.npz").exit_code == 0
+        with np.load(tmp_path / "m.npz") as stored:
+            np.testing.assert_array_equal(stored["A"], A)
+            np.testing.assert_array_equal(stored["b"], b)
     np.testing.assert_allclose(of_onnx(model, rows, tmp_path), expected, atol=2e-4 * largest)
+
+
+@every
+def test_torch_layers_are_the_function_of_the_model(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    model = model_of(name)
+    if hasattr(model, "linear_map") and not model.preprocess:
+        expected = model.transform(NEW)
+        with torch.no_grad():
+            found = model.to_torch()(torch.from_numpy(NEW.astype(np.float32))).numpy()
+        np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
+
+
+@every
+def test_datasets_hold_the_attributes_of_the_model(name: str) -> None:
+    model = model_of(name)
+    if not hasattr(model, "to_xarray"):
+        return
+    found = model.to_xarray()
+    for side, dataset in zip(("x_", "y_"), found, strict=True) if isinstance(found, tuple) else [("", found)]:
+        assert len(dataset.data_vars) > 1
+        for key, variable in dataset.data_vars.items():
+            attributes = (getattr(model, f"{one}{key}_", None) for one in (side, ""))
+            expected = np.asarray(next(one for one in attributes if one is not None))
+            np.testing.assert_array_equal(variable, expected.T if side and expected.ndim == 2 else expected, key)
+
+
+def test_the_figure_of_layers_shows_the_numbers_of_the_comparison() -> None:
+    found = bp.compare_layers({"a": X, "b": X**2, "c": np.tanh(X)})
+    ax = bp.plots.layers(found)
+    np.testing.assert_array_equal(ax.images[0].get_array(), found.values)
+    assert [text.get_text() for text in ax.texts] == [f"{value:.2f}" for value in np.ravel(found.values)]
 
 
 def of_onnx(model: Any, rows: Any, folder: Path) -> Any:
