@@ -40,7 +40,7 @@ from bigpca.storage.files import (
     to_json,
     writing,
 )
-from bigpca.storage.grammar import CONTROL, KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind
+from bigpca.storage.grammar import CONTROL, KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind, waiting
 
 KEY_COLUMN = "key"  # the same in a table
 KEYS_PER_CHUNK = 2**16
@@ -120,9 +120,10 @@ def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUME
         try:
             data = place.get(key).data
         except FileNotFoundError:
-            from bigpca.storage.objects import waiting_model  # as above
-
-            data = waiting_model(place, {entry.key: entry for entry in place.list(CONTROL)})[0].get(key).data
+            found = waiting(entry.key for entry in place.list(CONTROL))
+            if not found:
+                raise
+            data = place.at(found[0]).get(key).data
         check_size(len(data), str(store), limit)
         return parsed_document(data, f"{store}/{key}")
     path = Path(store) / key

@@ -45,6 +45,18 @@ def sort_keys(keys: Iterable[str], members: Collection[str] = MEMBERS) -> tuple[
     return found
 
 
+def waiting(keys: Iterable[str]) -> list[str]:
+    """Return the prefixes below an output at which a whole model waits until the one that it replaces is deleted.
+
+    Examples
+    --------
+    >>> waiting([".bigpca/claim", ".bigpca/next-0f3a/mean/zarr.json", ".bigpca/next-0f3a/zarr.json"])
+    ['.bigpca/next-0f3a/']
+    """
+    found = (re.fullmatch(rf"({re.escape(NEXT)}[^/]+/){re.escape(ROOT)}", key) for key in keys)
+    return [one[1] for one in found if one]
+
+
 def declared(document: Any) -> tuple[Kind, tuple[str, ...]] | None:
     """Return the kind of output whose metadata a document is, and the names of its members; None for all others."""
     try:

@@ -46,6 +46,7 @@ from bigpca.storage.grammar import (
     check_replaced,
     declared,
     sort_keys,
+    waiting,
 )
 from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
 from bigpca.storage.places import Entry, Place, reject_object
@@ -493,7 +494,9 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
     place = Place(given)
     listed, where = place.survey(), place.describe()
     if ROOT not in listed:
-        place, listed = waiting_model(place, listed)
+        for start in waiting(listed)[:1]:
+            place = place.at(start)
+            listed = {key[len(start) :]: entry for key, entry in listed.items() if key.startswith(start)}
     if ROOT not in listed:
         raise ModelFormatError(f"{where} is not a saved model, or does not exist. Check the URL.")
     with temporary_folder() as folder:
@@ -512,16 +515,6 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
                 wanted.append((entry.size, partial(get, key, target)))
         together(wanted)
         yield Path(folder), where
-
-
-def waiting_model(place: Place, listed: dict[str, Entry]) -> tuple[Place, dict[str, Entry]]:
-    """Return where a model waits to replace the one at a place, and its objects; the place and none if none waits."""
-    stages, claim = waiting(listed), _held(place, listed)
-    last = [] if claim is None else [stage for stage in stages if stage == f"{NEXT}{claim.marks[0]}"]
-    for stage in last or stages:
-        own = {key[len(stage) + 1 :]: entry for key, entry in listed.items() if key.startswith(f"{stage}/")}
-        return place.at(stage), own
-    return place, {}
 
 
 def create_objects(
@@ -670,12 +663,6 @@ def _claimed(
         return claim, etag, False, {}
 
 
-def waiting(keys: Collection[str]) -> list[str]:
-    """Return where whole models wait below a prefix for their place."""
-    roots = (re.fullmatch(rf"({re.escape(NEXT)}[^/]+)/{re.escape(ROOT)}", key) for key in keys)
-    return [root[1] for root in roots if root]
-
-
 def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | None) -> tuple[str, ...]:
     """Return the members of the output that one of a kind replaces: visible, or only claimed.
 
@@ -718,6 +705,7 @@ def clear(place: Place, listed: Collection[str], claim: Claim) -> None:
             place.describe(),
         )
         place.delete([root, *(key for key in own if key.startswith(f"{PROVENANCE}/"))])
+    place.delete([start + ROOT for start in waiting(listed)])
     place.delete([key for key in own if key not in (root, CLAIM)])
 
 

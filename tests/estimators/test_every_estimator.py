@@ -215,7 +215,7 @@ def test_a_fit_of_rows_with_holes_is_that_of_rows_with_the_means_of_their_column
             model.fit(unreadable(N, D), case.y)
         return
     means = np.nanmean(HOLED, axis=0)
-    plain = case.make().fit(np.where(np.isnan(HOLED), means, HOLED))
+    plain = case.make().fit(da.from_array(np.where(np.isnan(HOLED), means, HOLED), chunks=(CHUNK, D)) + 0)
     planned = model.plan(rows)
     model.fit(rows)
     np.testing.assert_allclose(model.mean_, plain.mean_, rtol=1e-12)
