@@ -141,12 +141,18 @@ def add_outer_upper(S: Matrix, factor: float, vector: Vector) -> None:
         S[i : i + STRIP, i:] += np.multiply.outer(factor * vector[i : i + STRIP], vector[i:])
 
 
-def add_outer_packed(packed: Vector, factor: float, vector: Vector) -> None:
-    """Add ``factor * vector vector'`` to a packed upper triangle, in place."""
+def add_outer_packed(packed: Any, factor: float, vector: Any) -> Any:
+    """Add ``factor * vector vector'`` to a packed upper triangle, or to a square of another library; in place, if that
+    has arrays that change.
+    """
+    if not isinstance(packed, np.ndarray):
+        packed += (factor * vector)[:, None] * vector  # in these steps, which round as those below
+        return packed
     for rows, strip in packed_strips(packed, len(vector)):
         left, right = factor * vector[rows], vector[rows.start :]
         for i in range(0, len(left), OUTER):  # the product stays in cache, so memory is read and written once
             strip[i : i + OUTER] += np.multiply.outer(left[i : i + OUTER], right)
+    return packed
 
 
 def add_product_packed(packed: Vector, sign: float, rows: Matrix) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Vector
+from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper
 from bigpca.errors import brief
 
 There: TypeAlias = Any  # an array, a device or a module of another library
@@ -22,6 +24,11 @@ There: TypeAlias = Any  # an array, a device or a module of another library
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 
 STAYING = ("bool", "int8", "int16", "int32", "uint8", "float16", "float32", "float64")  # dtypes of rows on a device
+
+
+@cache
+def _library(name: str) -> Any:
+    return import_module(name)
 
 
 class RowsThere:
@@ -35,10 +42,12 @@ class RowsThere:
     array : array of shape (b, ...)
     place : str
         Library and device, as :func:`bigpca.config` names them.
+    stream : stream of the library, or None
+        In which the rows are made; None for that of this thread.
     """
 
-    def __init__(self, array: Any, place: str) -> None:
-        self.array, self.place = array, place
+    def __init__(self, array: Any, place: str, stream: Any = None) -> None:
+        self.array, self.place, self.stream = array, place, stream or _stream(array, place)
 
     @classmethod
     def of(cls, array: Any) -> RowsThere | None:
@@ -55,7 +64,7 @@ class RowsThere:
     @property
     def xp(self) -> Any:
         """The library's functions, as the array API standard names them."""
-        return import_module("array_api_compat").array_namespace(self.array)
+        return _xp(self.array)
 
     @property
     def finite(self) -> bool:
@@ -85,7 +94,7 @@ class RowsThere:
         if isinstance(index, slice):
             index = slice(*index.indices(len(self)))  # the standard does not define others
         if not isinstance(index, np.ndarray):
-            return RowsThere(self.array[index, ...], self.place)
+            return RowsThere(self.array[index, ...], self.place, self.stream)
         numbers = np.flatnonzero(index) if index.dtype == bool else index
         return RowsThere(self.xp.take(self.array, self.put(numbers), axis=0), self.place)
 
@@ -99,11 +108,11 @@ class RowsThere:
 
     def put(self, values: Array) -> Any:
         """Return an array beside the rows."""
-        return self.xp.asarray(values, device=import_module("array_api_compat").device(self.array))
+        return beside(self.array, values)
 
     def room(self, rows: int, dtype: DType) -> RowsThere:
         """Return rows beside these, (rows, d), whose values are not set."""
-        xp, device = self.xp, import_module("array_api_compat").device(self.array)
+        xp, device = self.xp, _library("array_api_compat").device(self.array)
         shape = rows, *self.shape[1:]
         return RowsThere(xp.empty(shape, dtype=getattr(xp, dtype.name), device=device), self.place)
 
@@ -114,14 +123,18 @@ class RowsThere:
     def astype(self, dtype: Any, copy: bool = True) -> RowsThere:
         """Return the rows in another dtype."""
         xp = self.xp
-        with import_module("jax").enable_x64(True) if self.place.startswith("jax") else nullcontext():
+        with _library("jax").enable_x64(True) if self.place.startswith("jax") else nullcontext():
             return RowsThere(xp.astype(self.array, getattr(xp, np.dtype(dtype).name), copy=copy), self.place)
 
     def settle(self) -> None:
-        """Wait until the device has done all it was asked to, in whatever stream of whatever thread."""
-        if self.place.startswith("torch:cuda"):
-            import_module("torch").cuda.synchronize(self.array.device)
-        elif self.place.startswith("cupy"):
+        """Have the stream of this thread wait for that in which the rows were made, which it may be itself."""
+        own = _stream(self.array, self.place)
+        if own == self.stream:
+            return
+        if self.place.startswith("torch"):
+            own.wait_stream(self.stream)
+            self.array.record_stream(own)  # their memory is used again after what this stream does with them
+        else:
             self.array.device.synchronize()
 
     @staticmethod
@@ -132,6 +145,13 @@ class RowsThere:
         return RowsThere(first.xp.concat(lines, axis=0), first.place)
 
 
+def _stream(array: Any, place: str) -> Any:
+    """Return the stream of this thread on the device of an array; None where its library has none."""
+    if place.startswith("torch:cuda"):
+        return _library("torch").cuda.current_stream(array.device)
+    return _library("cupy").cuda.get_current_stream() if place.startswith("cupy") else None
+
+
 def _place_of(array: Any) -> str | None:
     """Return library and device of an array that is not in the host's memory; None for all others."""
     library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
@@ -139,9 +159,13 @@ def _place_of(array: Any) -> str | None:
         return None
     if library == "jax" and len(array.devices()) > 1:  # in parts
         return None
-    # Written as cuda:0, as <CUDA Device 0>, or as array_api_strict.Device('device1')
-    where = re.sub(r".*Device[ (']*|[>')]*$", "", str(getattr(array, "device", "cpu")))
+    where = _where(array)
     return None if "cpu" in where.lower() else f"{library}:{where}"
+
+
+def _where(array: Any) -> str:
+    """Return the name of an array's device: of cuda:0, <CUDA Device 0>, or array_api_strict.Device('device1')."""
+    return re.sub(r".*Device[ (']*|[>')]*$", "", str(getattr(array, "device", "cpu")))
 
 
 def host_array(array: Any) -> Array:
@@ -160,6 +184,35 @@ def host_array(array: Any) -> Array:
 def is_on_gpu(array: Any) -> bool:
     """Whether this is an array of CuPy."""
     return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
+
+
+STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
+PAIRED = 128  # rows that are summed in their own precision
+MARK_EXPONENT = 60  # of the factor of values that are summed to find out whether they are finite: no sum overflows
+FLOAT32_EXPONENT = 120  # beyond which a power of two is not used to scale
+_thread = threading.local()  # what each thread has under way
+
+
+def _transferred(values: Array, device: str) -> tuple[Any, Any]:
+    """Return a copy of values on a GPU of torch, made beside other work through one of two pinned buffers, and the
+    stream in which it is made.
+    """
+    torch = _library("torch")
+    events, stream = _thread.__dict__.setdefault("events", deque()), _transfers(device)
+    if len(events) == 2:  # torch uses the buffer of a transfer that is done again
+        events.popleft().synchronize()
+    with torch.cuda.stream(stream):
+        buffer = torch.empty(values.shape, dtype=getattr(torch, values.dtype.name), pin_memory=True)
+        np.copyto(buffer.numpy(), values)
+        copy = buffer.to(device, non_blocking=True)
+        events.append(stream.record_event())
+    return copy, stream
+
+
+@cache
+def _transfers(device: str) -> Any:
+    """Return the stream of transfers to a GPU of torch."""
+    return _library("torch").cuda.Stream(device)
 
 
 @dataclass(frozen=True)
@@ -225,33 +278,39 @@ class Device:
         library, _, place = rows.place.partition(":")
         return cls(library, place)
 
+    @classmethod
+    def of_array(cls, array: There) -> Device:
+        """Return the device of an array of another library."""
+        library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
+        return cls(library, _where(array))
+
     @property
     def xp(self) -> There:
         """The library's functions, as the standard names them."""
         if self.library in ("torch", "cupy"):  # whose own functions differ from the standard's
-            return import_module(f"array_api_compat.{self.library}")
-        return import_module("jax.numpy" if self.library == "jax" else self.library)
+            return _library(f"array_api_compat.{self.library}")
+        return _library("jax.numpy" if self.library == "jax" else self.library)
 
     @property
     def _device(self) -> There:
         if self.library == "array_api_strict":
-            return import_module(self.library).Device(self.place or "CPU_DEVICE")
+            return _library(self.library).Device(self.place or "CPU_DEVICE")
         if self.library == "jax":
             kind, _, number = self.place.partition(":")
-            return import_module("jax").devices(kind or None)[int(number or 0)]
+            return _library("jax").devices(kind or None)[int(number or 0)]
         if self.library == "cupy":
-            return import_module("cupy").cuda.Device(int(self.place or 0))
+            return _library("cupy").cuda.Device(int(self.place or 0))
         return self.place or "cpu"
 
     @property
     def free_bytes(self) -> int | None:
         """Memory of the device that is free; None where its library does not report it."""
         if self.library == "torch" and self.place.startswith("cuda"):
-            cuda, where = import_module("torch").cuda, self.place  # what torch holds for later arrays is free too
+            cuda, where = _library("torch").cuda, self.place  # what torch holds for later arrays is free too
             return int(cuda.mem_get_info(where)[0] + cuda.memory_reserved(where) - cuda.memory_allocated(where))
         if self.library == "cupy":
             with self._device:
-                return int(self._device.mem_info[0] + import_module("cupy").get_default_memory_pool().free_bytes())
+                return int(self._device.mem_info[0] + _library("cupy").get_default_memory_pool().free_bytes())
         stats = self._device.memory_stats() if self.library == "jax" else None  # None on a CPU
         return int(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else None
 
@@ -264,9 +323,13 @@ class Device:
         MemoryError
             If the memory of the device does not suffice.
         """
+        if getattr(_thread, "precise", "") == self.name:  # a surrounding block of statements has seen to it
+            yield
+            return
+        _thread.precise, before = self.name, getattr(_thread, "precise", "")
         try:
             if self.library == "jax":
-                jax = import_module("jax")
+                jax = _library("jax")
                 with jax.enable_x64(True), jax.default_matmul_precision("highest"):
                     yield
             elif self.library in ("torch", "cupy"):
@@ -278,24 +341,34 @@ class Device:
             if not re.search("out ?of ?memory|RESOURCE_EXHAUSTED", f"{type(error).__name__} {error}", re.IGNORECASE):
                 raise
             raise MemoryError(
-                f"the memory of {self.name} does not hold a block and its sums ({brief(error)}). Use fewer threads "
-                '(dask.config.set(num_workers=1)), or arithmetic="numpy".'
+                f"the memory of {self.name} does not hold a block and its sums ({brief(error)}). Free some of it, "
+                'fit fewer columns, or use arithmetic="numpy".'
             ) from error
+        finally:
+            _thread.precise = before
 
     def put(self, values: There) -> There:
         """Return an array on the device, also one that is there."""
         if isinstance(values, RowsThere):
-            return import_module("array_api_compat").to_device(values.array, self._device)
+            return _library("array_api_compat").to_device(values.array, self._device)
         if not isinstance(values, np.ndarray):
             return values
         xp = self.xp
         if self.library == "torch":
-            return xp.from_numpy(np.ascontiguousarray(values)).to(self._device)
+            return xp.from_numpy(np.require(values, requirements=["C", "W"])).to(self._device)
         return xp.asarray(values, device=self._device)
 
     def rows(self, values: There) -> There:
-        """Return rows as RowsThere on the device."""
-        return RowsThere(self.put(values), self.name)
+        """Return rows as RowsThere on the device: those of this process may still be on their way there."""
+        if self.place.startswith("cuda") and isinstance(values, np.ndarray) and values.nbytes >= STAGED_BYTES:
+            copy, stream = _transferred(values, self.place)
+            return RowsThere(copy, self.name, stream)
+        own = isinstance(values, RowsThere) and values.place == self.name
+        return values if own else RowsThere(self.put(values), self.name)
+
+    def floats(self, values: There, dtype: DType) -> There:
+        """Return values of the device in a floating-point dtype of NumPy."""
+        return self.xp.astype(values, getattr(self.xp, dtype.name), copy=False)
 
     def zeros(self, shape: tuple[int, ...]) -> There:
         """Return zeros in float64."""
@@ -311,52 +384,102 @@ class Device:
         """Return the dtype that NumPy has for an array of the device."""
         return np.dtype(f"f{self.xp.finfo(array.dtype).bits // 8}")
 
-    def sums(self, values: There, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> Vector:
-        """Return sums of (weighted) rows V (b, d), or of their squares, along an axis: in float64, and here."""
+    def sums(self, values: There, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> There:
+        """Return sums of (weighted) rows V (b, d), or of their squares, along an axis, in float64."""
+        with self.precise():
+            xp, V = self.xp, self.put(values)
+            if weights is None and axis == 0 and V.dtype == xp.float32 and V.shape[0] >= PAIRED:
+                # In the precision of the rows for 128 of them, as in this process: half the memory traffic.
+                whole = V.shape[0] // PAIRED * PAIRED
+                V = V if power == 1 else V * V
+                parts = xp.sum(xp.reshape(V[:whole, :], (-1, PAIRED, V.shape[1])), axis=1)
+                total = xp.sum(xp.astype(parts, xp.float64), axis=0)
+                return total if whole == V.shape[0] else total + xp.sum(xp.astype(V[whole:, :], xp.float64), axis=0)
+            V = xp.astype(V, xp.float64, copy=False)
+            V = V if power == 1 else V * V
+            return xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis)
+
+    def squares(self, values: There, weights: Vector | None, scale: There) -> There:
+        """Return the (weighted) sums of squares (d,) of rows, in float64; the rows are scaled by a power of two."""
+        xp, V = self.xp, self.put(values)
+        V = V if V.dtype == xp.float64 else V * xp.astype(scale, V.dtype)
+        found = self.sums(V, weights, power=2)
+        return found if V.dtype == xp.float64 else found / scale / scale
+
+    def power_of_two(self, values: There, axis: int | None = None) -> There:
+        """Return powers of two, in float64, by which the largest of rows V (b, d), or of each column, come to about 1.
+
+        Products of float32 numbers then neither overflow nor vanish, and scaling rounds nothing: so no block has to be
+        looked at from here before it is multiplied. A group has the scale of its first block.
+        """
+        xp, V = self.xp, self.put(values)
+        most = xp.astype(xp.maximum(xp.max(V, axis=axis), -xp.min(V, axis=axis)), xp.float64)
+        usable = xp.isfinite(most) & (most > 0)
+        exponent = xp.floor(xp.log2(xp.where(usable, most, xp.ones_like(most))))
+        exponent = xp.clip(exponent, -FLOAT32_EXPONENT, FLOAT32_EXPONENT)
+        # Rounded to float32, in which a power of two is exact even where a library's pow is not.
+        return xp.astype(xp.astype(xp.pow(xp.full_like(most, 2.0), -exponent), xp.float32), xp.float64)
+
+    def shifted(self, rows: RowsThere, shift: There | None, dtype: DType) -> tuple[RowsThere, There]:
+        """Return rows in a dtype less a shift (d,), or less the mean of their finite values, and that shift in float64.
+
+        The shift is rounded to the dtype first, so that the subtraction is all that rounds.
+        """
+        with self.precise():
+            xp, V = self.xp, self.floats(self.put(rows), dtype)
+            if shift is None:
+                finite = xp.where(xp.isfinite(V), V, xp.zeros_like(V))
+                shift = self.sums(finite) / max(1, len(rows))
+                shift = xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift))
+            s = self.floats(self.put(shift), dtype)
+            return RowsThere(V - s, self.name), xp.astype(s, xp.float64)
+
+    def marks(self, rows: There) -> There:
+        """Return a number for each row of (b, d), which is finite exactly if all its values are."""
+        with self.precise():
+            xp, V = self.xp, self.put(rows)
+            return xp.matmul(V, xp.full((V.shape[1],), 2.0**-MARK_EXPONENT, dtype=V.dtype, device=self._device))
+
+    def all_finite(self, arrays: list[There]) -> bool:
+        """Whether all values of some arrays are finite, which takes one look."""
         with self.precise():
             xp = self.xp
-            V = xp.astype(self.put(values), xp.float64, copy=False)
-            V = V if power == 1 else V * V
-            return self.fetch(xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis))
+            return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in arrays])))
 
-    def shifted(self, rows: RowsThere, shift: Array, *, find_largest: bool) -> tuple[There, Vector, float]:
-        """Return rows less a shift (d,) in its precision, the sums of the columns, and the largest magnitude."""
-        with self.precise():
-            xp, s = self.xp, self.put(shift)
-            V = xp.astype(self.put(rows), s.dtype, copy=False) - s
-            largest = float(self.fetch(xp.max(xp.abs(V)))) if find_largest and len(rows) else 0.0
-            return RowsThere(V, self.name), self.sums(V), largest
+    def add_gram(self, total: There, values: There, scale: There, weights: Vector | None = None) -> There:
+        """Return ``total + V'W V`` (d, d) of rows V (b, d), whose memory may be that of total; the sum is in float64.
 
-    def add_gram(self, total: There, values: There, weights: Vector | None = None) -> tuple[There, DType]:
-        """Return ``total + V'W V`` (d, d) of rows V (b, d), and the dtype of the product; the sum is in float64.
-
-        The product is in the precision of the rows, if that holds all squares.
+        The product is in the precision of the rows; in float32, of columns that are scaled by powers of two (d,).
         """
         with self.precise():
             xp, V = self.xp, self.put(values)
             if weights is not None:
                 V = V * xp.astype(self.put(np.sqrt(weights)), V.dtype)[:, None]
-            if V.dtype != xp.float64:
-                squares = self.sums(V, power=2)
-                if not ((squares == 0) | ((squares >= MIN_SQUARE) & (squares < MAX_SQUARE))).all():
-                    V = xp.astype(V, xp.float64)
-            return total + xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64), self.dtype_of(V)
+            if V.dtype == xp.float64:
+                total += xp.matmul(xp.matrix_transpose(V), V)
+                return total
+            V = V * xp.astype(scale, V.dtype)
+            product = xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64)
+            product /= scale[:, None]  # in two steps, as a product of two scales may leave the range of numbers
+            product /= scale
+            total += product
+            return total
 
     def add_products(
-        self, total: There, sums: There, values: Array, Q: There, weights: Vector | None, Z: There = None
+        self, total: There, sums: There, values: There, Q: There, scale: There, weights: Vector | None
     ) -> tuple[There, There]:
         """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
 
-        Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Z may be
-        given instead of Q.
+        Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Q, in that
+        precision, holds a factor: the power of two by which float32 holds products of two blocks.
         """
         with self.precise():
             xp, V = self.xp, self.put(values)
-            Z = xp.matmul(V, xp.astype(Q, V.dtype)) if Z is None else self.put(Z)
+            Z = xp.matmul(V, Q)
             if weights is not None:
                 Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
-            product = xp.matmul(xp.matrix_transpose(V), Z)
-            return total + xp.astype(product, xp.float64), sums + xp.sum(xp.astype(Z, xp.float64), axis=0)
+            total += xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64) / scale
+            return total, sums + xp.sum(xp.astype(Z, xp.float64), axis=0) / scale
 
     def scores(
         self, rows: Array, mean: Vector, axes: Array, *, rest: Vector | None = None, factors: Vector | None = None,
@@ -385,6 +508,65 @@ def precisely(device: Device | None) -> AbstractContextManager[None]:
     return nullcontext() if device is None else device.precise()
 
 
+SOLVED_THERE = 1024  # size of a matrix from which its eigenproblem is solved on the device of the fit
+_solving: ContextVar[Device | None] = ContextVar("device of solves", default=None)
+
+
+@contextmanager
+def solving_on(device: Device | None) -> Iterator[None]:
+    """Solve large problems on a device, in a block of statements; None leaves what is set."""
+    token = _solving.set(device or _solving.get())
+    try:
+        yield
+    finally:
+        _solving.reset(token)
+
+
+def device_of_solve(d: int) -> Device | None:
+    """Return the device that solves a problem with a (d, d) matrix, which depends on d alone; None for this process."""
+    return _solving.get() if d >= SOLVED_THERE else None
+
+
+def pack_upper(S: There) -> Vector:
+    """Return the packed upper triangle of a matrix (d, d) of another library."""
+    xp, d = _xp(S), S.shape[0]
+    strips = [xp.reshape(S[i : min(i + STRIP, d), i:], (-1,)) for i in range(0, d, STRIP)]
+    return host_array(xp.concat(strips)) if strips else np.zeros(0)
+
+
+def diagonal_of(S: There) -> Vector:
+    """Return the diagonal (d,) of a matrix of any library."""
+    return np.diagonal(S).copy() if isinstance(S, np.ndarray) else host_array(_xp(S).linalg.diagonal(S))
+
+
+def plus_outer(S: There, factor: float, vector: Vector) -> There:
+    """Return ``S + factor vector vector'``; of NumPy's, the upper triangle in place."""
+    if isinstance(S, np.ndarray):
+        add_outer_upper(S, factor, vector)
+        return S
+    v = beside(S, vector)
+    return S + (factor * v)[:, None] * v
+
+
+def divided_by(S: There, scale: Vector) -> There:
+    """Return ``S_ij / (scale_i scale_j)``; of NumPy's, the upper triangle in place."""
+    if not isinstance(S, np.ndarray):
+        s = beside(S, scale)
+        return S / s[:, None] / s
+    for i in range(0, len(S), STRIP):
+        S[i : i + STRIP, i:] /= scale[i : i + STRIP, None] * scale[i:]
+    return S
+
+
+def beside(S: There, values: Array) -> There:
+    """Return values as an array of the library and on the device of another one."""
+    return _xp(S).asarray(values, device=_library("array_api_compat").device(S))
+
+
+def _xp(S: There) -> There:
+    return _library("array_api_compat").array_namespace(S)
+
+
 MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
 _TF32 = threading.Lock()
 _exact: Counter[str] = Counter()  # threads that multiply without TF32, by library
@@ -409,7 +591,7 @@ def _without_tf32(library: str) -> Iterator[None]:
 
 def _torch_exact() -> Callable[[], None]:
     """Switch TF32 off, and bfloat16 on a CPU; return what sets the switches as they were."""
-    torch = import_module("torch")
+    torch = _library("torch")
     own: tuple[There, There] = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
     newer = [(flags, flags.fp32_precision) for flags in own if hasattr(flags, "fp32_precision")]  # from torch 2.9 on
     try:

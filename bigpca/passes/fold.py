@@ -17,15 +17,25 @@ from bigpca.arrays import DType, Integers, Vector
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
-from bigpca.devices import Device
+from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.blocks import Block, Values, group_shift, prepare_block, product_dtype, sparse_block
+from bigpca.passes.reading.blocks import (
+    Block,
+    Look,
+    Values,
+    block_on,
+    check_looks,
+    group_shift,
+    prepare_block,
+    product_dtype,
+    sparse_block,
+)
 from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, Layout, split_evenly, working_dtype
-from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, with_inputs
+from bigpca.passes.reading.readers import AHEAD, BEGUN, Reader, SendingReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import ONCE, PassCost, Times, Work, peak_bytes
@@ -102,6 +112,7 @@ def row_pass(
     known = [held for held in there if held is not None]
     staying = staying and len(known) == len(there)
     on_device = sum(known) if len(known) == len(there) else 0
+    merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
     scratch = rows.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
@@ -119,7 +130,7 @@ def row_pass(
         peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
-        device_bytes=on_device + staying * (layout.held_reads + 2) * read,
+        device_bytes=on_device + merging + staying * (layout.held_reads + 2) * read,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,
@@ -169,7 +180,8 @@ def fold_to(
     """
     whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
-        return run_pass(fold_job(run, cost, rows, templates, _OfRows(finish) if whole else finish, shift), run)
+        own: Finish[R] = _Solving(finish, cost.device)
+        return run_pass(fold_job(run, cost, rows, templates, _OfRows(own) if whole else own, shift), run)
     except NoRowsLeftError:
         raise ValueError(_without_rows(rows)) from None
 
@@ -188,6 +200,18 @@ class _OfRows(Generic[R]):
         if state.rows and state.omitted == state.rows:
             raise NoRowsLeftError
         return self.finish(state)
+
+
+@dataclass(frozen=True)
+class _Solving(Generic[R]):
+    """A finish that solves large problems on the device of its pass, wherever the state is."""
+
+    finish: Finish[R]
+    device: Device | None
+
+    def __call__(self, state: PassState) -> R:
+        with solving_on(self.device):
+            return self.finish(state)
 
 
 def _without_rows(rows: Rows) -> str:
@@ -230,7 +254,7 @@ def fold_job(
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.rows_of(group)
         reads = tuple(layout.reads[i] for i in layout.groups[group])
-        reader, futures = rows.reader(start, stop, there=cost.there)
+        reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
         known = "" if rows.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         weights = None if rows.weights is None else rows.weights[start:stop]
@@ -280,13 +304,16 @@ class FoldGroup:
         start, stop = self.reads[0][0], self.reads[-1][1]
         shared = inputs.get(SHARED, {})
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
-        parts = {name: a.fresh(start, stop) for name, a in given.items()}
+        parts = {name: a.there(self.device).fresh(start, stop) for name, a in given.items()}
         count = omitted = 0
         shift: Vector | None = shared.get(SHIFT)
-        strip_shift = shift
+        strip_shift, looks = shift, list[Look]()
+        ahead = 1
+        if self.device is not None and MAPS not in shared:
+            reader, ahead = SendingReader(reader, self.device), inputs.get(AHEAD, 1)
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for first, rows in read_ahead(reader, self.reads, begun=inputs.get(BEGUN)):
+        with one_blas_thread(), precisely(self.device), np.errstate(over="ignore", invalid="ignore"):
+            for first, rows in read_ahead(reader, self.reads, ahead, begun=inputs.get(BEGUN)):
                 for row, last in self._slabs(first, first + rows.shape[0]):
                     check_cancelled(run_id)
                     slab, numbers = self._present(row_range(rows, row - first, last - first), row)
@@ -294,7 +321,7 @@ class FoldGroup:
                         slab = slab.copy()
                     count += last - row
                     omitted += slab.shape[0]
-                    for block in self._blocks(slab, row, numbers, shift, shared.get(MAPS, ())):
+                    for block in self._blocks(slab, row, numbers, shift, shared.get(MAPS, ()), looks):
                         if self.weights is not None:
                             block = block.weighted(self.weights[block.rows - self.reads[0][0]])
                         shift = block.origin if shift is None else shift
@@ -306,6 +333,9 @@ class FoldGroup:
                 del rows
             for part in parts.values():
                 part.close()
+            if self.device is not None:
+                sums = [array for part in parts.values() for array in part.arrays_there()]
+                check_looks(self.device, looks, sums, self.nan_policy)
         return PassState(parts, count, omitted, {self.index: self.stamp})
 
     @property
@@ -329,8 +359,9 @@ class FoldGroup:
         return (slab, None) if present.all() else (slab[present], numbers[present])
 
     def _blocks(
-        self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...]
-    ) -> Iterator[Block]:
+        self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...],
+        looks: list[Look],
+    ) -> Iterator[Block]:  # fmt: skip
         """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block.
 
         Sparse rows are one block about zero, or as their maps leave them: sparse, or dense and about a shift.
@@ -338,6 +369,7 @@ class FoldGroup:
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
         where, sparse = self.reader.where(row, last), isinstance(slab, csr_array)
         note_rounded(np.asarray(slab.data) if sparse else slab)
+        searched = any(part.needs_largest for part in self.templates.values())
         owned = self.reader.owned or numbers is not None
         if sparse:
             values = slab.astype(self.dtype, copy=False)
@@ -346,12 +378,16 @@ class FoldGroup:
             complete = prepare_block(
                 slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
             )
+        elif self.device is not None:
+            complete = block_on(
+                self.device, slab, row, shift, looks, nan_policy=self.nan_policy, where=where, numbers=numbers,
+                dtype=self.dtype,
+            )  # fmt: skip
         else:
-            searched = any(part.needs_largest for part in self.templates.values())
             about = group_shift(slab.astype(self.dtype, copy=False)) if shift is None else shift.astype(self.dtype)
             complete = prepare_block(
                 slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                device=self.device, numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
+                numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
             )  # fmt: skip
         if not steps:
             yield complete
@@ -380,7 +416,11 @@ def _first_read(rows: Rows, layout: Layout) -> tuple[int, int]:
 def first_shift(run: Run, rows: Rows, layout: Layout) -> Vector:
     """Return the mean of the first slab (d,), so near the mean of all rows that double centring cancels no digits."""
     run.read_beside(shift_pass(rows, layout))
-    return group_shift(first_rows(rows, layout, there=rows.device[1])).astype(np.float64)
+    first = first_rows(rows, layout, there=rows.device[1])
+    if isinstance(first, RowsThere):
+        device = Device.holding(first)
+        return device.fetch(device.shifted(first, None, first.dtype)[1])
+    return group_shift(first).astype(np.float64)
 
 
 def first_rows(rows: Rows, layout: Layout, *, there: bool = False) -> Values:

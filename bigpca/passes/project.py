@@ -41,7 +41,7 @@ from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import MIB, Layout, working_dtype
+from bigpca.passes.reading.layout import MIB, SLAB_BYTES_THERE, SLAB_ROWS, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys
@@ -151,8 +151,9 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
     steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
     _check_held(1 if rows.open_ended else rows.n_rows, row_bytes, room)
+    step = max(SLAB_ROWS, SLAB_BYTES_THERE // max(1, int(rows.row_bytes))) if there else SLAB_ROWS
     while done < rows.n_rows and (not rows.open_ended or rows.has(done)):
-        stop = min(done + 8192, rows.n_rows)
+        stop = min(done + step, rows.n_rows)
         reader, _ = rows.reader(done, stop, there=there)
         values = reader.read(done, stop)
         with one_blas_thread():

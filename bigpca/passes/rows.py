@@ -490,8 +490,9 @@ class Rows:
         """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
         least = int(self.row_bytes) if self._described else 0
         own = math.ceil(self._read_row_bytes(working_dtype(self.dtype))) if self.sparse else None
-        chunks, d = self.row_chunks, self.viewed_columns
-        return plan_layout(chunks, d, self.dtype, state_bytes, least, own, self.open_ended)
+        chunks, d, (device, there) = self.row_chunks, self.viewed_columns, self.device
+        on_device = device is not None and not self.sparse
+        return plan_layout(chunks, d, self.dtype, state_bytes, least, own, self.open_ended, on_device, there)
 
     @property
     def on_device(self) -> RowsThere | None:
@@ -513,16 +514,17 @@ class Rows:
         except ValueError:  # a device without float64
             return None, False
 
-    def reader(self, start: int, stop: int, *, there: bool = False) -> tuple[Reader, Inputs]:
+    def reader(self, start: int, stop: int, *, there: bool = False, owned: bool = True) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given.
 
-        Rows on a device stay there if ``there``; else they are copied to the host's memory.
+        Rows on a device stay there if ``there``; else they are copied to the host's memory. Rows in memory are copied,
+        if the task may change them (``owned``).
         """
         first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
         reader: Reader
         futures: Inputs = {}
         if self.stored is not None:
-            reader = DirectReader(self.stored, there=there)
+            reader = DirectReader(self.stored, owned or self.view is not None, there)
         else:
             cut = self.inspected.graph.cut(first, last)
             reader, futures = replace(cut.reader, there=there), cut.futures

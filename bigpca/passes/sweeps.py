@@ -284,7 +284,6 @@ def sweep_pass(
         sweep=layout,
         device=device,
         there=there,
-        alone=True,
         device_bytes=device_bytes,
     )
 

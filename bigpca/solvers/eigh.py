@@ -13,6 +13,7 @@ from scipy.linalg.lapack import dpotrf
 
 from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of_upper
 from bigpca.blas import blas_threads, threads_of_solve
+from bigpca.devices import Device, There, device_of_solve, diagonal_of
 from bigpca.seeds import normals
 
 # The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by
@@ -185,7 +186,7 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
 
 
 def top_eigenpairs(
-    S: Matrix, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
+    S: There, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
 ) -> tuple[Vector, Matrix]:
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
@@ -222,6 +223,8 @@ def top_eigenpairs(
     >>> eigenvalues.tolist(), np.abs(vectors).tolist()
     ([3.0, 2.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
+    if not isinstance(S, np.ndarray):
+        return _solved_there(S, k, signed=signed)
     if S.dtype != np.float64:
         raise TypeError(f"the matrix is {S.dtype}, but float64 is needed for its eigenvalues. Convert it.")
     if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] == 0:
@@ -238,6 +241,8 @@ def top_eigenpairs(
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ValueError(f"the matrix has {diagonal[bad]} at [{bad}, {bad}], so it has no eigenvalues. Check the data.")
+    if (device := device_of_solve(len(S))) is not None:
+        return _solved_there(device.put(mirror_upper(S.T if lower else S)), kept, signed=signed)
     exponent = int(np.frexp(np.max(np.abs(diagonal)))[1])
     if abs(exponent) > FAR_FROM_ONE:
         # LAPACK's bisection loses digits there; powers of two change none.
@@ -254,6 +259,20 @@ def top_eigenpairs(
         values, columns = _solve(S, diagonal, kept, lower) if found is None else found
     eigenvalues = np.ldexp(values[::-1], exponent)
     return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.array(columns[:, ::-1].T, order="C")
+
+
+def _solved_there(S: There, k: int | None, *, signed: bool) -> tuple[Vector, Matrix]:
+    """Return what :func:`top_eigenpairs` does, by the dense solver of the device of S, which is whole."""
+    device, d = Device.of_array(S), int(S.shape[0])
+    with device.precise():
+        xp = device.xp
+        exponent = int(np.frexp(np.max(np.abs(diagonal_of(S))))[1])
+        exponent = exponent if abs(exponent) > FAR_FROM_ONE else 0
+        half = exponent // 2  # of a factor that may be out of range
+        values, V = xp.linalg.eigh(S * 2.0**-half * 2.0 ** (half - exponent) if exponent else S)
+        values, V = (device.fetch(one[..., d - (k or d) :]) for one in (values, V))
+    found = np.ldexp(values[::-1], exponent)
+    return found if signed else np.maximum(found, 0.0), np.array(V[:, ::-1].T, order="C")
 
 
 def fix_signs(components: Matrix) -> Matrix:

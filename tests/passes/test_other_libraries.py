@@ -25,9 +25,9 @@ from bigpca.devices import Device, RowsThere
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, ProductOnDevice
+from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct
 from bigpca.passes.reading import blocks
-from bigpca.passes.reading.blocks import Block, SumOnDevice
+from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm
 from tests.builders import data_with_spectrum, power_law
 from tests.peaks import traced_peak
@@ -135,18 +135,71 @@ def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
     monkeypatch.setattr(devices, "host_array", counted_fetch)
 
 
-def test_one_block_goes_in_and_one_triangle_comes_out_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets an entry for each wait for a device: the numbers that come from it."""
+    found, fetch, finite = list[int](), devices.host_array, Device.all_finite
+    monkeypatch.setattr(devices, "host_array", lambda array: (found.append(int(np.prod(array.shape))), fetch(array))[1])
+    monkeypatch.setattr(Device, "all_finite", lambda device, arrays: (found.append(1), finite(device, arrays))[1])
+    return found
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_fit_fetches_one_state_and_waits_once_for_each_group(
+    batches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250)
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    monkeypatch.setattr("bigpca.passes.reading.layout.SLAB_BYTES_THERE", 1 << 18)
     moved = {"put": 0, "fetch": 0}
-    X = lazy("f8")
-    with bp.config(arithmetic="array_api_strict:device1"):
+    given = bp.from_batches(batched_there(X.compute(), name, monkeypatch)) if batches else X
+    with bp.config(arithmetic=name):
         model = bp.PCA(K, solver="covariance")
-        groups = (model.plan(X).tasks - 1) // 2
+        groups = (model.plan(given).tasks - 1) // 2
         watch(monkeypatch, moved)
-        model.fit(X)
-    tried = moved["fetch"] - 8 * packed_size(D) * groups  # numbers that show that a device can be used
-    assert moved["put"] == X.nbytes
-    assert 0 <= tried < 1000
+        waits = looks_of(monkeypatch)
+        model.fit(given)
+    assert batches or groups > 3
+    assert moved["put"] == (0 if batches else X.nbytes)
+    # The scatter and the mean; one number of each group, and one that shows that the device can be used.
+    assert sorted(waits)[-2:] == [D, packed_size(D)]
+    assert len(waits) <= groups + 6
+    assert sum(waits) < packed_size(D) + 2 * D + groups + 10
+
+
+def test_an_iteration_fetches_one_thin_state_of_each_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    with bp.config(arithmetic="array_api_strict:device1"):
+        model, waits = bp.PCA(K, solver="krylov", random_state=0), looks_of(monkeypatch)
+        model.fit(lazy("f8"))
+        groups = (model.plan_.tasks - 1) // 2
+    thin = [count for count in waits if count > 10 * D]
+    assert len(thin) == round(model.n_passes_)
+    assert len(waits) < groups + 12 * model.n_passes_
+
+
+def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    monkeypatch.setattr(devices, "SOLVED_THERE", 100)
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    X = bp.ingest(lazy("f4"), tmp_path / "rows.zarr", chunk_rows=100)
+    with bp.config(arithmetic="array_api_strict:device1"):
+        whole = bp.PCA(K, solver="covariance").fit(X)
+        merge, merged = Moments.merge, list[int]()
+
+        def stop(a: Moments, b: Moments) -> Moments:
+            merged.append(1)
+            if len(merged) == 3:
+                raise KeyboardInterrupt
+            return merge(a, b)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Moments, "merge", stop)
+            with pytest.raises(KeyboardInterrupt):
+                bp.PCA(K, solver="covariance").fit(X, checkpoint=tmp_path / "c")
+        again = bp.PCA(K, solver="covariance").fit(X, checkpoint=tmp_path / "c")
+    assert np.array_equal(again.components_, whole.components_)
+    assert np.array_equal(again.explained_variance_, whole.explained_variance_)
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -285,16 +338,9 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
     here = state.state_bytes if kind == "landmarks" else 0
 
     def add_twice() -> None:
-        there: Any = {
-            "moments": lambda: SumOnDevice(device, 600),
-            "thin": lambda: ProductOnDevice(device, 600, factor),
-            "landmarks": lambda: features.pop().fresh(0, 200),
-        }[kind]()
+        own = (features.pop() if kind == "landmarks" else state).there(device).fresh(0, 200)
         for _ in range(2):
-            if kind == "landmarks":
-                there.update(block)
-            else:
-                there.add(rows, block.weights if kind == "thin" else None)
+            own.update(block)
 
     peak = traced_peak(add_twice) + put - here
     assert 0.8 * planned < peak < planned + 20_000
@@ -305,11 +351,9 @@ def test_a_read_that_a_device_cannot_hold_is_rejected_unread(monkeypatch: pytest
     assert Device("torch", "cpu").free_bytes is None
     with bp.config(arithmetic="array_api_strict"), dask.config.set(num_workers=2):
         plan = bp.PCA(K, solver="covariance").plan(lazy())
-        assert "multiplied by array_api_strict (5.5 MiB of its memory for each thread): moments" in plan.notes
+        assert "multiplied by array_api_strict (10.0 MiB of its memory): moments" in plan.notes
         monkeypatch.setattr(Device, "free_bytes", 2 << 20)
-        with pytest.raises(
-            MemoryBudgetError, match=r"'moments' takes 5\.5 MiB of array_api_strict for each of 2 threads"
-        ):
+        with pytest.raises(MemoryBudgetError, match=r"'moments' takes 10\.0 MiB of array_api_strict"):
             bp.PCA(K, solver="covariance").fit(lazy())
 
 
@@ -490,7 +534,7 @@ def test_missing_values_and_checkpoints_of_rows_there_are_as_of_rows_here(
     assert np.array_equal(here.components_, bp.PCA(K).fit(X + 1).components_)
     X[7, 3], X[900, 1] = np.nan, np.inf
     given = batched_there(X, name, monkeypatch)
-    with pytest.raises(NonFiniteError, match=r"2 NaN or infinite values in 2 rows .* row 7, column 3"):
+    with pytest.raises(NonFiniteError, match=r"in 2 rows of rows 0:1500 .*: rows 7, 900; the first is in column 1, 3"):
         bp.PCA(K).fit(bp.from_batches(given))
     for policy in ("omit", "mean"):
         X[900, 1] = np.nan

@@ -223,7 +223,7 @@ class Projection(LinearRowMap):
     def _products(self, rows: Array, mean: Array, axes: Array) -> Array:
         """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
         if self.device is not None:
-            return np.array(self.device.scores(rows, mean, axes)[0])  # which JAX lets nobody change
+            return np.require(self.device.scores(rows, mean, axes)[0], requirements=["W"])  # JAX lets nobody change it
         (d, k), dtype = axes.shape, axes.dtype
         strip = strip_rows(len(rows), d, dtype.itemsize)
         scores, centred = np.empty((len(rows), k), dtype), np.empty((strip, d), dtype)

@@ -19,13 +19,13 @@ from bigpca.arrays import (
     Array,
     Matrix,
     Vector,
-    add_outer_upper,
     add_packed,
     packed_diagonal,
     packed_size,
     unpack,
 )
 from bigpca.data.weights import degrees_of_freedom
+from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, orthonormality_error, projected, read_again
 from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
@@ -262,6 +262,7 @@ def solve_moments(
     ValueError
         With fewer than two rows left.
     """
+    summed, moments = moments, moments.here()
     joint, before, regression = moments, None, None
     check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
     if settings.covariates:
@@ -270,19 +271,19 @@ def solve_moments(
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = joint.state_bytes <= settings.keep_state_bytes
-    S = moments.scatter
-    scale, spread = None, np.diagonal(S).copy()
+    device = device_of_solve(d)
+    S = moments.scatter if device is None else (moments if settings.covariates else summed).square(device)
+    scale, spread = None, diagonal_of(S)
     if settings.scale:
         scale = column_scale(spread, moments.mean, n, settings.scale, weight)
     if not settings.center:
-        add_outer_upper(S, weight, moments.mean)
+        S = plus_outer(S, weight, moments.mean)
     if scale is not None:
-        for i in range(0, d, STRIP):
-            S[i : i + STRIP, i:] /= scale[i : i + STRIP, None] * scale[i:]
+        S = divided_by(S, scale)
     S /= weight - 1
-    total = float(np.trace(S))
+    columns = diagonal_of(S)
+    total = float(columns.sum())
     check_total(total)
-    columns = np.diagonal(S).copy()
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     k = resolve_components(settings.n_components, values, total, n, d, weight, columns, moments.precision)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
@@ -611,4 +612,4 @@ class CovarianceFit(PCAFit):
 
 def _solve(state: PassState, *, settings: Settings) -> Spectrum:
     """Solve in the task that holds the state."""
-    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)
+    return solve_moments(state.part("moments", Moments, there=True), settings, omitted=state.omitted)

@@ -21,7 +21,8 @@ import numpy as np
 
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
-from bigpca.devices import Device
+from bigpca.devices import Device, solving_on
+
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer, real_number
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
@@ -157,7 +158,7 @@ class Reading(ABC):
         if name == "numpy":
             return ()
         there = [one.name + ", whose rows are there" * one.there for one in passes if one.device is not None]
-        held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory for each thread"
+        held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory"
         here = [one.name for one in passes if one.device is None]
         why = "sparse rows" if self.rows.sparse else "states or kernels for NumPy only"
         return (
@@ -185,14 +186,11 @@ class Reading(ABC):
         for one in self.declared if self.resources.local else ():
             if not isinstance(one, PassPlan) or one.device is None or (free := one.device.free_bytes) is None:
                 continue
-            threads = 1 if one.alone else self.resources.threads
-            if threads * one.device_bytes > free:
-                taken = f"{format_bytes(one.device_bytes)} of {one.device.name}"
-                each, fewer = f" for each of {threads} threads", "fewer threads (dask.config.set(num_workers=1)), or "
-                each, fewer = ("", "") if threads == 1 else (each, fewer)
+            if one.device_bytes > free:
                 raise MemoryBudgetError(
-                    f"the read {one.name!r} takes {taken}{each}, and {format_bytes(free)} are free there. Use "
-                    f'{fewer}arithmetic="numpy".'
+                    f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {one.device.name}, and "
+                    f"{format_bytes(free)} are free there. Free some of it, fit fewer columns, or use "
+                    'arithmetic="numpy".'
                 )
 
     def chosen(self, against: Sequence[str]) -> Self:
@@ -364,7 +362,7 @@ def execute(
     rows = planned.rows
     planned.plan.check()
     warn_repeats(rows)
-    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run:
+    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.device[0]):
         run.adds = adds
         found = read(run)
     made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)

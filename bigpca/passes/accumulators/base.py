@@ -11,7 +11,7 @@ contract: classes of rows, the error of implicit centring, symmetric products, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache, partial
 from math import prod
@@ -22,9 +22,9 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Vector, named
+from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
-from bigpca.devices import MAX_SQUARE, MIN_SQUARE
+from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, There, pack_upper
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
@@ -35,12 +35,13 @@ Arrays = dict[str, Array]
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 T = TypeVar("T")
 SHAPE = "shape"  # in the metadata of a field: the state keeps it when it is closed
+SQUARE = "square"  # in the metadata of a field: its size is that of a symmetric matrix
 KEPT: dict[str, object] = {SHAPE: None}  # an inner state, or a value of no known shape
 PARAMETER = KEPT | {"parameter": True}  # what a closed state keeps, and an empty one has from its template
 
 
 def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
-    *shape: int | str, dtype: DTypeLike = np.float64, order: str = "C", default: object = MISSING
+    *shape: int | str, dtype: DTypeLike = np.float64, order: str = "C", default: object = MISSING, square: bool = False
 ) -> Any:
     """Return a field that a state keeps when it is closed: an array that is zeros of a shape in an empty state.
 
@@ -51,8 +52,10 @@ def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
     dtype, order : dtype and memory order of the array
     default : value
         What an empty state has instead of zeros: a number, or None before the first rows.
+    square : bool
+        Whether it is a symmetric matrix of that size: its packed triangle, or on a device the whole one.
     """
-    kind = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order}
+    kind = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order, SQUARE: square}
     if default is not MISSING:
         return field(default=default, metadata=kind)
     empty = partial(np.zeros, tuple(0 if isinstance(size, str) else size for size in shape), dtype)
@@ -78,6 +81,12 @@ class Accumulator(ABC):
 
     Attributes
     ----------
+    device : Device or None
+        Where the arrays are that the state keeps; None for the host's memory. A state on a device takes blocks that
+        are there, and comes back by :meth:`here`: to be stored, or sent to another process. Merging rounds alike in
+        both.
+    lives_there : bool
+        Whether the state may be on a device: ``update``, ``close`` and ``merge`` are written for arrays of any library.
     tag : str
         Name of the state in checkpoints and fingerprints; unlike the class name, it never changes.
     shared_field : str or None
@@ -95,6 +104,56 @@ class Accumulator(ABC):
     accepts: ClassVar[frozenset[str]] = frozenset({"dense"})
     shared_field: ClassVar[str | None] = None
     needs_largest: ClassVar[bool] = False
+    lives_there: ClassVar[bool] = False
+
+    device: There = field(default=None, kw_only=True, repr=False, compare=False)
+
+    def there(self, device: Device | None) -> Self:
+        """Return a template whose empty states, and those in them, are on a device, if they may be."""
+        inner = {
+            one.name: _of_inner(getattr(self, one.name), lambda state: state.there(device))
+            for one in _stored(type(self))
+        }
+        changed: dict[str, object] = {name: states for name, states in inner.items() if states is not None}
+        return replace(self, **changed, device=device if self.lives_there else None)
+
+    @property
+    def place(self) -> Device | None:
+        """The device of the state, or of the states in it; None if all are in the host's memory."""
+        if self.device is not None:
+            return self.device  # type: ignore[no-any-return]
+        found = list[Device | None]()
+        for one in _stored(type(self)):
+            _of_inner(getattr(self, one.name), lambda state: found.append(state.place))
+        return next((device for device in found if device is not None), None)
+
+    def arrays_there(self) -> list[There]:
+        """Return the arrays that the state keeps on a device."""
+        found = list[There]()
+        for one in _stored(type(self)):
+            value = getattr(self, one.name)
+            inner = _of_inner(value, lambda state: state.arrays_there()) or ()
+            found += inner if isinstance(inner, list) else [array for arrays in inner for array in arrays]
+            if self.device is not None and one.metadata[SHAPE] and not isinstance(value, np.ndarray | None):
+                found.append(value)
+        return found
+
+    def here(self) -> Self:
+        """Return the closed state in the host's memory."""
+        if self.place is None:
+            return self
+        changed: dict[str, object] = {one.name: self._here(one) for one in _stored(type(self))}
+        return replace(self, **changed, device=None)
+
+    def _here(self, one: Field[object]) -> object:
+        value = getattr(self, one.name)
+        if (inner := _of_inner(value, lambda state: state.here())) is not None:
+            return inner
+        if self.device is None or not one.metadata[SHAPE] or value is None or isinstance(value, np.ndarray):
+            return value
+        if one.metadata[SQUARE]:
+            return pack_upper(value)
+        return np.asarray(self.device.fetch(value), order=one.metadata["order"])
 
     def fresh(self, start: int, stop: int) -> Self:
         """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
@@ -103,17 +162,22 @@ class Accumulator(ABC):
 
     def _empty(self, one: Field[object], start: int, stop: int) -> object:
         value = getattr(self, one.name)
-        if isinstance(value, Accumulator):
-            return value.fresh(start, stop)
-        if isinstance(value, tuple) and value and isinstance(value[0], Accumulator):
-            return tuple(inner.fresh(start, stop) for inner in value)
+        if (inner := _of_inner(value, lambda state: state.fresh(start, stop))) is not None:
+            return inner
         if one.metadata.get("parameter"):
             return value
         if one.default is not MISSING:
             return one.default
         if shape := one.metadata.get(SHAPE):
-            return np.zeros(self._sizes(shape), one.metadata["dtype"], one.metadata["order"])
+            if self.device is not None:
+                return self.device.zeros(self._sizes(shape) * (2 if one.metadata[SQUARE] else 1))
+            return np.zeros(self._kept_shape(one), one.metadata["dtype"], one.metadata["order"])
         return value if one.default_factory is MISSING else one.default_factory()
+
+    def _kept_shape(self, one: Field[object]) -> tuple[int, ...]:
+        """Return the shape of an array in the host's memory."""
+        sizes = self._sizes(one.metadata[SHAPE])
+        return (packed_size(*sizes),) if one.metadata[SQUARE] else sizes
 
     def _sizes(self, shape: tuple[int | str, ...]) -> tuple[int, ...]:
         return tuple(int(getattr(self, size)) if isinstance(size, str) else size for size in shape)
@@ -152,7 +216,8 @@ class Accumulator(ABC):
 
     def with_shared(self, value: object) -> Self:
         """Return a template that has the broadcast value again."""
-        return self if self.shared_field is None else replace(self, **{self.shared_field: value})
+        changed: dict[str, object] = {} if self.shared_field is None else {self.shared_field: value}
+        return replace(self, **changed) if changed else self
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
@@ -165,8 +230,19 @@ class Accumulator(ABC):
         for one in _stored(type(self)):
             shape, value = one.metadata[SHAPE], getattr(self, one.name)
             inner = value if isinstance(value, tuple) else (value,)
-            total += one.metadata["dtype"].itemsize * prod(self._sizes(shape)) if shape else 0
+            total += one.metadata["dtype"].itemsize * prod(self._kept_shape(one)) if shape else 0
             total += sum(state.state_bytes for state in inner if isinstance(state, Accumulator))
+        return total
+
+    @property
+    def bytes_there(self) -> int:
+        """Bytes of the closed state on a device, where symmetric matrices are whole; 0 if it comes back."""
+        total, own = 0, 8 * self.lives_there
+        for one in _stored(type(self)):
+            shape = one.metadata[SHAPE]
+            total += own * prod(self._sizes(shape)) ** (2 if one.metadata.get(SQUARE) else 1) if shape else 0
+            inner = _of_inner(getattr(self, one.name), lambda state: state.bytes_there)
+            total += sum(inner) if isinstance(inner, tuple) else inner or 0
         return total
 
     @abstractmethod
@@ -178,8 +254,8 @@ class Accumulator(ABC):
 
     def to_arrays(self) -> Arrays:
         """Return the closed state as named arrays; fields that are None have none."""
-        names = [one.name for one in _stored(type(self))]
-        return {key: array for name in names for key, array in _named(name, getattr(self, name)).items()}
+        names, here = [one.name for one in _stored(type(self))], self.here()
+        return {key: array for name in names for key, array in _named(name, getattr(here, name)).items()}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
         """Return the closed state whose :meth:`to_arrays` returned ``arrays``.
@@ -191,13 +267,14 @@ class Accumulator(ABC):
         """
         bare, stored = self.bare(), _stored(type(self))
         others = [one.name for one in stored if not one.metadata[SHAPE]]
-        state = replace(bare, **{name: _restored(getattr(bare, name), name, arrays) for name in others})
+        found: dict[str, object] = {name: _restored(getattr(bare, name), name, arrays) for name in others}
+        state = replace(bare, **found)
         for one in stored:
-            if (shape := one.metadata[SHAPE]) and (one.name in arrays or one.default is MISSING):
-                found, expected = arrays[one.name], state._sizes(shape)
-                if found.shape != expected:
-                    raise ValueError(f"it has {one.name} of shape {found.shape}, where {expected} was expected")
-                setattr(state, one.name, found)
+            if one.metadata[SHAPE] and (one.name in arrays or one.default is MISSING):
+                array, expected = arrays[one.name], state._kept_shape(one)
+                if array.shape != expected:
+                    raise ValueError(f"it has {one.name} of shape {array.shape}, where {expected} was expected")
+                setattr(state, one.name, array)
         return state
 
     def describe(self) -> dict[str, object]:
@@ -219,6 +296,15 @@ def _stored(kind: type[Accumulator]) -> tuple[Field[object], ...]:
 def _held(kind: type[Accumulator]) -> tuple[Field[object], ...]:
     """Return the fields that an empty state has anew: those that it keeps, and those of an open group."""
     return tuple(one for one in fields(kind) if SHAPE in one.metadata or one.name.startswith("_"))
+
+
+def _of_inner(value: object, f: Callable[[Accumulator], Any]) -> Any:  # type: ignore[explicit-any]
+    """Return what a function makes of the states in a field, one or several; None if there are none."""
+    if isinstance(value, Accumulator):
+        return f(value)
+    if not (isinstance(value, tuple) and value and isinstance(value[0], Accumulator)):
+        return None
+    return tuple(f(state) for state in value)
 
 
 def _named(name: str, value: object) -> Arrays:

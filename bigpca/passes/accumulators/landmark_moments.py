@@ -378,7 +378,7 @@ def features_with_squares(K: There, T: There, device: Device | None) -> tuple[Th
     """
     if device is not None:
         made = K @ device.xp.astype(T, K.dtype, copy=False)
-        return made, device.sums(made, power=2, axis=1)
+        return made, device.fetch(device.sums(made, power=2, axis=1))
     B: Array = K @ T.astype(K.dtype, copy=False)
     out = np.empty(len(B))
     for i in range(0, len(B), 256):

@@ -26,8 +26,10 @@ from bigpca.arrays import (
     add_product_packed,
     packed_diagonal,
     packed_size,
+    unpack,
     unpack_upper,
 )
+from bigpca.devices import Device, There
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Codes,
@@ -45,7 +47,7 @@ from bigpca.passes.accumulators.base import (
     product_scratch,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, SumOnDevice, scaled_rows, within_range
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, scaled_rows, within_range
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.planning import BlockForm, Work
 
@@ -103,6 +105,8 @@ class CentredRows(Weighted, Accumulator):
         """Add the count, the weights and the column sums of a block."""
         if self._sums is None:
             self._sums, self._shift = np.zeros(self.n_features), block.shift
+            if self.device is not None:
+                self._sums, self._shift = self.device.zeros((self.n_features,)), self.device.put(block.shift)
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
         self._sums += block.sums
@@ -161,23 +165,27 @@ class Moments(CentredRows):
 
     tag: ClassVar[str] = "Moments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    lives_there: ClassVar[bool] = True
 
-    packed: Vector = kept("_packed_size")
+    packed: Vector = kept("n_features", square=True)
     lost: Vector | None = kept(default=None)
     precision: float = kept(default=0.0)
     _gram: SparseGram | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
-    _there: SumOnDevice | None = field(default=None, repr=False)
+    _scale: There = field(default=None, repr=False)
 
     @property
     def scatter(self) -> Matrix:
         """The scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.packed, self.n_features)
 
-    @property
-    def _packed_size(self) -> int:
-        return packed_size(self.n_features)
+    def square(self, device: Device) -> There:
+        """Return the scatter as a new (d, d) matrix on a device, whether the state is there or not."""
+        if self.device is None:
+            return device.put(unpack(self.packed, self.n_features))
+        upper = device.xp.triu(self.packed)  # below the diagonal, sums may be rounded otherwise
+        return upper + device.xp.matrix_transpose(device.xp.triu(upper, k=1))
 
     def update(self, block: Block) -> None:
         if isinstance(block.values, csr_array) and block.count:
@@ -192,10 +200,11 @@ class Moments(CentredRows):
         if self._gram is not None:
             self._gram.add(block.values, block.weights)
             return
-        if block.device is not None:
-            if self._there is None:
-                self._there = SumOnDevice(block.device, self.n_features)
-            self.precision = max(self.precision, self._there.add(block.values, block.weights))
+        if self.device is not None:
+            self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
+            if self._scale is None:
+                self._scale = self.device.power_of_two(block.values, axis=0)
+            self.packed = self.device.add_gram(self.packed, block.values, self._scale, block.weights)
             return
         # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
         self._multiply(block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights)))
@@ -231,9 +240,7 @@ class Moments(CentredRows):
 
     def close(self) -> None:
         self._flush()
-        if self._there is not None:
-            self._there.add_to(self.packed)
-        self._product = self._there = None
+        self._product = self._scale = None
         offset = self._end()
         if offset is None:
             return
@@ -245,7 +252,7 @@ class Moments(CentredRows):
             self.mean = self._gram.about + offset
             self._gram = None
         # With o = mean - shift:  sum_t w_t (x_t - mean)(x_t - mean)' = sum_t w_t (x_t - shift)(x_t - shift)' - w o o'.
-        add_outer_packed(self.packed, -self.weight, offset)
+        self.packed = add_outer_packed(self.packed, -self.weight, offset)
 
     @property
     def centring_error(self) -> float | None:
@@ -261,8 +268,7 @@ class Moments(CentredRows):
         return centring_error(self.lost, packed_diagonal(self.packed, self.n_features))
 
     def _add(self, other: Moments, factor: float, e: Vector) -> None:
-        self.packed = self.packed + other.packed  # a new array: both states stay as they are
-        add_outer_packed(self.packed, factor, e)
+        self.packed = add_outer_packed(self.packed + other.packed, factor, e)  # of a new array: both stay as they are
         self.lost, self.precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
 
     def cost(self, rows: BlockForm) -> Work:
@@ -272,8 +278,8 @@ class Moments(CentredRows):
         return Work(16 * self.n_features**2, float(rows.columns * (rows.columns + 1)))
 
     def device_bytes(self, rows: BlockForm) -> int:
-        # A block; and the sum, the product that is added to it in float64, and the new sum.
-        return rows.rows * rows.columns * rows.itemsize + 24 * self.n_features**2
+        # A block, and its columns scaled; the sum, and the product, which is converted to float64 and added to it.
+        return 2 * rows.rows * rows.columns * rows.itemsize + 20 * self.n_features**2
 
 
 @dataclass
@@ -290,11 +296,17 @@ class ColumnMoments(CentredRows):
     tag: ClassVar[str] = "ColumnMoments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})  # sparse rows in strips, about a shift
 
+    lives_there: ClassVar[bool] = True
+
     squares: Vector = kept("n_features")
 
     def update(self, block: Block) -> None:
         self._begin(block)
-        self.squares += column_squares(block.values, block.weights)
+        if self.device is None:
+            self.squares += column_squares(block.values, block.weights)
+        else:
+            scale = self.device.power_of_two(block.values)
+            self.squares += self.device.squares(block.values, block.weights, scale)
 
     def close(self) -> None:
         offset = self._end()
@@ -306,6 +318,9 @@ class ColumnMoments(CentredRows):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_features)
+
+    def device_bytes(self, rows: BlockForm) -> int:
+        return 3 * rows.rows * rows.columns * rows.itemsize + 8 * rows.columns
 
 
 TILE_BYTES = 16 * MIB

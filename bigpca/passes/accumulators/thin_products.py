@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.devices import Device, RowsThere
+from bigpca.devices import There
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,
@@ -32,7 +32,7 @@ from bigpca.passes.accumulators.base import (
     lost_squares,
 )
 from bigpca.passes.reading.blocks import Block, Values, add_product, multiply, within_range, zeros
-from bigpca.passes.reading.layout import MIB, SLAB_BYTES, largest_slab
+from bigpca.passes.reading.layout import MIB, largest_slab
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
@@ -54,6 +54,9 @@ class Factor(Protocol):
 
     def describe(self) -> dict[str, object]:
         """What identifies W in fingerprints."""
+
+    def matrix(self) -> Array:
+        """Return W as an array."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ class DenseFactor:
 
     def describe(self) -> dict[str, object]:
         return {"Q": content_digest(self.Q), "columns": self.columns}
+
+    def matrix(self) -> Array:
+        return self.Q
 
 
 def scaled_columns(rows: Values, factors: Vector) -> Values:
@@ -124,8 +130,7 @@ class SketchFactor:
             return sketched
         return np.hstack([sketched, multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
 
-    def matrix(self) -> Matrix:
-        """Return W (d, l) as an array."""
+    def matrix(self) -> Array:
         W = self.sketch.matrix(self.d)
         W = np.hstack([W, probe_vectors(self.seed, self.d, self.probes)]) if self.probes else W
         return W if self.inverse_scale is None else self.inverse_scale[:, None] * W
@@ -147,26 +152,6 @@ def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
     vectors: NDArray[np.float32] = normals(seed, "probes", 0, d, probes, np.float32)
     vectors.flags.writeable = False
     return vectors
-
-
-class ProductOnDevice:
-    """``sum V'W Z`` (d, l) and ``sum 1'W Z`` (l,) on a device, in float64; a dense factor is transferred once."""
-
-    def __init__(self, device: Device, d: int, factor: Factor) -> None:
-        self.device, self.factor = device, factor
-        self.total, self.sums = device.zeros((d, factor.columns)), device.zeros((factor.columns,))
-        self.Q = None
-        if isinstance(factor, DenseFactor):
-            with device.precise():
-                self.Q = device.put(factor.Q)
-
-    def add(self, values: Values, weights: Vector | None) -> None:
-        """Add the products of rows (b, d); sketches of rows are made in this process, unless the rows are there."""
-        d, l = self.total.shape
-        if isinstance(values, RowsThere) and isinstance(self.factor, SketchFactor) and 8 * d * l <= SLAB_BYTES:
-            self.Q = self.device.put(self.factor.matrix()) if self.Q is None else self.Q
-        Z = self.factor.multiply(np.asarray(values)) if self.Q is None else None
-        self.total, self.sums = self.device.add_products(self.total, self.sums, values, self.Q, weights, Z)
 
 
 FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
@@ -213,6 +198,7 @@ class FusedProduct(Weighted, Accumulator):
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    lives_there: ClassVar[bool] = True
 
     n_features: int
     factor: Factor | None
@@ -235,7 +221,7 @@ class FusedProduct(Weighted, Accumulator):
     _centre: Vector | None = field(default=None, repr=False)
     _projected: Vector | None = field(default=None, repr=False)
     _counts: Integers | None = field(default=None, repr=False)
-    _there: ProductOnDevice | None = field(default=None, repr=False)
+    _W: There = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -251,21 +237,24 @@ class FusedProduct(Weighted, Accumulator):
         return self.n_features if self.squared else 0
 
     def update(self, block: Block) -> None:
-        values = within_range(block.values, block.largest)
-        self.shift = block.shift
-        if block.device is not None:
-            # Q is transferred once for the group; product and 1'Z come back when it is closed.
-            if self._there is None:
-                self._there = ProductOnDevice(block.device, self.n_features, broadcast(self.factor))
-            self._there.add(values, block.weights)
+        self.shift, values = block.shift, block.values
+        if self.device is not None:
+            if self._W is None:  # transferred once for the group, whose first block says how it is scaled
+                scale = self.device.power_of_two(values)
+                W = self.device.floats(self.device.put(broadcast(self.factor).matrix()), np.dtype(np.float64)) * scale
+                self._W = self.device.floats(W, values.dtype), scale
+            self.product, self.weights = self.device.add_products(
+                self.product, self.weights, values, *self._W, block.weights
+            )
         else:
+            values = within_range(values, block.largest)
             self._multiply(block, values)
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
         self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
         self.sums += block.sums
-        if self.squared and isinstance(values, RowsThere):
-            self.squares += Device.holding(values).sums(values, block.weights, power=2)
+        if self.squared and self.device is not None:
+            self.squares += self.device.squares(values, block.weights, self._W[1])
         elif self.squared:
             self.squares += column_squares(values, block.weights)
 
@@ -302,10 +291,7 @@ class FusedProduct(Weighted, Accumulator):
 
     def close(self) -> None:
         self._flush()
-        if self._there is not None:
-            self.product += self._there.device.fetch(self._there.total)
-            self.weights += self._there.device.fetch(self._there.sums)
-            self._there = None
+        self._W = None
         if self._projected is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
             self.product += np.multiply.outer(self._projected, self.sums).T
@@ -329,9 +315,11 @@ class FusedProduct(Weighted, Accumulator):
                     f"products with {mine} and with {theirs} cannot be added, because these are different matrices W. "
                     f"Use the same sketch for all rows: the same kind, number of columns and seed."
                 )
-        if other.shift is not self.shift and not np.array_equal(other.shift, self.shift):  # type: ignore[arg-type]
+        if not (isinstance(self.shift, np.ndarray) and isinstance(other.shift, np.ndarray)):
+            return self.here().merge(other.here())  # each about a shift of its own, which is on the device
+        if other.shift is not self.shift and not np.array_equal(other.shift, self.shift):
             # States of groups with different shifts: both about one of them, then added.
-            other = other.about(self.shift, self.product)  # type: ignore[arg-type]
+            other = other.about(self.shift, self.product)
             product = other.product
         else:
             product = self.product + other.product
@@ -438,9 +426,10 @@ class FusedProduct(Weighted, Accumulator):
         return own + Work(held, loops=noted) + csr.add_product_work(rows, width)
 
     def device_bytes(self, rows: BlockForm) -> int:
-        # A block and its Z, which weights copy; Q in both precisions; and three sums, as of Moments.
-        thin = 2 * rows.rows * rows.itemsize + self.n_features * (rows.itemsize + 8 + 24)
-        return rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
+        # A block, and what its squares take; Z, which weights copy; Q scaled, in both precisions; and three sums.
+        thin = 2 * rows.rows * rows.itemsize + self.n_features * (32 if rows.itemsize == 8 else 44)
+        copies = self.squared * (1 if rows.itemsize == 8 else 2)
+        return (1 + copies) * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
 
     def identity(self) -> dict[str, object]:
         factor = {} if self.factor is None else self.factor.describe()

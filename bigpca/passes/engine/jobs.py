@@ -64,8 +64,12 @@ class PassState:
         """Return the bytes of its arrays, from which Dask decides on which worker two states are merged."""
         return sum(array.nbytes for part in self.parts.values() for array in part.to_arrays().values())
 
-    def part(self, name: str, kind: type[A]) -> A:
-        """Return one accumulator.
+    def here(self) -> PassState:
+        """Return the state in the host's memory."""
+        return replace(self, parts={name: part.here() for name, part in self.parts.items()})
+
+    def part(self, name: str, kind: type[A], *, there: bool = False) -> A:
+        """Return one accumulator, in the host's memory; or where it is, if ``there``.
 
         Raises
         ------
@@ -75,11 +79,11 @@ class PassState:
         found = self.parts[name]
         if not isinstance(found, kind):
             raise TypeError(f"the state holds {name} as {type(found).__name__}, a {kind.__name__} was expected")
-        return found
+        return found if there else found.here()
 
     def merge(self, other: PassState) -> PassState:
         """Return the state of both ranges of groups, changing neither."""
-        parts = {name: part.merge(other.parts[name]) for name, part in self.parts.items()}
+        parts = {name: _merged(part, other.parts[name]) for name, part in self.parts.items()}
         return PassState(
             parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps,
             self.rounded + other.rounded, self.first | other.first,
@@ -99,6 +103,14 @@ class PassState:
         parts = {name: template.with_arrays(named(arrays, f"{name}.")) for name, template in templates.items()}
         stamps = {int(k): v for k, v in record["stamps"].items()}
         return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"], record["first"])
+
+
+def _merged(left: A, right: A) -> A:
+    """Return the state of both ranges, on a device only if both are there: one of a checkpoint is not."""
+    if left.place is None or right.place is None:
+        return left.here().merge(right.here())
+    with left.place.precise():
+        return left.merge(right)
 
 
 def digest(value: object) -> str:
@@ -139,8 +151,6 @@ class PassPlan(PassCost):
         The array library that multiplies the rows.
     there : bool
         Whether rows that come from that library stay on the device.
-    alone : bool
-        Whether one thread at a time uses the device.
     """
 
     layout: Layout
@@ -148,7 +158,6 @@ class PassPlan(PassCost):
     refinable: bool = False
     device: Device | None = None
     there: bool = False
-    alone: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)
@@ -274,7 +283,7 @@ AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, whi
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: object) -> PassState:
     """Fold one group; ``keys`` and ``values`` are its inputs."""
     steady_heap()
-    return run_group(task, run_id, dict(zip(keys, values, strict=True)))
+    return run_group(task, run_id, dict(zip(keys, values, strict=True))).here()  # others merge it
 
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:

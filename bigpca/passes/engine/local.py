@@ -32,7 +32,7 @@ from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.readers import BEGUN, Begun, Reader, begin_read, with_inputs
+from bigpca.passes.reading.readers import AHEAD, BEGUN, Begun, Reader, begin_read, with_inputs
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
 # created again; an inherited client is rejected by :func:`reject_inherited`.
@@ -234,7 +234,8 @@ class LocalPass:
 
     def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Values] | None]:
         task, futures = self.job.cut(group)
-        inputs = {SHARED: self.job.shared} | {key: future.result() for key, future in futures.items()}
+        inputs = {SHARED: self.job.shared, AHEAD: self._threads}
+        inputs |= {key: future.result() for key, future in futures.items()}
         if not self.job.follows:
             return task, inputs, None
         start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
@@ -321,7 +322,8 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
         graph, key = local.graph()
         if key is not None:
             get: Get = dask.threaded.get
-            if len(job.layout.groups) <= 1 or _in_task():
+            # One thread drives a device: each that does holds a state there.
+            if len(job.layout.groups) <= 1 or job.cost.device is not None or _in_task():
                 get = dask.local.get_sync
             elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
                 get = chosen_scheduler() or get
@@ -479,7 +481,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merge = OrderedMerge(job, options, resumed)
     layout, has_row = job.layout, job.has_row or (lambda row: True)
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
-    threads, fit = local_threads(), Caller()
+    threads, fit = 1 if job.cost.device is not None else local_threads(), Caller()
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def collect(most: int) -> None:

@@ -11,36 +11,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas, csr
-from bigpca.arrays import Array, DType, Integers, Vector, packed_strips
-from bigpca.devices import Device, RowsThere
+from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.devices import STAYING, Device, RowsThere, There
 from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
 Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
-
-
-class SumOnDevice:
-    """``sum V'V`` (d, d) on a device in float64; at the end of a group, one packed triangle is fetched.
-
-    Parameters
-    ----------
-    device : Device
-    d : int
-    """
-
-    def __init__(self, device: Device, d: int) -> None:
-        self.device, self.total = device, device.zeros((d, d))
-
-    def add(self, rows: Array, weights: Vector | None = None) -> float:
-        """Add the product of rows (b, d), and return its eps: that of float64 where float32 does not hold squares."""
-        self.total, dtype = self.device.add_gram(self.total, rows, weights)
-        return float(np.finfo(dtype).eps)
-
-    def add_to(self, packed: Vector) -> None:
-        """Add the upper triangle to a packed one."""
-        with self.device.precise():
-            for rows, strip in packed_strips(packed, self.total.shape[0]):
-                strip += self.device.fetch(self.total[rows, rows.start :])
 
 
 def multiply(V: Values, Q: Array) -> Array:
@@ -67,8 +43,6 @@ def column_sums(values: Values, total: Vector | None = None, weights: Vector | N
     If ``total`` (d,) is given, the sums are added to it in place. With weights (rows,), ``sum_t w_t x_t``, all in
     float64: only a few rows are converted at a time.
     """
-    if isinstance(values, RowsThere):
-        return Device.holding(values).sums(values, weights)
     if total is None:
         total = np.zeros(values.shape[1])
     if isinstance(values, csr_array):
@@ -101,6 +75,8 @@ PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to th
 PRECISE = np.dtype(
     np.float64
 )  # of products by which a solve divides: few digits of those leave none, whatever they cost
+LARGEST_SUMMED = 1e36  # 128 of which are added in float32
+LARGEST_GROWTH = 1e17  # whose squares float32 holds
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
@@ -120,19 +96,20 @@ class Block:
     Attributes
     ----------
     values : ndarray of shape (rows, d), float32 or float64, or csr_array; ``x - shift``, with shift 0 for CSR
-        Or RowsThere, of rows that come from the device or were made there.
+        RowsThere, of a block on a device.
     rows : ndarray of shape (rows,), int64
         Absolute row numbers: consecutive unless rows with missing values were omitted.
     shift : ndarray of shape (d,), float64
         Exactly representable in the dtype of ``values``.
     sums : ndarray of shape (d,), float64
-        Column sums of ``values``, weighted if the rows are.
+        Column sums of ``values``, weighted if the rows are; of a block on a device, there, as is a shift that was not
+        given.
     largest : float or None
-        Largest magnitude in ``values``; None if it was not computed.
+        Largest magnitude in ``values``; None if it was not computed, as of blocks on a device.
     weights : ndarray of shape (rows,), float64, or None
         Weight of each row; None if every row counts once.
     device : Device or None
-        Where states multiply the values, by another array library; None for this process.
+        Where the values are, and states multiply them by another array library; None for this process.
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
         The mean of the block if none is given; None for dense values.
@@ -150,12 +127,22 @@ class Block:
     @classmethod
     def about(cls, values: Values, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
         """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
+        if device is not None:
+            return cls.on(device, device.rows(values), rows, shift)
         shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
-        if isinstance(values, RowsThere):
-            values, sums, _ = Device.holding(values).shifted(values, shift, find_largest=False)
-            return cls(values, rows, shift.astype(np.float64), sums, device=device)
         values -= shift
-        return cls(values, rows, shift.astype(np.float64), column_sums(values), device=device)
+        return cls(values, rows, shift.astype(np.float64), column_sums(values))
+
+    @classmethod
+    def on(
+        cls, device: Device, values: RowsThere, rows: Integers, shift: Array | None, dtype: DType | None = None
+    ) -> Block:
+        """Return a block of rows on a device, less a shift or their own mean; nothing is fetched."""
+        with device.precise():
+            shifted, about = device.shifted(values, shift, dtype or values.dtype)
+            if isinstance(shift, np.ndarray):
+                about = shift.astype(shifted.dtype).astype(np.float64)
+            return cls(shifted, rows, about, device.sums(shifted), device=device)
 
     @classmethod
     def of_csr(cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None) -> Block:
@@ -176,7 +163,8 @@ class Block:
 
     def weighted(self, weights: NDArray[np.float64]) -> Block:
         """Return the same rows with weights (rows,) > 0."""
-        return replace(self, weights=weights, sums=column_sums(self.values, weights=weights))
+        sums = column_sums if self.device is None else self.device.sums
+        return replace(self, weights=weights, sums=sums(self.values, weights=weights))
 
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
         """Yield the rows as dense blocks of at most 4 MiB, about ``shift`` or else the mean of the first strip."""
@@ -259,7 +247,6 @@ def prepare_block(
     nan_policy: str,
     where: str,
     find_largest: bool = False,
-    device: Device | None = None,
     numbers: Integers | None = None,
     keep_nan: bool = False,
     dtype: DType | None = None,
@@ -271,7 +258,7 @@ def prepare_block(
 
     Parameters
     ----------
-    values : ndarray of shape (rows, d), or RowsThere, which are shifted there
+    values : ndarray of shape (rows, d)
     shift : ndarray of shape (d,), in the dtype of the block, or None for zeros
     owned : bool
         Whether ``values`` may be overwritten.
@@ -297,28 +284,82 @@ def prepare_block(
     shift = np.zeros(values.shape[1], dtype) if shift is None else shift
     with np.errstate(all="ignore"):
         sums, largest, step = np.zeros(values.shape[1]), 0.0, cached_rows(values.shape[1] * dtype.itemsize)
-        if isinstance(values, RowsThere):
-            shifted, sums, largest = Device.holding(values).shifted(values, shift, find_largest=find_largest)
-        else:
-            shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
-            for i in range(0, len(values), step):
-                own = values[i : i + step].astype(dtype, copy=False)
-                strip = np.subtract(own, shift, out=shifted[i : i + step])
-                column_sums(strip, sums)
-                if find_largest:
-                    largest = max(largest, _largest(strip))
+        shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
+        for i in range(0, len(values), step):
+            own = values[i : i + step].astype(dtype, copy=False)
+            strip = np.subtract(own, shift, out=shifted[i : i + step])
+            column_sums(strip, sums)
+            if find_largest:
+                largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
-            shifted = np.asarray(shifted)
             bad = np.isinf(shifted) if keep_nan else ~np.isfinite(shifted)
             if bad.any():
                 if nan_policy != "omit":
-                    raise _non_finite(bad, rows, where, nan_policy)
+                    raise _non_finite(bad, bad, rows, where, nan_policy)
                 keep = ~bad.any(axis=1)
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
     found = largest if find_largest else None
-    return Block(shifted, rows, shift.astype(np.float64), sums, found, device=device)
+    return Block(shifted, rows, shift.astype(np.float64), sums, found)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Sums over the columns (b,) and the rows (d,) of a block on a device, which are finite if its values are.
+
+    They are looked at when the group ends, because a look at each block would wait for its products.
+    """
+
+    rows: Integers
+    where: str
+    by_row: There
+    by_column: There
+
+
+def block_on(
+    device: Device, values: Values, row_start: int, shift: Array | None, looks: list[Look], *, nan_policy: str,
+    where: str, numbers: Integers | None = None, dtype: DType,
+) -> Block:  # fmt: skip
+    """Put rows on a device, and subtract the shift there, or their mean: :func:`prepare_block` of another library.
+
+    What shows whether all values are finite is added to ``looks``; only rows that are left out are looked for at once.
+    """
+    rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
+    there = device.rows(values if values.dtype.name in STAYING else values.astype(dtype))
+    there.settle()
+    block = Block.on(device, there, rows, shift, dtype)
+    look = Look(rows, where, device.marks(block.values), block.sums)
+    if nan_policy != "omit":
+        looks.append(look)
+        return block
+    keep = np.isfinite(device.fetch(look.by_row))
+    if keep.all():
+        return block
+    return Block.on(device, there[keep], rows[keep], block.shift, dtype)
+
+
+def check_looks(device: Device, looks: list[Look], sums: list[There], nan_policy: str) -> None:
+    """Reject the blocks of a group on a device that have NaN or infinite values, or sums that are not finite.
+
+    Raises
+    ------
+    NonFiniteError
+        Names the first rows, the columns and the block.
+    ValueError
+        For values whose sums leave the range of float32.
+    """
+    if device.all_finite([one for look in looks for one in (look.by_row, look.by_column)] + sums):
+        return
+    for look in looks:
+        by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
+        if by_row.any():
+            raise _non_finite(by_row, by_column, look.rows, look.where, nan_policy)
+    raise ValueError(
+        f"sums over {looks[0].where if looks else 'the rows'} leave the range of float32 on {device.name}: values of "
+        f"more than {LARGEST_SUMMED:g}, or more than {LARGEST_GROWTH:g} times as large as those of the first rows. "
+        'Divide such columns by a constant, pass float64 rows, or use arithmetic="numpy".'
+    )
 
 
 def sparse_block(
@@ -333,21 +374,29 @@ def sparse_block(
         if nan_policy != "omit":
             marks = np.zeros(values.shape, bool)
             marks[at, values.indices[bad]] = True
-            raise _non_finite(marks, rows, where, nan_policy)
+            raise _non_finite(marks, marks, rows, where, nan_policy)
         keep = np.setdiff1d(np.arange(values.shape[0]), at)
         values, rows = values[keep], rows[keep]
     return Block.of_csr(values, rows, centre)
 
 
-def _non_finite(bad: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str) -> NonFiniteError:
-    rows = np.flatnonzero(bad.any(axis=1))
+def _non_finite(
+    by_row: NDArray[np.bool_], by_column: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str
+) -> NonFiniteError:
+    """Return the error for rows (b,) and columns (d,) with NaN or infinite values, or for which values (b, d)."""
+    bad = by_row if by_row.ndim == 2 else None
+    rows = np.flatnonzero(by_row if bad is None else np.any(bad, axis=1))
+    columns = np.flatnonzero(by_column if bad is None else np.any(bad, axis=0))
     shown = ", ".join(str(numbers[r]) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    column = int(np.flatnonzero(bad[rows[0]])[0])
+    if bad is None:
+        what, first = "NaN or infinite values", f"in column {', '.join(map(str, columns[:5]))}"
+    else:
+        column = int(np.flatnonzero(bad[rows[0]])[0])
+        what, first = counted(int(bad.sum()), "NaN or infinite value"), f"in row {numbers[rows[0]]}, column {column}"
     error = NonFiniteError(
-        f"{counted(int(bad.sum()), 'NaN or infinite value')} in {counted(len(rows), 'row')} of {where}: "
-        f"row{'s'[: len(rows) != 1]} {shown}; the first is in row {numbers[rows[0]]}, column {column}. Finite values "
-        f"were expected; masked entries are treated as NaN. {FITS_ONLY if nan_policy == 'mean' else NEITHER}, or "
-        "repair the data."
+        f"{what} in {counted(len(rows), 'row')} of {where}: row{'s'[: len(rows) != 1]} {shown}; the first is {first}. "
+        f"Finite values were expected; masked entries are treated as NaN. "
+        f"{FITS_ONLY if nan_policy == 'mean' else NEITHER}, or repair the data."
     )
-    error.columns = tuple(np.flatnonzero(bad.any(axis=0)).tolist())
+    error.columns = tuple(columns.tolist())
     return error

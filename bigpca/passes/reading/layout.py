@@ -22,6 +22,7 @@ from bigpca.data.checks import coalesce
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
+SLAB_BYTES_THERE = 256 * MIB  # of rows that are on a device, where small blocks take their time in being asked for
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
 SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
@@ -34,6 +35,7 @@ MAX_GROUPS = 4096  # of at least GROUP_BYTES; beyond, groups grow to LARGE_GROUP
 LARGE_GROUP_BYTES = 1024 * MIB
 MOST_GROUPS = 16384  # keep 3,000 threads busy 91 % of the time: the last of six rounds is not full
 MIN_GROUPS = 16
+MIN_GROUPS_THERE = 4  # of rows on a device, after each of which this process waits for it
 MAX_SEGMENTS = 64
 
 
@@ -119,7 +121,7 @@ class Layout:
 
 def plan_layout(
     row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0,
-    row_bytes: int | None = None, open_ended: bool = False,
+    row_bytes: int | None = None, open_ended: bool = False, on_device: bool = False, there: bool = False,
 ) -> Layout:  # fmt: skip
     """Divide rows into reads, groups and segments.
 
@@ -128,18 +130,22 @@ def plan_layout(
     that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If groups
     would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as many
     with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column. Where
-    the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment.
+    the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment. One thread drives a
+    device, which needs no more groups than a checkpoint has segments (``on_device``); slabs of rows that are ``there``
+    are as large as its memory bears.
     """
     sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
     most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
     most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
+    most = SLAB_BYTES_THERE if there else most
     most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended else most
-    slab_bytes = min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
+    slab_bytes = most if there else min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
     total = n_rows * max(row_bytes, stored_row_bytes)
-    wanted = min(MAX_GROUPS, max(MIN_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
+    least, few = LARGE_GROUP_BYTES if on_device else GROUP_BYTES, MIN_GROUPS_THERE if there else MIN_GROUPS
+    wanted = min(MAX_GROUPS, max(few, -(-total // max(least, 8 * state_bytes))))
     wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.

@@ -26,10 +26,10 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape, dense_rows
-from bigpca.data.source import Source
+from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
 from bigpca.data.views import View
-from bigpca.devices import RowsThere
+from bigpca.devices import STAYING, Device, RowsThere
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 from bigpca.passes.reading.layout import working_dtype
@@ -182,6 +182,8 @@ class DirectReader:
     there: bool = False
 
     def read(self, start: int, stop: int) -> Values:
+        if not self.owned and isinstance(self.source, MemoryRows) and self.source.array.dtype.isnative:
+            return self.source.view(start, stop)
         rows = _with_attempts(lambda: self.source.read(start, stop))
         return rows if self.there or not isinstance(rows, RowsThere) else owned(np.asarray(rows), rows.dtype)
 
@@ -387,6 +389,22 @@ class ValueReader:
         return self.base.where(start, stop)
 
 
+@dataclass(frozen=True)
+class SendingReader:
+    """Rows of another reader, on their way to a device when they are returned: beside what is done there."""
+
+    base: Reader
+    device: Device
+    owned: bool = True
+
+    def read(self, start: int, stop: int) -> Values:
+        rows = self.base.read(start, stop)
+        return self.device.rows(rows) if isinstance(rows, np.ndarray) and rows.dtype.name in STAYING else rows
+
+    def where(self, start: int, stop: int) -> str:
+        return self.base.where(start, stop)
+
+
 def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
     """Return the reader with the values of nodes that Dask computed or holds, and those that fill missing ones."""
     if isinstance(reader, ValueReader):
@@ -406,6 +424,7 @@ class Begun:
     follow: Callable[[], object]
 
 
+AHEAD = "bigpca-ahead"  # the key of how many reads are made at a time for a device, by threads that none else needs
 BEGUN = "bigpca-begun"  # the key of these among a task's inputs
 
 
