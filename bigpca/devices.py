@@ -187,6 +187,7 @@ def is_on_gpu(array: Any) -> bool:
 
 
 STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
+SUMMED_ROWS = 8192  # whose product is summed in their own precision
 PAIRED = 128  # rows that are summed in their own precision
 MARK_EXPONENT = 60  # of the factor of values that are summed to find out whether they are finite: no sum overflows
 FLOAT32_EXPONENT = 120  # beyond which a power of two is not used to scale
@@ -459,11 +460,21 @@ class Device:
                 total += xp.matmul(xp.matrix_transpose(V), V)
                 return total
             V = V * xp.astype(scale, V.dtype)
-            product = xp.astype(xp.matmul(xp.matrix_transpose(V), V), xp.float64)
+            product = self._product(V, V)
             product /= scale[:, None]  # in two steps, as a product of two scales may leave the range of numbers
             product /= scale
             total += product
             return total
+
+    def _product(self, V: There, Z: There) -> There:
+        """Return ``V'Z`` in float64; 8,192 rows are summed in the precision of the rows, as in this process."""
+        xp, b = self.xp, V.shape[0]
+        whole = b // SUMMED_ROWS * SUMMED_ROWS
+        if V.dtype == xp.float64 or whole < 2 * SUMMED_ROWS:
+            return xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64)
+        first, second = (xp.reshape(one[:whole, :], (-1, SUMMED_ROWS, one.shape[1])) for one in (V, Z))
+        product = xp.sum(xp.astype(xp.matmul(xp.matrix_transpose(first), second), xp.float64), axis=0)
+        return product if whole == b else product + self._product(V[whole:, :], Z[whole:, :])
 
     def add_products(
         self, total: There, sums: There, values: There, Q: There, scale: There, weights: Vector | None
@@ -478,7 +489,7 @@ class Device:
             Z = xp.matmul(V, Q)
             if weights is not None:
                 Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
-            total += xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64) / scale
+            total += self._product(V, Z) / scale
             return total, sums + xp.sum(xp.astype(Z, xp.float64), axis=0) / scale
 
     def scores(

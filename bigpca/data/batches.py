@@ -386,6 +386,7 @@ class BatchStream:
         self._head: Any = None
         self._rooms: list[Array] = []  # of reads, which callers may hold still
         self._first_rows: dict[int, int] = {}
+        self._unseen: list[tuple[int, RowsThere]] = []  # first rows of reads that are on a device, to be looked at
         self._digests: dict[int, tuple[int, int]] | None = None
         self._label_digests: dict[int, int] = {}
         self._digested_rows = 1
@@ -467,7 +468,7 @@ class BatchStream:
                     "shape, or leave it out: the rows are then counted as they are read."
                 )
             if done:
-                self._compare(start, out[0])
+                self._compare(start, out[0], last=self._ended or start + done == self.count)
                 self._note_end(start + done)
             if start == 0 and self.position == done and not self._passing:
                 self._head = out[:done].astype(self.dtype)  # a copy
@@ -654,8 +655,21 @@ class BatchStream:
                 self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
             done += len(part)
 
-    def _compare(self, start: int, row: Array) -> None:
-        crc = zlib.crc32(np.asarray(row).data)
+    def _compare(self, start: int, row: Any, *, last: bool) -> None:
+        """Compare the first row of a read with that of an earlier iteration; rows on a device, many at a time."""
+        if not isinstance(row, RowsThere):
+            self._compare_here(start, row)
+            return
+        self._unseen.append((start, row.astype(row.dtype)))  # a copy, which holds no other rows
+        if last or len(self._unseen) == MOST_UNSEEN:
+            starts, rows = zip(*self._unseen, strict=True)
+            self._unseen = []
+            fetched = np.asarray(RowsThere.joined([[one.reshape(1, -1)] for one in rows]))
+            for one, values in zip(starts, fetched, strict=True):
+                self._compare_here(one, values)
+
+    def _compare_here(self, start: int, row: Array) -> None:
+        crc = zlib.crc32(np.ascontiguousarray(row).data)
         if self._first_rows.setdefault(start, crc) != crc:
             raise ValueError(
                 f"row {start:,} differs from an earlier iteration of the batches: they are shuffled, or augmented "
@@ -803,6 +817,7 @@ class BatchStream:
 
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
+MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
 FORMAT = "batches"
 
 

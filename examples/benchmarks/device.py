@@ -171,7 +171,7 @@ def product_error(name: str, d: int = 256) -> float:
     """Return the largest error of one product on the device, relative to the largest entry."""
     device = Device.of(name)
     rows = np.random.default_rng(1).standard_normal((8192, d)).astype("float32")
-    found = device.fetch(device.add_gram(device.zeros((d, d)), rows)[0])
+    found = device.fetch(device.add_gram(device.zeros((d, d)), rows, device.power_of_two(rows, axis=0)))
     exact = rows.T.astype("float64") @ rows.astype("float64")
     return float(np.abs(found - exact).max() / np.abs(exact).max())
 
@@ -181,7 +181,8 @@ def alone(name: str, rows: np.ndarray, count: int) -> tuple[float, float]:
     device, seconds = Device.of(name), []
     with device.precise():
         there = device.put(rows)
-        total = device.add_gram(device.zeros((rows.shape[1],) * 2), there)[0]  # libraries load and compile
+        scale = device.power_of_two(there, axis=0)
+        total = device.add_gram(device.zeros((rows.shape[1],) * 2), there, scale)  # libraries load and compile
         device.fetch(total[:1, :])
         start = time.perf_counter()
         for _ in range(count):
@@ -190,10 +191,96 @@ def alone(name: str, rows: np.ndarray, count: int) -> tuple[float, float]:
         seconds.append(time.perf_counter() - start)
         start = time.perf_counter()
         for _ in range(count):
-            total = device.add_gram(total, there)[0]
+            total = device.add_gram(total, there, scale)
         device.fetch(total[:1, :])
         seconds.append(time.perf_counter() - start)
     return seconds[0], seconds[1]
+
+
+def gram_by_hand(torch: Any, blocks_of_rows: Any, shift: Any, n: int) -> Any:
+    """Return the ten largest eigenvalues of the covariance of blocks of rows that come to the device, by ``eigh``."""
+    d = len(shift)
+    G = torch.zeros(d, d, dtype=torch.float64, device=shift.device)
+    s = torch.zeros(d, dtype=torch.float64, device=shift.device)
+    for block in blocks_of_rows:
+        c = block - shift
+        G += (c.T @ c).double()
+        s += c.sum(0, dtype=torch.float64)
+    return (torch.linalg.eigh(G - torch.outer(s, s) / n)[0].flip(0)[:10] / (n - 1)).cpu().numpy()
+
+
+def pinned(torch: Any, H: np.ndarray, place: str, size: int = 16384) -> Any:
+    """Yield blocks of host rows on the device, through two pinned buffers."""
+    buffers = [torch.empty((size, H.shape[1]), pin_memory=place != "cpu") for _ in range(2)]
+    events = [torch.cuda.Event() for _ in range(2)] if place != "cpu" else []
+    for j, i in enumerate(range(0, len(H), size)):
+        block, buffer = torch.from_numpy(H[i : i + size]), buffers[j % 2]
+        if events:
+            events[j % 2].synchronize()
+        buffer[: len(block)].copy_(block)
+        copy = buffer[: len(block)].to(place, non_blocking=True, copy=True)
+        if events:
+            events[j % 2].record()
+        yield copy
+
+
+def host(bench: Bench) -> dict[str, Any]:
+    """Covariance of 200,000 x 2,048 rows in the host's memory; by hand: two pinned buffers."""
+    n, d = bench.size(200_000, 4000), bench.size(2048, 64)
+    H = bench.here(bench.rows(n, d, 0.7, 1.0))
+    shift = None if bench.torch is None else bench.torch.tensor(H[:4096].mean(0), device=bench.place)
+    hand = bench.by_hand(lambda: gram_by_hand(bench.torch, pinned(bench.torch, H, bench.place), shift, n))
+    figures, model = bench.fitted(bp.PCA(10, solver="covariance"), lambda: H)
+    return hand | figures | {"rows": n, "error": eigenvalue_error(bench, model, H)}
+
+
+def there(bench: Bench) -> dict[str, Any]:
+    """Covariance of 1,000,000 x 2,048 rows that are on the device."""
+    n, d = bench.size(1_000_000, 4000), bench.size(2048, 64)
+    X = bench.rows(n, d, 0.7, 1.0)
+
+    def by_hand() -> Any:
+        return gram_by_hand(bench.torch, (X[i : i + 32768] for i in range(0, n, 32768)), X[:4096].mean(0), n)
+
+    hand = bench.by_hand(by_hand)
+    figures, _ = bench.fitted(bp.PCA(10, solver="covariance"), lambda: bench.batches(X))
+    few = X[:200_000]
+    model = bench.fitted(bp.PCA(10, solver="covariance"), lambda: bench.batches(few), 1)[1]
+    return hand | figures | {"rows": n, "error": eigenvalue_error(bench, model, bench.here(few))}
+
+
+def eigenvalue_error(bench: Bench, model: Any, X: np.ndarray) -> float:
+    """Return the largest difference of an eigenvalue from one of products in float64, relative to the first one."""
+    wide = bp.from_batches([X[i : i + 8192].astype("f8") for i in range(0, len(X), 8192)])
+    with bp.config(arithmetic=bench.arithmetic):
+        exact = bp.PCA(10, solver="covariance").fit(wide)
+    return float(np.abs(model.explained_variance_ - exact.explained_variance_).max() / exact.explained_variance_[0])
+
+
+def krylov(bench: Bench) -> dict[str, Any]:
+    """The iteration over 1,000,000 x 2,048 rows that are on the device; by hand: four fused products, no bounds."""
+    n, d = bench.size(1_000_000, 4000), bench.size(2048, 64)
+    X = bench.rows(n, d, 0.7, 1.0)
+
+    def products() -> Any:
+        torch = bench.torch
+        q, mu = torch.randn(d, 30, device=bench.place), X.mean(0)
+        for _ in range(4):
+            q, _ = torch.linalg.qr(q)
+            s = torch.zeros(d, 30, device=bench.place)
+            for i in range(0, n, 65536):
+                c = X[i : i + 65536]
+                y = c @ q - mu @ q
+                s += c.T @ y - torch.outer(mu, y.sum(0))
+            q = s
+        return torch.linalg.svdvals(q)
+
+    hand = bench.by_hand(products)
+    figures, model = bench.fitted(bp.PCA(10, solver="krylov", random_state=0), lambda: bench.batches(X))
+    exact = bench.fitted(bp.PCA(10, solver="covariance"), lambda: bench.batches(X), 1)[1].explained_variance_
+    difference = float(np.abs(model.explained_variance_ - exact).max() / exact[0])
+    run = {"rows": n, "reads": model.n_passes_, "converged": bool(model.converged_), "difference": difference}
+    return hand | figures | run
 
 
 def sweeps_by_hand(torch: Any, Y: Any, sweeps: int, columns: int = 30) -> Any:
@@ -315,6 +402,9 @@ def scores(bench: Bench) -> dict[str, Any]:
 
 
 ROWS: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "there": there,
+    "krylov": krylov,
+    "host": host,
     "covariance": covariance,
     "scores": scores,
     "nystrom": nystrom,

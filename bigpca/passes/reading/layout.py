@@ -139,7 +139,7 @@ def plan_layout(
     most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
     most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
     most = SLAB_BYTES_THERE if there else most
-    most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended else most
+    most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended and not there else most
     slab_bytes = most if there else min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
