@@ -22,7 +22,6 @@ import numpy as np
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.devices import Device, solving_on
-
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer, real_number
 from bigpca.estimators.shared.outputs import Path
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
