@@ -32,7 +32,7 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, P
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
-from bigpca.passes.reading.blocks import Values, prepare_block, product_dtype
+from bigpca.passes.reading.blocks import Look, Values, block_on, check_looks, prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
@@ -212,6 +212,11 @@ class KernelGroup:
 
     def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
         where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
+        if self.device is not None and not steps:
+            looks, about = list[Look](), np.zeros(slab.shape[1], self.dtype)
+            block = block_on(self.device, slab, row, about, looks, nan_policy="raise", where=where, dtype=self.dtype)
+            check_looks(self.device, looks, [], "raise")
+            return self.kernel.prepare(block.values, shift, row)
         block = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
         values = map_rows(steps, block, where) if steps else block.values
         return self.kernel.prepare(values if self.device is None else self.device.rows(values), shift, row)

@@ -141,7 +141,7 @@ def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypat
         cost = sweep_pass(Rows.of(bp.open(rows())), kernels.RBF(0.1), "kernel", KernelProduct(N, L, factor(N)))
         watch(monkeypatch, moved)
         sweep(bp.open(rows()), kernels.RBF(0.1), KernelProduct(N, L, factor(N)))
-    assert cost.sweep.sweep_reads * N * (8 * D + 8 * L) <= moved["put"] < cost.sweep.sweep_reads * N * 8 * (D + L + 8)
+    assert cost.sweep.sweep_reads * N * (4 * D + 8 * L) <= moved["put"] < cost.sweep.sweep_reads * N * 8 * (D + L + 8)
     products = cost.sweep.sweep_reads * N * 8 * L
     assert products <= moved["fetch"] < products + cost.sweep.sweep_reads * N * 8 + 1000  # and norms of rows
 
