@@ -8,11 +8,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.blas import each_piece
+
 Array: TypeAlias = NDArray[Any]  # of whatever dtype: rows as they are stored, blocks in the precision of a pass
 DType: TypeAlias = np.dtype[Any]
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
+SUMMED = 1 << 15  # values of a piece of a sum
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
 
 
@@ -131,8 +134,12 @@ def packed_diagonal(packed: Vector, d: int) -> Vector:
 
 def add_packed(packed: Vector, term: NDArray[Any]) -> None:
     """Add the upper triangle of ``term`` (d, d) to a packed one, in place."""
-    for rows, strip in packed_strips(packed, len(term)):
+
+    def add(piece: tuple[slice, Matrix]) -> None:
+        rows, strip = piece
         strip += term[rows, rows.start :]
+
+    each_piece(add, packed_strips(packed, len(term)))
 
 
 def add_outer_upper(S: Matrix, factor: float, vector: Vector) -> None:
@@ -148,11 +155,46 @@ def add_outer_packed(packed: Any, factor: float, vector: Any) -> Any:
     if not isinstance(packed, np.ndarray):
         packed += (factor * vector)[:, None] * vector  # in these steps, which round as those below
         return packed
-    for rows, strip in packed_strips(packed, len(vector)):
+
+    def add(piece: tuple[slice, Matrix]) -> None:
+        rows, strip = piece
         left, right = factor * vector[rows], vector[rows.start :]
         for i in range(0, len(left), OUTER):  # the product stays in cache, so memory is read and written once
             strip[i : i + OUTER] += np.multiply.outer(left[i : i + OUTER], right)
+
+    each_piece(add, packed_strips(packed, len(vector)))
     return packed
+
+
+def sum_packed(a: Any, b: Any, factor: float, vector: Any) -> Any:
+    """Return a new packed triangle, or square of another library: the sum of two and ``factor * vector vector'``."""
+    if not isinstance(a, np.ndarray):
+        return add_outer_packed(a + b, factor, vector)
+    total, d = np.empty_like(a), len(vector)
+
+    def add(pieces: tuple[tuple[slice, Matrix], ...]) -> None:
+        (rows, strip), (_, left), (_, right) = pieces
+        own, beyond = factor * vector[rows], vector[rows.start :]
+        for i in range(0, len(own), OUTER):  # as above
+            one = slice(i, i + OUTER)
+            np.add(left[one], right[one], out=strip[one])
+            strip[one] += np.multiply.outer(own[one], beyond)
+
+    each_piece(add, zip(*(packed_strips(one, d) for one in (total, a, b)), strict=True))
+    return total
+
+
+def sum_of(a: Any, b: Any) -> Any:
+    """Return the sum of two float64 arrays of one shape; large ones in pieces, unless they are of another library."""
+    if not isinstance(a, np.ndarray):
+        return a + b
+    total, step = np.empty_like(a), max(1, SUMMED * len(a) // max(1, a.size))
+
+    def add(i: int) -> None:
+        np.add(a[i : i + step], b[i : i + step], out=total[i : i + step])
+
+    each_piece(add, range(0, len(a), step))
+    return total
 
 
 def add_product_packed(packed: Vector, sign: float, rows: Matrix) -> None:

@@ -6,6 +6,9 @@ is running and delays new folds meanwhile. A fit is one long solve that pauses w
 computed for it) run. A solve inside a fold (a chunk function that fits a model) would deadlock: it uses one thread. So
 would a solve that computes a Dask array of folds, such as a lazy transform: these do not wait while it waits for Dask.
 
+Work in pieces, such as the strips of a product, is shared with the threads of a pass that have no task, as at its end.
+What a piece computes is fixed, so the number of threads changes no bit.
+
 An interrupt may come between any two instructions, those of a ``finally`` included. So nothing here is a number that
 must be counted down: a fold or solve counts as long as the frame that entered it runs, and whoever waits looks again.
 """
@@ -20,12 +23,15 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar, copy_context
 from functools import cache
+from itertools import pairwise
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -34,6 +40,11 @@ from numpy.typing import NDArray
 from scipy.linalg import cython_blas
 from threadpoolctl import ThreadpoolController
 
+T = TypeVar("T")
+R = TypeVar("R")
+STRIP_COLUMNS = 128  # at least, of the strips of a product: narrower ones take more than a sixth longer
+FACTOR_COLUMNS = 256  # the same, of products with few columns
+STRIP_ROWS = 1024  # at least, of rows that are multiplied by few columns
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -74,6 +85,8 @@ _waiting: list[ref[_Work]] = []  # solves
 _idle: list[int] = []  # the numbers of threads to restore when all have ended; empty when they are restored
 _inside_fold: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_fold", default=None)
 _inside_solve: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_solve", default=None)
+_crew: ContextVar[Crew | None] = ContextVar("bigpca_crew", default=None)
+_strips: ContextVar[int] = ContextVar("bigpca_strips", default=1)
 ALONE = 6e9  # floating-point operations: half a second of one core
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
 LOOK_SECONDS = 0.5  # after which those that wait look again
@@ -317,6 +330,129 @@ def forget_others() -> None:
     _adjust()
 
 
+class Crew:
+    """The threads of a pass in this process.
+
+    Parameters
+    ----------
+    threads : int
+        Of tasks and helpers together; a task that starts while all are busy makes a helper leave after its piece.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._busy = 0
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="bigpca-piece")  # no thread before it works
+
+    @contextmanager
+    def task(self) -> Iterator[None]:
+        """Run the body, one task, on this thread; those that are idle help it."""
+        self._count(1)
+        outer = _crew.set(self)
+        try:
+            yield
+        finally:
+            _crew.reset(outer)
+            self._count(-1)
+
+    def close(self) -> None:
+        """End the threads that help."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def idle(self) -> int:
+        """Threads that have no task."""
+        return max(0, self.threads - self._busy)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._busy += more
+
+    def _claim(self) -> bool:
+        with self._lock:
+            free = self._busy < self.threads
+            self._busy += free
+        return free
+
+    def each(self, work: Callable[[T], object], pieces: Iterable[T]) -> None:
+        """Call ``work`` for every piece, on this thread and on idle ones."""
+        left, helping = deque(pieces), list[Future[None]]()
+        try:
+            while left:
+                while len(left) > 1 and len(helping) < self.threads and self._claim():
+                    helping.append(self._pool.submit(copy_context().run, self._help, work, left))
+                with suppress(IndexError):  # a helper took the last
+                    work(left.popleft())
+        finally:
+            left.clear()
+            for one in helping:
+                if one.cancel():
+                    self._count(-1)
+                else:
+                    one.result()
+
+    def _help(self, work: Callable[[T], object], left: deque[T]) -> None:
+        try:
+            while left and self._busy <= self.threads:
+                with suppress(IndexError):
+                    work(left.popleft())
+        finally:
+            self._count(-1)
+
+
+def each_piece(work: Callable[[T], object], pieces: Iterable[T]) -> None:
+    """Call ``work`` for every piece, in any order: on this thread, and on those of the pass that are idle."""
+    crew = _crew.get()
+    if crew is None or crew.threads == 1:
+        for piece in pieces:
+            work(piece)
+    else:
+        crew.each(work, pieces)
+
+
+def made_ahead(work: Callable[[T], Iterable[R]], pieces: Sequence[T], most: int) -> Iterator[Iterable[R]]:
+    """Yield what ``work`` yields of every piece, in order; idle threads make up to ``most`` pieces at a time."""
+    crew, i = _crew.get(), 0
+    while i < len(pieces):
+        several = pieces[i : i + max(1, min(most, 1 + (0 if crew is None else crew.idle)))]
+        i += len(several)
+        if len(several) == 1:
+            yield work(several[0])
+            continue
+        made = dict[int, list[R]]()
+
+        def make(number: int, several: Sequence[T] = several, made: dict[int, list[R]] = made) -> None:
+            made[number] = list(work(several[number]))
+
+        each_piece(make, range(len(several)))
+        for number in range(len(several)):
+            yield made.pop(number)
+
+
+@contextmanager
+def in_strips(count: int) -> Iterator[None]:
+    """Run the body, the fold of a group, whose products have so many strips, as the layout of the read fixes it."""
+    outer = _strips.set(count)
+    try:
+        yield
+    finally:
+        _strips.reset(outer)
+
+
+def by_rows(work: Callable[[NDArray[Any]], NDArray[Any]], rows: NDArray[Any]) -> NDArray[Any]:
+    """Return what ``work`` makes of rows, strip by strip."""
+    strips, made = strips_of(len(rows), STRIP_ROWS), dict[int, NDArray[Any]]()
+    each_piece(lambda strip: made.update({strip[0]: work(rows[slice(*strip)])}), strips)
+    return made[0] if len(strips) == 1 else np.concatenate([made[start] for start, _ in strips])
+
+
+def strips_of(size: int, least: int) -> list[tuple[int, int]]:
+    """Return the edges of the strips, of at least ``least`` rows or columns, in which ``size`` of them are computed."""
+    count = max(1, min(_strips.get(), size // least))
+    return [(size * i // count, size * (i + 1) // count) for i in range(count)]
+
+
 def blas_description() -> str:
     """Return name, version and kernel of the BLAS libraries, as recorded with checkpoints and models."""
     np.ones((2, 2)) @ np.ones((2, 2))  # the kernel is chosen at the first product
@@ -360,7 +496,8 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
     """Write the upper triangle of ``rows' rows`` (d, d) into ``out``, or add it; the lower triangle is not touched.
 
     Calls BLAS syrk on the rows in their memory order: half the flops of a general product. NumPy's ``rows.T @ rows``
-    uses syrk too, but then mirrors the triangle, which takes an eighth of the time on slabs of 3,000 rows.
+    uses syrk too, but then mirrors the triangle, which takes an eighth of the time on slabs of 3,000 rows. Where the
+    layout of a read has strips, these are runs of rows of ``out``, of about equal areas.
 
     Parameters
     ----------
@@ -370,19 +507,32 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
     """
     if not (rows.flags.c_contiguous or rows.flags.f_contiguous):
         rows = np.ascontiguousarray(rows)
-    routine, real = _SYRK[rows.dtype.char]
-    count, d = (ctypes.c_int(size) for size in rows.shape)
+    d = rows.shape[1]
+    count = len(strips_of(d, STRIP_COLUMNS))
+    # The first i rows of the triangle leave a triangle of (d - i)^2 / 2 entries.
+    edges = [round(d * (1 - (1 - i / count) ** 0.5)) for i in range(count)] + [d]
+    each_piece(lambda strip: _update_strip(rows, out, *strip, float(add)), list(pairwise(edges)))
+
+
+def _update_strip(rows: NDArray[Any], out: NDArray[Any], i: int, j: int, beta: float) -> None:
+    """Compute rows ``i:j`` of the triangle: a smaller one, and the columns beyond it."""
+    (n, d), size = rows.shape, rows.itemsize
+    (syrk, real), (gemm, _) = _SYRK[rows.dtype.char], _GEMM[rows.dtype.char]
     # Fortran sees both arrays transposed: its lower triangle is our upper one, and rows in C order need no transpose.
-    order, leading = (b"N", d) if rows.flags.c_contiguous else (b"T", count)
-    one, beta = real(1.0), real(float(add))
-    routine(
-        b"L", order, ctypes.byref(d), ctypes.byref(count), ctypes.byref(one), rows.ctypes.data, ctypes.byref(leading),
-        ctypes.byref(beta), out.ctypes.data, ctypes.byref(d),
-    )  # fmt: skip
+    inner, other, leading, step = (b"N", b"T", d, size) if rows.flags.c_contiguous else (b"T", b"N", n, n * size)
+    first, beyond = rows.ctypes.data + i * step, rows.ctypes.data + j * step
+    count, own, rest, lead, wide = (ctypes.byref(ctypes.c_int(number)) for number in (n, j - i, d - j, leading, d))
+    one, added = ctypes.byref(real(1.0)), ctypes.byref(real(beta))
+    at = out.ctypes.data + (i * d + i) * size
+    syrk(b"L", inner, own, count, one, first, lead, added, at, wide)
+    if j < d:
+        gemm(inner, other, rest, own, count, one, beyond, lead, first, lead, added, at + (j - i) * size, wide)
 
 
 def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) -> None:
     """Add ``rows' factors`` to ``out`` in its precision, by BLAS gemm with beta = 1: no temporary as large as ``out``.
+
+    Where the layout of a read has strips, these are runs of rows of ``out``.
 
     Parameters
     ----------
@@ -396,14 +546,20 @@ def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) ->
             f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; "
             "one dtype and a contiguous out were expected"
         )
-    # Fortran sees rows and factors transposed. For an out in C order it computes out' += factors' rows, else
-    # out += rows' factors.
-    left, right = (factors, rows) if out.flags.c_contiguous else (rows, factors)
     routine, real = _GEMM[rows.dtype.char]
-    count, high, wide = (ctypes.c_int(size) for size in (len(rows), left.shape[1], right.shape[1]))
-    one = real(1.0)
-    routine(
-        b"N", b"T", ctypes.byref(high), ctypes.byref(wide), ctypes.byref(count), ctypes.byref(one),
-        left.ctypes.data, ctypes.byref(high), right.ctypes.data, ctypes.byref(wide), ctypes.byref(one),
-        out.ctypes.data, ctypes.byref(high),
-    )  # fmt: skip
+    (n, d), width, size = rows.shape, factors.shape[1], rows.itemsize
+    one = ctypes.byref(real(1.0))
+
+    def add_strip(strip: tuple[int, int]) -> None:
+        i, j = strip
+        # Fortran sees rows and factors transposed. For an out in C order it computes out' += factors' rows, else
+        # out += rows' factors.
+        own, other, at = (rows.ctypes.data + i * size, j - i, d), (factors.ctypes.data, width, width), i
+        if out.flags.c_contiguous:
+            own, other, at = other, own, i * width
+        sizes = own[1], other[1], n, own[2], other[2], width if out.flags.c_contiguous else d
+        high, wide, count, *leading = (ctypes.byref(ctypes.c_int(number)) for number in sizes)
+        to = out.ctypes.data + at * size
+        routine(b"N", b"T", high, wide, count, one, own[0], leading[0], other[0], leading[1], one, to, leading[2])
+
+    each_piece(add_strip, strips_of(d, FACTOR_COLUMNS))

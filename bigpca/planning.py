@@ -7,7 +7,7 @@ The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Self
@@ -224,6 +224,21 @@ class PassCost:
     single: bool = False
 
     @property
+    def parallelism(self) -> float:
+        """How many threads the pass keeps busy: its work over that of its longest chain; inf where nobody counts it."""
+        return inf
+
+    @property
+    def finer_chunks(self) -> tuple[int, int] | None:
+        """Chunks that are read at a time, and rows of those that would keep more threads busy; None if none would."""
+        return None
+
+    @property
+    def pieces(self) -> int:
+        """The most threads that work at a time."""
+        return self.tasks // 2
+
+    @property
     def timed_flops(self) -> float:
         """Operations that take the time of a dense product."""
         return self.flops if self.products is None else self.products
@@ -258,6 +273,7 @@ class SolveCost:
     output_bytes: int = 0
 
 
+COSTLY = 1e10  # operations of a read of which a plan tells that it leaves threads idle
 TASK_SECONDS = 0.002  # of scheduling and of merging small states
 STATE_SPEED = 3e9  # bytes of states that one core fills, adds or merges in a second
 SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
@@ -370,13 +386,29 @@ def plan_of(
         merged_bytes=sum(one.tasks * one.state_bytes * times for one, times in usual if not one.collected),
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
         rows_known=share == 1,
+        parallelism={one.name: round(one.parallelism, 1) for one in passes if one.parallelism < inf},
+        idle=_idle_threads(passes, solve, resources),
     )
+
+
+def _idle_threads(passes: Sequence[PassCost], solve: SolveCost, resources: Resources) -> str | None:
+    """Say which read leaves threads without work for long, and what to do; None if none does."""
+    threads, costly = resources.threads * resources.processes, [one for one in passes if one.flops > COSTLY]
+    worst = min(costly, key=lambda one: one.parallelism, default=None)
+    if worst is None or worst.parallelism >= threads:
+        return None
+    whole = sum(one.flops * one.times.typical for one in passes) + solve.flops + solve.between
+    said = f"the read {worst.name!r} keeps {worst.parallelism:.2g} of {threads} threads busy"
+    said += f"; the solve is {(solve.flops + solve.between) / whole:.0%} of the work"
+    if worst.finer_chunks is None:
+        return said
+    return f"{said}. It has {worst.finer_chunks[0]} chunks: bp.ingest(X, out, chunk_rows={worst.finer_chunks[1]})"
 
 
 def _peak_of(one: PassCost, resources: Resources) -> int:
     if not resources.local:  # workers may have other numbers of threads
         return max(one.peak_bytes, one.finish_bytes // resources.threads)
-    busy = min(resources.threads, max(1, one.tasks // 2))  # threads; few groups leave some idle
+    busy = min(resources.threads, max(1, one.pieces))  # threads; few groups leave some idle
     return -(-max(busy * one.peak_bytes + one.driver_bytes, one.finish_bytes) // resources.threads)
 
 
@@ -433,6 +465,10 @@ class Plan(Shown):
         To an object store, over all passes; 0 for local files.
     flight_bytes : int
         The most bytes in flight from it, which the threads of a process share.
+    parallelism : dict of str to float
+        Read -> how many threads it keeps busy: all its work over that of its longest chain of work.
+    idle : str or None
+        Which read leaves threads of this run idle, and what to do.
     """
 
     solver: str
@@ -462,6 +498,8 @@ class Plan(Shown):
     speed: Speed | None = field(default=None, compare=False)
     requests: int = 0
     flight_bytes: int = 0
+    parallelism: Mapping[str, float] = field(default_factory=dict)
+    idle: str | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -553,6 +591,7 @@ class Plan(Shown):
             ("reads", reads),
             ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
             *([] if self.speed is None or self.seconds is None else [("time", self._time(self.speed))]),
+            *([] if self.idle is None else [("idle threads", self.idle)]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (

@@ -15,9 +15,11 @@ import pytest
 
 from bigpca import blas
 from bigpca.blas import (
+    Crew,
     add_product,
     blas_threads,
     current_threads,
+    each_piece,
     numerical_environment,
     one_blas_thread,
     solve_paused,
@@ -271,3 +273,61 @@ def test_a_product_of_mixed_types_or_into_every_other_row_is_rejected(wrong: str
 def test_the_environment_names_what_bits_depend_on() -> None:
     assert set(numerical_environment()) == {"python", "numpy", "scipy", "blas", "simd"}
     assert all(numerical_environment().values())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_strips_of_a_product_are_the_product_and_leave_the_lower_triangle(count: int, dtype: str, order: Any) -> None:
+    rng, d = np.random.default_rng(3), 5 * blas.STRIP_COLUMNS + 7
+    rows = np.asarray(rng.standard_normal((50, d)), dtype, order=order)
+    out, factors = np.full((d, d), 7.0, dtype), rng.standard_normal((50, 9)).astype(dtype)
+    product, thin = np.zeros((d, d), dtype), np.zeros((d, 9), dtype, order=order)
+    with blas.in_strips(count):
+        assert len(blas.strips_of(d, blas.STRIP_COLUMNS)) == count
+        symmetric_rank_update(rows, out, add=True)
+        symmetric_rank_update(rows, product)
+        add_product(rows, factors, thin)
+        made = blas.by_rows(lambda some: some @ rows.T, np.tile(rows, (60, 1)))
+    tolerance = {"atol": 400 * np.finfo(dtype).eps}
+    np.testing.assert_allclose(out, np.where(np.tri(d, k=-1, dtype=bool), 0, rows.T @ rows) + 7, **tolerance)
+    np.testing.assert_allclose(np.triu(product), np.triu(rows.T @ rows), **tolerance)
+    np.testing.assert_allclose(thin, rows.T @ factors, **tolerance)
+    np.testing.assert_allclose(made, np.tile(rows @ rows.T, (60, 1)), atol=5000 * np.finfo(dtype).eps)
+
+
+def test_idle_threads_take_pieces_until_tasks_need_them() -> None:
+    crew, seen, met = Crew(3), list[int](), threading.Barrier(2, timeout=20)
+
+    def work(piece: int) -> None:
+        if piece < 2:  # one thread alone would wait for ever
+            met.wait()
+        seen.append(piece)
+
+    with crew.task(), crew.task():  # one of three threads is idle
+        each_piece(work, range(20))
+    assert sorted(seen) == list(range(20))
+    threads = set[int]()
+    with crew.task(), crew.task(), crew.task():
+        each_piece(lambda _: threads.add(threading.get_ident()), range(20))
+    assert threads == {threading.get_ident()}
+    crew.close()
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_an_error_in_a_piece_is_raised_when_no_thread_works_any_more(bad: int) -> None:
+    crew, met, running = Crew(2), threading.Barrier(2, timeout=20), list[int]()
+
+    def work(piece: int) -> None:
+        running.append(piece)
+        if piece < 2:
+            met.wait()
+            if piece == bad:
+                raise KeyError(piece)
+        running.remove(piece)
+
+    with crew.task(), pytest.raises(KeyError):
+        each_piece(work, range(50))
+    assert running == [bad]
+    assert crew._busy == 0
+    crew.close()

@@ -18,6 +18,8 @@ from bigpca.arrays import (
     packed_diagonal,
     packed_size,
     packed_strips,
+    sum_of,
+    sum_packed,
     unpack,
     unpack_upper,
 )
@@ -96,3 +98,13 @@ def test_an_outer_product_is_added_above_the_diagonal() -> None:
     S, v = np.zeros((d, d)), np.linspace(-1, 1, d)
     add_outer_upper(S, 3.0, v)
     np.testing.assert_allclose(np.triu(S), np.triu(3 * np.outer(v, v)), rtol=1e-15)
+
+
+def test_sums_of_triangles_are_new(symmetric: Matrix) -> None:
+    packed, vector = pack(symmetric), np.arange(len(symmetric)) / 7
+    before, doubled = packed.copy(), 2 * symmetric
+    summed = sum_packed(packed, packed, -0.5, vector)
+    np.testing.assert_allclose(unpack(summed, len(symmetric)), doubled - 0.5 * np.outer(vector, vector), atol=1e-9)
+    np.testing.assert_array_equal(sum_of(packed, packed), 2 * packed)
+    np.testing.assert_array_equal(sum_of(symmetric, symmetric), doubled)
+    np.testing.assert_array_equal(packed, before)

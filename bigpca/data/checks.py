@@ -25,7 +25,8 @@ from bigpca.storage.files import content_digest, is_denied, is_of_client
 LARGE_CHUNK_BYTES = 64 * 2**20
 MAX_CELLS = 10**7  # chunks of one array; the bookkeeping of more would fill the memory
 MAX_ROW_CHUNKS = 10**6  # chunks of rows: a plan and a layout list each of them
-NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read from any row
+NATIVE_BYTES = 16 * 2**20  # row chunk of sparse rows, and of files that are written
+READABLE_BYTES = 4 * 2**20  # row chunk of formats that can be read from any row: of the smallest group
 
 _REMEDIES = {
     "c": "Take the real and imaginary parts as columns.",
@@ -156,8 +157,8 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
 
 
 def readable_chunks(n: int, row_bytes: int) -> tuple[int, ...]:
-    """Return row chunks of about 16 MiB, or a million chunks, for formats that can be read from any row."""
-    return regular_chunks(n, max(NATIVE_BYTES // max(row_bytes, 1), -(-n // MAX_ROW_CHUNKS)))
+    """Return row chunks of about 4 MiB, or a million chunks, for formats that can be read from any row."""
+    return regular_chunks(n, max(READABLE_BYTES // max(row_bytes, 1), -(-n // MAX_ROW_CHUNKS)))
 
 
 def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, ...]:

@@ -386,7 +386,7 @@ class CompressedMember(StoredRows):
         return row_width(self.array_shape) * self.dtype.itemsize
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Return chunks of about 16 MiB in C order; in Fortran order, where rows end with the array, a single one."""
+        """Return chunks of about 4 MiB in C order; in Fortran order, where rows end with the array, a single one."""
         n = self.array_shape[0]
         return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
 
@@ -722,7 +722,7 @@ class Shards(StoredRows):
         return listing
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Return chunks of about 16 MiB that never cross a shard."""
+        """Return chunks of about 4 MiB that never cross a shard."""
         return tuple(rows for file in self._listing().files for rows in file.row_chunks() if rows) or (0,)
 
     def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:

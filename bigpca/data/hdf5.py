@@ -86,7 +86,7 @@ class Hdf5Rows(StoredRows):
             return found
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Return the rows of each chunk; about 16 MiB if the dataset is contiguous."""
+        """Return the rows of each chunk; about 4 MiB if the dataset is contiguous."""
         if self.chunks is None:
             return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
         return regular_chunks(self.array_shape[0], self.chunks[0])

@@ -15,7 +15,7 @@ from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_to
-from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
+from bigpca.passes.reading.layout import MIN_GROUP_BYTES, PIECES, SLAB_BYTES, working_dtype
 from bigpca.passes.reading.row_maps import Copy
 from bigpca.passes.rows import Rows
 
@@ -34,9 +34,10 @@ def ingest(
 ) -> da.Array:
     """Copy any source that :func:`bigpca.open` accepts into one Zarr array of whole-row chunks, and return it opened.
 
-    The chunks hold about 64 MiB, are compressed by zstd with a checksum, and are written even if empty; a float store's
-    fill value is NaN, so that a lost chunk is never mistaken for data. The output is invisible until complete; if a
-    killed run is started again with the same arguments, it writes only what is missing. One read of the source.
+    The chunks hold about 64 MiB, or less, down to 4 MiB, so that there are at least 64 of them. They are compressed by
+    zstd with a checksum, and written even if empty; a float store's fill value is NaN, so that a lost chunk is never
+    mistaken for data. The output is invisible until complete; if a killed run is started again with the same arguments,
+    it writes only what is missing. One read of the source.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def ingest(
     out : path of the new Zarr array
     member : dataset, column or array inside the source, default None
     dtype : dtype to store; None for the source's (float16 stays float16), default None
-    chunk_rows : rows per chunk; None for about 64 MiB, default None
+    chunk_rows : rows per chunk; None for 4 to 64 MiB, default None
     missing_chunks : {"raise", "fill"}, default "raise"
     keys : array-like of shape (n,), or path such as ``"labels.csv::name"``, default None
         One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for the
@@ -83,8 +84,11 @@ def ingest(
     row_bytes = max(
         1, rows.n_columns * max(f.output_dtype(rows.dtype).itemsize, working_dtype(rows.dtype).itemsize // 2)
     )
-    native, fitting = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
-    size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
+    native, most = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
+    fitting = min(most, max(1, MIN_GROUP_BYTES // row_bytes, rows.n_rows // PIECES))
+    # Whole chunks of the source, or parts of one, which is decoded for each of them: 64 or more decode one chunk each.
+    parts = (size for size in range(fitting, fitting // 2, -1) if native % size == 0)
+    size = chunk_rows or (fitting // native * native if native <= fitting else next(parts, fitting))
     with resolve_progress(progress) as report:
         run = Run(None, report, scheduler="local" if rows.in_process else None)
         return project_to(

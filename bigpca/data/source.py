@@ -116,7 +116,7 @@ class Source(ABC):
     def row_chunks(self) -> tuple[int, ...]:
         """Return consecutive row counts that can each be read without decoding anything twice.
 
-        By default of about 16 MiB, for formats that can read any range.
+        By default of about 4 MiB, for formats that can read any range.
         """
         return readable_chunks(self.array_shape[0], self.shape[1] * self.dtype.itemsize)
 

@@ -98,17 +98,17 @@ def draw_pass(
     """Declare draws of up to ``count`` rows, each compared with so many in the first draw, the second and so on."""
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
-    cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=0.0, dtype=request.dtype, times=times)
     n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
     form, working, tile = rows.mapped_form(itemsize=itemsize), 0, tile_rows(request.kernel.prepared_bytes(d, itemsize))
+    each = entries_work(request.kernel, form, sum(compared) / draws)
+    each += Work(0, 2.0 * m * sum(compared) / draws)
+    cost = row_pass(rows, name, [template], work=n * each.flops, dtype=request.dtype, times=times)
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
         tile = weight.tile_rows(d, itemsize)
         working = weight.working_bytes(d, itemsize) + 2 * m * d * itemsize  # and the landmarks, once more as they join
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
-    each = entries_work(request.kernel, form, sum(compared) / draws)
-    each += Work(0, 2.0 * m * sum(compared) / draws)
     # In each group rows are drawn once, and the landmarks prepared
     once = LOOPS.drawn_byte * cost.state_bytes
     once += LOOPS.kernel_byte * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
@@ -265,7 +265,7 @@ def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassPlan, 
         return ()
     rows, dtype = request.rows, working_dtype(request.rows.dtype)
     template = RowsAt(rows.n_columns, np.broadcast_to(np.int64(0), (len(landmarks),)), dtype.itemsize)
-    return (row_pass(rows, "landmarks", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype),)
+    return (row_pass(rows, "landmarks", [template], dtype=dtype),)
 
 
 def uniform(request: LandmarkRequest) -> Landmarks:

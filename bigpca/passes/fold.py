@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import DType, Integers, Vector
-from bigpca.blas import one_blas_thread, solve_paused
+from bigpca.blas import in_strips, one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
@@ -102,8 +102,10 @@ def row_pass(
     check_states(rows, states)
     device, staying = rows.device
     state = sum(one.state_bytes for one in states)
-    layout = layout or rows.layout(state if cut_bytes is None else cut_bytes)
-    dtype = dtype or product_dtype(rows.dtype, rows.dense_work(*states) if work is None else work)
+    work = rows.dense_work(*states) if work is None else work
+    own = sum(cost_of(one, rows.mapped_form()).flops for one in states) * rows.n_rows if rows.sparse else work
+    layout = layout or rows.layout(state if cut_bytes is None else cut_bytes, min(work, own))
+    dtype = dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
     copied = max(rows.copied_row_bytes(widest) * block_rows, rows.read_bytes(block_rows) if layout.runs else 0)
@@ -260,7 +262,7 @@ def fold_job(
         weights = None if rows.weights is None else rows.weights[start:stop]
         task = FoldGroup(
             group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, weights, cost.device,
-            layout.runs_of(group),
+            layout.runs_of(group), layout.strips,
         )  # fmt: skip
         return task, futures
 
@@ -297,6 +299,7 @@ class FoldGroup:
     weights: Vector | None = None
     device: Device | None = None
     runs: tuple[tuple[int, int], ...] = ()
+    strips: int = 1
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
@@ -312,7 +315,8 @@ class FoldGroup:
         if self.device is not None and MAPS not in shared:
             reader, ahead = SendingReader(reader, self.device), inputs.get(AHEAD, 1)
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
-        with one_blas_thread(), precisely(self.device), np.errstate(over="ignore", invalid="ignore"):
+        calm = np.errstate(over="ignore", invalid="ignore")
+        with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm:
             for first, rows in read_ahead(reader, self.reads, ahead, begun=inputs.get(BEGUN)):
                 for row, last in self._slabs(first, first + rows.shape[0]):
                     check_cancelled(run_id)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import DType
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
-from bigpca.data.checks import NATIVE_BYTES, coalesce, whole_chunks
+from bigpca.data.checks import READABLE_BYTES, coalesce, whole_chunks
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
@@ -380,7 +380,7 @@ class Rows:
     def _sample_chunks(self) -> tuple[int, ...]:
         """Samples that are cut into rows together: those of Dask's chunks, or fewer where a source is read."""
         if self._described and self.stored is not None:
-            return coalesce(self.stored.row_chunks(), self._sample_bytes, NATIVE_BYTES)
+            return coalesce(self.stored.row_chunks(), self._sample_bytes, READABLE_BYTES)
         return tuple(int(c) for c in self.samples.chunks[0])
 
     @property
@@ -486,13 +486,14 @@ class Rows:
         """Array or column inside the source of the rows; empty if there is none, or no single source."""
         return "" if self.source is None else self.source.member
 
-    def layout(self, state_bytes: int) -> Layout:
-        """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
+    def layout(self, state_bytes: int, work: float | None = None) -> Layout:
+        """Cut the rows for states of ``state_bytes`` and so many operations, if they are known."""
         least = int(self.row_bytes) if self._described else 0
         own = math.ceil(self._read_row_bytes(working_dtype(self.dtype))) if self.sparse else None
         chunks, d, (device, there) = self.row_chunks, self.viewed_columns, self.device
         on_device = device is not None and not self.sparse
-        return plan_layout(chunks, d, self.dtype, state_bytes, least, own, self.open_ended, on_device, there)
+        work = None if on_device else work  # one thread has all of it
+        return plan_layout(chunks, d, self.dtype, state_bytes, least, own, self.open_ended, work, on_device, there)
 
     @property
     def on_device(self) -> RowsThere | None:

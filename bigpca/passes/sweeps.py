@@ -21,9 +21,9 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from bigpca.arrays import DType, Vector
-from bigpca.blas import one_blas_thread
+from bigpca.blas import made_ahead, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
-from bigpca.devices import Device, precisely
+from bigpca.devices import Device, There, precisely
 from bigpca.kernels.base import FIXED_BYTES, STRIP, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
@@ -40,6 +40,7 @@ from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, re
 from bigpca.planning import ONCE, Times, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
+Tile: TypeAlias = tuple[There, int, int, float]  # of K; its first row and column; the error of its entries
 R = TypeVar("R")
 TILE_ROWS = 1024  # rows of a tile, which is 4 MiB in float32 and fits in the cache
 MIN_TILE = 128
@@ -47,6 +48,7 @@ TILES_ACROSS = 16  # at least, if there are enough rows: tiles on the diagonal a
 PANELS = 16  # at least, so that all workers have work
 MIN_PANELS, PANEL_FLOPS = 4, 2e8  # unless there is little: each panel prepares all later rows
 MAX_PANELS = 64
+AHEAD, AHEAD_BYTES = 8, 128 * MIB  # of tiles that idle threads make at a time
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
 TILE_BYTES_THERE = 256 * MIB  # of a tile on a device, which has no cache to stay in
@@ -104,6 +106,11 @@ class KernelLayout:
         tiles = [min(self.tile_rows, b - i) for a, b in self.clipped(start, stop) for i in range(a, b, self.tile_rows)]
         rows = stop - start
         return (rows**2 + sum(t * t for t in tiles)) // 2 + rows * (self.panels.n_rows - stop)
+
+    @property
+    def ahead(self) -> int:
+        """Tiles of later rows that idle threads compare with a panel at a time."""
+        return max(1, min(AHEAD, AHEAD_BYTES // (8 * self.panel_rows * self.stream_rows)))
 
     @property
     def total_evaluations(self) -> int:
@@ -170,6 +177,7 @@ class KernelGroup:
     template: SweepState
     stamp: str
     device: Device | None = None
+    ahead: int = 1
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
@@ -186,21 +194,31 @@ class KernelGroup:
         # Overflows make row means of K infinite, which is checked after the sweep.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"), precisely(self.device):
             for first, rows in read_ahead(reader, self.reads):
-                for row, tile in self._tiles(first, rows):
+                tiles = [*self._tiles(first, rows)]
+                inside = sum(row < stop for row, _ in tiles)
+                for row, tile in tiles[:inside]:
+                    held.append((row, self._prepare(tile, row, shared[SHIFT], shared[MAPS])))
+                    note_rounded(tile)
+                    if self.device is not None and isinstance(state, KernelProduct):
+                        state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
+                    for made in self._compared(held, *held[-1]):
+                        state.add_tile(*made, self.device)
+
+                def compare(one: tuple[int, Values]) -> Iterator[Tile]:
                     check_cancelled(run_id)
-                    prepared = self._prepare(tile, row, shared[SHIFT], shared[MAPS])
-                    if row < stop:
-                        held.append((row, prepared))
-                        note_rounded(tile)
-                        if self.device is not None and isinstance(state, KernelProduct):
-                            state.diagonal += float(self.kernel.diagonal_of(prepared).sum())
-                    for other_row, other in held:
-                        error = self.kernel.entry_error(other, prepared)
-                        state.add_tile(self.kernel.block(other, prepared), other_row, row, error, self.device)
-                    del prepared, tile
-                del rows
+                    return self._compared(held, one[0], self._prepare(one[1], one[0], shared[SHIFT], shared[MAPS]))
+
+                for several in made_ahead(compare, tiles[inside:], self.ahead):
+                    for made in several:
+                        state.add_tile(*made, self.device)
+                del rows, tiles
             state.close()
         return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
+
+    def _compared(self, held: list[tuple[int, object]], row: int, prepared: object) -> Iterator[Tile]:
+        """Yield the tiles of prepared rows, which begin at ``row``, and of all that are held."""
+        for other_row, other in held:
+            yield self.kernel.block(other, prepared), other_row, row, self.kernel.entry_error(other, prepared)
 
     def _tiles(self, first: int, rows: Values) -> Iterator[tuple[int, Values]]:
         """Yield tiles of the rows that were read; no tile crosses the end of the panel."""
@@ -229,9 +247,23 @@ class SweepPlan(PassPlan):
     Attributes
     ----------
     sweep : KernelLayout
+    added : float
+        Operations by which an entry of the kernel matrix is added to a product.
     """
 
     sweep: KernelLayout
+    added: float = 0.0
+
+    @property
+    def pieces(self) -> int:
+        return len(self.layout.groups) * self.sweep.ahead
+
+    @property
+    def parallelism(self) -> float:
+        """All tiles over those of the longest panel, which idle threads compute and its own thread adds."""
+        longest = max(map(self.sweep.evaluations, range(len(self.layout.groups))))
+        added = min(1.0, self.added * self.evaluations / max(1.0, self.flops))
+        return self.evaluations / longest / (added + (1 - added) / self.sweep.ahead)
 
 
 def sweep_pass(
@@ -264,6 +296,8 @@ def sweep_pass(
         device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
         device_bytes += there * 4 * read
         prepared, tile = 8 * widest_layout.panel_rows, FIXED_BYTES
+    if widest_layout.ahead > 1:  # tiles that idle threads made: for each thread, at most those of a panel
+        tile += widest_layout.panel_rows * tile_rows * itemsize
     working = prepared + slab + tile + 4 * 8 * tile_rows * columns
     panel = 0 if isinstance(template, KernelProduct) else 8 * layout.panel_rows * rows.n_rows
     merged = template.state_bytes if isinstance(template, KernelProduct) else 0
@@ -287,6 +321,7 @@ def sweep_pass(
         dtype=dtype,
         refinable=refinable,
         sweep=layout,
+        added=4.0 * columns,
         device=device,
         there=there,
         device_bytes=device_bytes,
@@ -332,7 +367,7 @@ def fold_kernel(
         reader, futures = rows.reader(start, n, there=cost.there)
         task = KernelGroup(
             group, reader, stop, layout.clipped(start, n), layout.tile_rows, layout.stream_rows, cost.dtype, kernel,
-            template.without_shared(), stamp(group), cost.device,
+            template.without_shared(), stamp(group), cost.device, layout.ahead if cost.device is None else 1,
         )  # fmt: skip
         return task, futures
 

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarn
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: chunks of 20 rows of float32, 12 groups."""
-    monkeypatch.setattr(checks, "NATIVE_BYTES", 480)
+    monkeypatch.setattr(checks, "READABLE_BYTES", 480)
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(layout, "GROUP_BYTES", 480)
     monkeypatch.setattr(layout, "MIN_GROUPS", 12)
@@ -238,7 +238,7 @@ import bigpca as bp
 from bigpca.data import checks
 from bigpca.passes.reading import layout
 
-checks.NATIVE_BYTES, layout.MIN_GROUP_BYTES, layout.GROUP_BYTES, layout.MIN_GROUPS = 480, 256, 480, 12
+checks.READABLE_BYTES, layout.MIN_GROUP_BYTES, layout.GROUP_BYTES, layout.MIN_GROUPS = 480, 256, 480, 12
 X, place, stop, name = np.load(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 model = {"fisher": bp.FisherDiscriminantAnalysis(2), "ridge": bp.Ridge([0.1, 9.0], cv=3)}[name]
 beside = np.arange(240) % 3 if name == "fisher" else X[:, :3] ** 2

@@ -390,7 +390,7 @@ def small(folder: Path) -> Iterator[None]:
     groups = {"MIN_GROUP_BYTES": 64, "GROUP_BYTES": 200, "MIN_GROUPS": 4}
     HELD["inputs"] = folder / "inputs"
     with (
-        mock.patch.multiple(layout, **groups), mock.patch.object(checks, "NATIVE_BYTES", 160),
+        mock.patch.multiple(layout, **groups), mock.patch.object(checks, "READABLE_BYTES", 160),
         mock.patch.object(project, "OUTPUT_CHUNKS", 4), dask.config.set(scheduler="sync"), warnings.catch_warnings(),
         mock.patch.object(logging, "raiseExceptions", False),
     ):  # fmt: skip

@@ -48,6 +48,22 @@ def test_ingested_dtype_can_be_chosen(tmp_path: Path) -> None:
         bp.ingest(X, tmp_path / "b.zarr", dtype="c8")
 
 
+@pytest.mark.parametrize(
+    ("least", "native", "rows"),
+    [(1, 1000, 40), (1, 10, 40), (1, 7, 42), (1, 47, 46), (100, 1000, 100), (100, 30, 90), (5000, 1000, 2000)],
+)
+def test_a_store_has_64_chunks_of_4_mib_or_more_which_are_whole_chunks_or_parts_of_them(
+    least: int, native: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("bigpca.data.ingest.MIN_GROUP_BYTES", least * 16)
+    monkeypatch.setattr("bigpca.data.ingest.SLAB_BYTES", 2000 * 16)
+    X = normal(3000, 4)
+    write_store(tmp_path / "x.zarr", X, (native, 4))
+    found = bp.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
+    np.testing.assert_array_equal(found.compute(), X)
+    assert zarr.open_array(tmp_path / "a.zarr", mode="r").chunks == (rows, 4)
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
 def test_nothing_to_ingest_is_rejected(shape: tuple[int, int], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the source has shape .*: at least one row and one column were expected"):

@@ -281,7 +281,7 @@ class Start:
         rows, m = self.request.rows, self.request.count
         template = RowSample(self._wanted, rows.n_rows, 8.0 * self._wanted)
         work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
-        cost = row_pass(rows, "start", [template], work=work)
+        cost = row_pass(rows, "start", [template], cut_bytes=0, work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
         return replace(
             cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,

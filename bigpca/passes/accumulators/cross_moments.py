@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed, sum_of, unpack
+from bigpca.blas import STRIP_COLUMNS, each_piece, strips_of
 from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, kept, squares_held
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, cached_rows, column_sums
@@ -74,7 +75,11 @@ class PairedMoments(Accumulator):
         # By Cauchy-Schwarz, float32 holds the products of columns whose squares it holds.
         if rows.dtype != np.float64 and not squares_held(np.einsum("ij,ij->j", rows, rows), rows):
             rows = rows.astype(np.float64)
-        self.cross += rows[:, :p].T @ rows[:, p:]
+
+        def add(strip: tuple[int, int]) -> None:
+            self.cross[slice(*strip)] += rows[:, slice(*strip)].T @ rows[:, p:]
+
+        each_piece(add, strips_of(p, STRIP_COLUMNS))
 
     def close(self) -> None:
         for state in self.own:
@@ -91,7 +96,7 @@ class PairedMoments(Accumulator):
         if not other.count or not self.count:
             return self if self.count else other
         own = tuple(a.merge(b) for a, b in zip(self.own, other.own, strict=True))
-        both = replace(self, own=own, cross=self.cross + other.cross)
+        both = replace(self, own=own, cross=sum_of(self.cross, other.cross))
         both._add_outer(self.count * (other.count / both.count), other.mean - self.mean)
         return both
 

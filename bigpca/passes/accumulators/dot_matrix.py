@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsymv, dsyr2
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, unpack_upper
+from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
 from bigpca.blas import blas_threads
 from bigpca.passes.accumulators.base import (
     KEPT,
@@ -154,7 +154,7 @@ class DotSum(Accumulator):
 
     def merge(self, other: DotSum) -> DotSum:
         means, squares = self.means | other.means, self.squares | other.squares
-        return DotSum(self.n_samples, self.center, self.scale, self.packed + other.packed, means, squares)
+        return DotSum(self.n_samples, self.center, self.scale, sum_of(self.packed, other.packed), means, squares)
 
     def matrix(self) -> Matrix:
         """Return G (n, n), with zeros below the diagonal blocks."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, cast
+from functools import partial
+from typing import ClassVar, TypeAlias, cast
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.blas import made_ahead
 from bigpca.devices import Device, There, precisely
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
@@ -27,6 +29,7 @@ from bigpca.storage.files import content_digest
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.
 TILE_BYTES = 16 * MIB
+HELD_TILES = 8  # of features that idle threads make at a time
 TILE_ROWS = 4096
 
 
@@ -305,41 +308,32 @@ class LandmarkMoments(Accumulator):
             for strip in block.strips(block.shift):
                 self.update(strip)
             return
+        features.prepare(block.values.dtype, block.device)  # once, before threads that share them
         step = features.tile_rows if block.device is None else features.tile_rows_there
-        for i in range(0, block.count, step):
-            tile = slice(i, i + step)
-            weights = None if block.weights is None else block.weights[tile]
+        tiles = [slice(i, i + step) for i in range(0, block.count, step)]
+        ahead = 1 if block.device is not None else HELD_TILES // len(features.kernels)
+        for tile, made in zip(tiles, made_ahead(partial(_compared, block, features), tiles, ahead), strict=True):
             with precisely(block.device):
-                self._add(block.values[tile], features, block.rows[tile], weights, block.device)
+                self._add(block, tile, made)
 
-    def _add(
-        self, rows: Values, features: LandmarkMap, numbers: Integers, weights: Vector | None, device: Device | None
-    ) -> None:
-        own = rows if device is None else device.rows(rows)
-        A = features.kernels[0].prepare(own, features.shift, int(numbers[0]))
-        del own  # what was put there, before the products
-        landmarks, transforms = features.prepare(rows.dtype, device)
-        # One kernel or several (widths that are compared), in one read.
-        for j, K in enumerate(features.blocks(A, landmarks)):
-            check_mirrored(features.kernels[j], A, landmarks, K, numbers, features.numbers)
-            diagonal = features.kernels[j].diagonal_of(A)
+    def _add(self, block: Block, tile: slice[int, int, None], made: Iterable[Compared]) -> None:
+        """Add the features of a tile for one kernel, or for several (widths that are compared)."""
+        numbers, device = block.rows[tile], block.device
+        weights = None if block.weights is None else block.weights[tile]
+        for j, (B, diagonal, squares, error, compared) in enumerate(made):
             # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
-            B, squares = features_with_squares(K, transforms[j], device)
             left = np.maximum(diagonal - squares, 0.0)
             self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
             self.residuals[j] += left.sum() if weights is None else weights @ left
-            self.evaluations += len(numbers) * K.shape[1]
-            # Rounding of kernel values enters B at most by this; bounds allow for it.
-            error = features.kernels[j].entry_error(A, landmarks) if features.kernels[j].needs_rows else 0.0
+            self.evaluations += len(numbers) * compared
             self.precision = max(
                 self.precision, entry_precision(B.dtype if device is None else device.dtype_of(B), error)
             )
             # The features are rows of their own, with the shift of their first block.
-            made = B if device is None else device.rows(B)
-            block = Block.about(made, numbers, self._shifts.get(j), device)
-            block = block if weights is None else block.weighted(weights)
-            self._shifts[j] = block.shift
-            self.moments[j].update(block)
+            own = Block.about(B if device is None else device.rows(B), numbers, self._shifts.get(j), device)
+            own = own if weights is None else own.weighted(weights)
+            self._shifts[j] = own.shift
+            self.moments[j].update(own)
 
     def close(self) -> None:
         self.features = None
@@ -370,6 +364,25 @@ class LandmarkMoments(Accumulator):
 
     def identity(self) -> dict[str, object]:
         return {**({} if self.features is None else self.features.describe())}
+
+
+Compared: TypeAlias = tuple[There, Vector, Vector, float, int]
+
+
+def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) -> Iterator[Compared]:
+    """Yield for every kernel the features of a tile, ``k(x, x)``, ``|B_i|^2``, the error of the kernel's entries, and
+    the number of landmarks."""
+    rows, numbers, device = block.values[tile], block.rows[tile], block.device
+    own = rows if device is None else device.rows(rows)
+    A = features.kernels[0].prepare(own, features.shift, int(numbers[0]))
+    del own  # what was put there, before the products
+    landmarks, transforms = features.prepare(rows.dtype, device)
+    for kernel, T, K in zip(features.kernels, transforms, features.blocks(A, landmarks), strict=True):
+        check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
+        # Rounding of kernel values enters B at most by this; bounds allow for it.
+        error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0
+        B, squares = features_with_squares(K, T, device)
+        yield B, kernel.diagonal_of(A), squares, error, K.shape[1]
 
 
 def features_with_squares(K: There, T: There, device: Device | None) -> tuple[There, Vector]:

@@ -26,6 +26,8 @@ from bigpca.arrays import (
     add_product_packed,
     packed_diagonal,
     packed_size,
+    sum_of,
+    sum_packed,
     unpack,
     unpack_upper,
 )
@@ -268,7 +270,7 @@ class Moments(CentredRows):
         return centring_error(self.lost, packed_diagonal(self.packed, self.n_features))
 
     def _add(self, other: Moments, factor: float, e: Vector) -> None:
-        self.packed = add_outer_packed(self.packed + other.packed, factor, e)  # of a new array: both stay as they are
+        self.packed = sum_packed(self.packed, other.packed, factor, e)  # a new array: both states stay as they are
         self.lost, self.precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
 
     def cost(self, rows: BlockForm) -> Work:
@@ -472,7 +474,7 @@ class ClassMoments(Weighted, Accumulator):
         means = self.means + difference * share[:, None]
         both = (self.counts > 0) & (other.counts > 0)
         merged = replace(
-            self, codes=self.codes[:0], counts=counts, means=means, within=self.within + other.within,
+            self, codes=self.codes[:0], counts=counts, means=means, within=sum_of(self.within, other.within),
             count=self.count + other.count,
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
         )  # fmt: skip

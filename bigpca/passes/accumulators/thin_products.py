@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.blas import by_rows
 from bigpca.devices import There
 from bigpca.passes.accumulators.base import (
     Accumulator,
@@ -260,7 +261,8 @@ class FusedProduct(Weighted, Accumulator):
 
     def _multiply(self, block: Block, values: Values) -> None:
         """Add the products of a block to the open ones."""
-        Z = broadcast(self.factor).multiply(values)  # (b, l)
+        factor = broadcast(self.factor)
+        Z = factor.multiply(values) if isinstance(values, csr_array) else by_rows(factor.multiply, values)  # (b, l)
         if isinstance(values, csr_array) and block.centre is not None:
             if self.constants is None or self._counts is None:
                 self.constants = np.zeros(self.n_features if self.squared else 0)

@@ -332,7 +332,7 @@ def _warn_of_changes(path: Path | str, stored: Mapping[str, object]) -> None:
 def _describe_pass(templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, object] | None) -> bytes:
     """Return what must agree for the states of a pass to be used."""
     parts = [list(g) for g in layout.groups], [list(s) for s in layout.segments]
-    cut = digest([layout.reads, layout.slab_rows, *parts, layout.runs])
+    cut = digest([layout.reads, layout.slab_rows, *parts, layout.runs, layout.strips])
     described = {"layout": cut, **{k: a.describe() for k, a in templates.items()}, **({"rows": rows} if rows else {})}
     return json.dumps(described, sort_keys=True).encode()
 

@@ -24,7 +24,7 @@ from bigpca.data.checks import tally_rounded
 from bigpca.devices import Device
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.events import GroupEvent
-from bigpca.passes.reading.layout import Layout
+from bigpca.passes.reading.layout import MIN_GROUP_BYTES, PIECES, Layout
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
 from bigpca.planning import PassCost
@@ -161,6 +161,22 @@ class PassPlan(PassCost):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)
+
+    @property
+    def pieces(self) -> int:
+        """The most threads that work at a time: at groups, and at strips of their products."""
+        return len(self.layout.groups) * self.layout.strips
+
+    @property
+    def parallelism(self) -> float:
+        """All work over that of the longest chain."""
+        return self.layout.parallelism(self.flops, 0 if self.collected else self.state_bytes)
+
+    @property
+    def finer_chunks(self) -> tuple[int, int] | None:
+        layout = self.layout
+        rows = max(layout.n_rows // PIECES, MIN_GROUP_BYTES // layout.row_bytes, 1)
+        return (len(layout.reads), rows) if rows < layout.read_rows // 2 else None
 
     def allows(self, dtype: DType) -> bool:
         """Whether blocks may be multiplied in that precision."""
@@ -305,14 +321,17 @@ def merge_states(left: PassState, right: PassState) -> PassState:
         return left.merge(right)
 
 
-def tree(graph: dict[Key, GraphNode], leaves: list[str], key: str) -> str:
+Merge: TypeAlias = Callable[[PassState, PassState], PassState]
+
+
+def tree(graph: dict[Key, GraphNode], leaves: list[str], key: str, merge: Merge = merge_states) -> str:
     """Add a fixed binary tree of merges over ``leaves`` to ``graph``, its keys prefixed by ``key``; return the root."""
     level = 0
     while len(leaves) > 1:
         merged = []
         for i in range(0, len(leaves) - 1, 2):
             name = f"{key}-{level}-{i}"
-            graph[name] = Task(name, merge_states, TaskRef(leaves[i]), TaskRef(leaves[i + 1]))
+            graph[name] = Task(name, merge, TaskRef(leaves[i]), TaskRef(leaves[i + 1]))
             merged.append(name)
         leaves = merged + leaves[len(leaves) // 2 * 2 :]
         level += 1

@@ -26,7 +26,7 @@ from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
 from bigpca.arrays import Array
-from bigpca.blas import LOOK_SECONDS, Caller, forget_others, inside_fold
+from bigpca.blas import LOOK_SECONDS, Caller, Crew, forget_others, inside_fold
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
@@ -212,8 +212,10 @@ class StateWriter:
 class LocalPass:
     """One pass in this process: its tasks and their graph."""
 
-    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor) -> None:
-        self.job, self.options, self.resumed, self.pool = job, options, resumed, pool
+    def __init__(
+        self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor, crew: Crew
+    ) -> None:  # fmt: skip
+        self.job, self.options, self.resumed, self.pool, self.crew = job, options, resumed, pool, crew
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
         self._groups = {job.key(str(group)): group for group in range(len(job.layout.groups))}
         self._order: Mapping[Key, int] = {}
@@ -228,7 +230,8 @@ class LocalPass:
         task, inputs, first = self._begin(group) if begun is None else begun
         if first is not None:
             inputs |= {BEGUN: Begun(first, partial(self._follow, group))}
-        state = run_group(task, self.job.run_id, inputs)
+        with self.crew.task():
+            state = run_group(task, self.job.run_id, inputs)
         self.options.emit(self.job.done_event(range(group, group + 1)))
         return state
 
@@ -275,8 +278,12 @@ class LocalPass:
             self.options.emit(CheckpointEvent(self.files.directory, segment))
         return state
 
+    def merge(self, left: PassState, right: PassState) -> PassState:
+        with self.crew.task():
+            return merge_states(left, right)
+
     def fold_prefix(self, segment: int, state: PassState, total: PassState | None) -> PassState:
-        total = state if total is None else merge_states(total, state)
+        total = state if total is None else self.merge(total, state)
         if self.files is not None and self.writer.write("prefix", segment + 1, total):
             self.files.forget(range(segment, segment + 1))
         return total
@@ -297,7 +304,8 @@ class LocalPass:
             name, opened = job.key("fold", index), job.key("gate", index)
             graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
             total = TaskRef(name)
-            graph[opened] = Task(opened, _discard, total)
+            if index + ahead < len(job.layout.segments):
+                graph[opened] = Task(opened, _discard, total)
         return graph, total.key if isinstance(total, TaskRef) else None
 
     def _add_segment(self, graph: dict[Key, GraphNode], index: int, after: list[TaskRef]) -> str:
@@ -309,16 +317,19 @@ class LocalPass:
         groups = {f"{job.prefix}-{group}": group for group in job.layout.segments[index]}
         for key, group in groups.items():
             graph[key] = Task(key, self.fold, group, *after)
-        root = tree(graph, list(groups), job.key("merge", index))
+        root = tree(graph, list(groups), job.key("merge", index), self.merge)
+        if self.files is None:
+            return root
         graph[name] = Task(name, self.store, index, TaskRef(root))
         return name
 
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
-    pool = ThreadPoolExecutor(local_threads(), thread_name_prefix="bigpca-read")
+    crew = Crew(local_threads())
+    pool = ThreadPoolExecutor(crew.threads, thread_name_prefix="bigpca-read")
     try:
-        local = LocalPass(job, options, resumed, pool)
+        local = LocalPass(job, options, resumed, pool, crew)
         graph, key = local.graph()
         if key is not None:
             get: Get = dask.threaded.get
@@ -331,6 +342,7 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
             get = dask.threaded.get if get is named_schedulers.get("processes") else get
             return job.finish(local.watch(graph, get)(graph, key))
     finally:
+        crew.close()
         pool.shutdown(wait=False, cancel_futures=True)  # after an error, a store may not answer for minutes
     if resumed.prefix is None:
         raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")

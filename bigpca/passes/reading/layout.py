@@ -3,7 +3,8 @@
 The same store therefore gives the same bits wherever it is folded:
 
 - a *read* is a run of whole row chunks, about 64 MiB, or one larger chunk;
-- a *slab* is multiplied at a time: a read, or a slice of a larger one;
+- a *slab* is multiplied at a time: a read, or a slice of a larger one; its products have a number of *strips*, which
+  threads without a group take;
 - a *group* is read by one task and folded into one state;
 - a *segment* is stored by a checkpoint: at most 64 per pass, each a run of groups merged by a fixed binary tree.
 """
@@ -36,6 +37,11 @@ LARGE_GROUP_BYTES = 1024 * MIB
 MOST_GROUPS = 16384  # keep 3,000 threads busy 91 % of the time: the last of six rounds is not full
 MIN_GROUPS = 16
 MIN_GROUPS_THERE = 4  # of rows on a device, after each of which this process waits for it
+PIECES = 64  # of a read: groups, if each has enough work for its state, or strips of the products of fewer groups
+BYTE_WORK = 40  # operations that take as long as decoding and checking a byte of rows, or merging one of a state
+STATE_WORK = 25 * BYTE_WORK  # of a group for each byte of its state at least, so that merging takes 4 %
+STRIP_WORK = 2e8  # of a strip of a slab's products at least: some milliseconds
+MERGED_BYTES = MIB // 4  # of a state that is merged in pieces, one of them
 MAX_SEGMENTS = 64
 
 
@@ -68,6 +74,8 @@ class Layout:
         The rows that are analysed, where reads hold others too; empty for all rows of the reads.
     decoded : tuple of int
         Rows decoded for each read, where it is only a part of what is stored together; empty for those of the reads.
+    strips : int
+        In which the products of a slab are computed.
     """
 
     n_rows: int
@@ -79,6 +87,7 @@ class Layout:
     segments: tuple[range, ...]
     runs: tuple[tuple[int, int], ...] = ()
     decoded: tuple[int, ...] = ()
+    strips: int = 1
 
     @cached_property
     def read_rows(self) -> int:
@@ -118,10 +127,27 @@ class Layout:
         """Rows decoded for all groups."""
         return sum(self.decoded) if self.decoded else self.n_rows
 
+    def parallelism(self, work: float, state_bytes: int) -> float:
+        """Return all work of a read over that of its longest chain: how many threads it keeps busy.
+
+        The chain is the largest group, whose products have strips; the tree of its segment; and the fold of half of the
+        segments: on half as many threads as there are groups, so many end at about the same time.
+        """
+        if not self.n_rows:
+            return 1.0
+        product, read, merge = work / self.n_rows, float(BYTE_WORK * self.row_bytes), float(BYTE_WORK * state_bytes)
+        groups = range(len(self.groups))
+        largest = max(self.count_of(i) * product / self.strips + self.decoded_of(i) * read for i in groups)
+        merges = (max(map(len, self.segments)) - 1).bit_length() + len(self.segments) // 2
+        pieces = min(PIECES, max(1, state_bytes // MERGED_BYTES))
+        whole = work + self.decoded_rows * read + (len(groups) - 1) * merge
+        return whole / (largest + merges * merge / pieces)
+
 
 def plan_layout(
     row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0,
-    row_bytes: int | None = None, open_ended: bool = False, on_device: bool = False, there: bool = False,
+    row_bytes: int | None = None, open_ended: bool = False, work: float | None = None, on_device: bool = False,
+    there: bool = False,
 ) -> Layout:  # fmt: skip
     """Divide rows into reads, groups and segments.
 
@@ -130,9 +156,12 @@ def plan_layout(
     that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If groups
     would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as many
     with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column. Where
-    the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment. One thread drives a
-    device, which needs no more groups than a checkpoint has segments (``on_device``); slabs of rows that are ``there``
-    are as large as its memory bears.
+    the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment.
+
+    With the operations of the read on its rows (``work``), there are at least 64 groups of 4 MiB or more, if each has a
+    thousand for a byte of its state; 17 to 127 are in segments of about four. If chunks allow fewer groups, products
+    have strips. One thread drives a device (``on_device``), which needs no more groups than a checkpoint has segments;
+    slabs of rows that are ``there`` are as large as its memory bears.
     """
     sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
@@ -144,8 +173,10 @@ def plan_layout(
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
     total = n_rows * max(row_bytes, stored_row_bytes)
-    least, few = LARGE_GROUP_BYTES if on_device else GROUP_BYTES, MIN_GROUPS_THERE if there else MIN_GROUPS
-    wanted = min(MAX_GROUPS, max(few, -(-total // max(least, 8 * state_bytes))))
+    all_work = 0 if work is None else work + BYTE_WORK * total
+    least = max(MIN_GROUPS, min(PIECES, int(all_work // (STATE_WORK * max(1, state_bytes)))))
+    least, group_bytes = MIN_GROUPS_THERE if there else least, LARGE_GROUP_BYTES if on_device else GROUP_BYTES
+    wanted = min(MAX_GROUPS, max(least, -(-total // max(group_bytes, 8 * state_bytes))))
     wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.
@@ -153,9 +184,15 @@ def plan_layout(
     reads = tuple(pairwise([0, *np.cumsum(joined, dtype=np.int64).tolist()]))
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(joined) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)
+    elif work is not None and wanted <= len(reads) < 2 * wanted:
+        wanted = len(reads)  # some groups would have two reads, and take twice as long as the others
     groups = split_evenly(joined, wanted)
-    segments = split_evenly([1] * len(groups), len(groups) if open_ended else MAX_SEGMENTS)
-    return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
+    few = MIN_GROUPS < len(groups) < 2 * PIECES and work is not None
+    count = len(groups) if open_ended else len(groups) // 4 if few else MAX_SEGMENTS
+    segments = split_evenly([1] * len(groups), count)
+    slab = (work or 0) / max(1, n_rows) * min(slab_rows, max(joined, default=0))
+    strips = max(1, min(-(-PIECES // max(1, len(groups))), int(slab // STRIP_WORK)))
+    return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments, strips=strips)
 
 
 def largest_slab(columns: int) -> int:

@@ -58,7 +58,7 @@ def test_no_chunk_is_cut_by_a_read(chunks: list[int], d: int) -> None:
 
 def test_the_layout_is_a_function_of_chunks_dtype_and_state_size_and_of_nothing_else() -> None:
     names = set(inspect.signature(plan_layout).parameters)
-    known = {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes"}
+    known = {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes", "work"}
     # Rows whose number is not known, and where they are multiplied, which identifies a checkpoint too.
     assert names == known | {"open_ended", "on_device", "there"}
 

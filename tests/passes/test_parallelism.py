@@ -1,0 +1,133 @@
+"""Reads are cut by work: they keep many threads busy, with the same bits on any number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigpca as bp
+from bigpca import arrays, blas
+from bigpca.passes.reading import layout
+from bigpca.passes.reading.layout import PIECES, plan_layout
+
+DRAWN = {"sample", "landmarks"}  # reads that multiply little, if they multiply
+RBF = {"kernel": "rbf", "gamma": 0.01}
+FITS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "covariance": lambda X, Y, y: (bp.PCA(5, solver="covariance"), X),
+    "krylov": lambda X, Y, y: (bp.PCA(5, solver="krylov"), X),
+    "ApproximatePCA": lambda X, Y, y: (bp.ApproximatePCA(5), X),
+    "RotatedPCA": lambda X, Y, y: (bp.RotatedPCA(5), X),
+    "NystromKernelPCA": lambda X, Y, y: (bp.NystromKernelPCA(5, **RBF, n_landmarks=1000, sampling="uniform"), X),
+    "NystromKernelPCA by pivots": lambda X, Y, y: (bp.NystromKernelPCA(5, **RBF, n_landmarks=1000), X),
+    "KernelPCA": lambda X, Y, y: (bp.KernelPCA(5, **RBF, solver="krylov"), X),
+    "ApproximateKernelPCA": lambda X, Y, y: (bp.ApproximateKernelPCA(5, **RBF), X),
+    "Fisher": lambda X, Y, y: (bp.FisherDiscriminantAnalysis(5), X, y),
+    "Roweis": lambda X, Y, y: (bp.RoweisDiscriminantAnalysis(5), X, y),
+    "SupervisedPCA": lambda X, Y, y: (bp.SupervisedPCA(5), X, y),
+    "SupervisedRandomProjection": lambda X, Y, y: (bp.SupervisedRandomProjection(5), X, y),
+    "KernelSupervisedPCA": lambda X, Y, y: (bp.KernelSupervisedPCA(5, **RBF), X, y),
+    "KernelRoweis": lambda X, Y, y: (bp.KernelRoweisDiscriminantAnalysis(5, **RBF), X, y),
+    "CCA": lambda X, Y, y: (bp.CCA(5), X, Y),
+    "PLSSVD": lambda X, Y, y: (bp.PLSSVD(5), X, Y),
+    "Ridge": lambda X, Y, y: (bp.Ridge(), X, Y),
+    "SketchTransformer": lambda X, Y, y: (bp.SketchTransformer(), X),
+}
+
+
+@pytest.mark.parametrize(("mib", "d"), [(200, 64), (200, 512), (200, 2048), (2048, 128), (2048, 2048)])
+def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
+    n = mib * 2**20 // (4 * d)
+    X, Y = (np.broadcast_to(np.zeros((1, 1), "f4"), (n, columns)) for columns in (d, 64))
+    few = []
+    with (
+        dask.config.set(scheduler="threads", num_workers=32),
+        bp.config(memory_limit="500 GiB", max_kernel_evaluations=1e15),
+    ):
+        for name, case in FITS.items():
+            model, *given = case(X, Y, np.arange(n) % 10)
+            plan = model.plan(*given)
+            few += [(name, read, busy) for read, busy in plan.parallelism.items() if busy < 32 and read not in DRAWN]
+            assert plan.idle is None or few
+    assert few == []
+
+
+def test_a_plan_says_which_read_leaves_threads_idle_and_which_chunks_would_not() -> None:
+    X = bp.open(zarr.zeros((200_000, 256), chunks=(65_536, 256), dtype="f4"))
+    with dask.config.set(scheduler="threads", num_workers=16):
+        plan = bp.PCA(5, solver="covariance").plan(X)
+    assert plan.parallelism["moments"] < 16
+    assert plan.idle == (
+        "the read 'moments' keeps 4.4 of 16 threads busy; the solve is 0% of the work. It has 4 chunks: "
+        "bp.ingest(X, out, chunk_rows=4096)"
+    )
+    assert f"idle threads  {plan.idle}" in str(plan)
+    with dask.config.set(scheduler="threads", num_workers=4):
+        assert bp.PCA(5, solver="covariance").plan(X).idle is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chunks=st.lists(st.integers(1, 3000), min_size=1, max_size=100), d=st.integers(256, 4096),
+    work=st.floats(1e12, 1e15), state=st.integers(1, 10**9),
+)  # fmt: skip
+def test_no_read_of_1e12_operations_has_fewer_than_64_pieces(
+    chunks: list[int], d: int, work: float, state: int
+) -> None:
+    cut = plan_layout(chunks, d, np.dtype("f4"), state, work=work)
+    slab = work / sum(chunks) * min(cut.slab_rows, max(chunks))
+    assert len(cut.groups) * cut.strips >= min(PIECES, slab // layout.STRIP_WORK)
+
+
+@pytest.fixture
+def large_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of three chunks, whose products are cut like those of larger rows."""
+    monkeypatch.setattr(layout, "STRIP_WORK", 1e4)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 4096)
+    monkeypatch.setattr(arrays, "SUMMED", 256)
+    for name in ("STRIP_COLUMNS", "FACTOR_COLUMNS", "STRIP_ROWS"):
+        monkeypatch.setattr(blas, name, 8)
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((6000, 72)) * 0.9 ** np.arange(72) + 3
+    array = zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, chunks=(2000, 72), dtype="f4")
+    array[:] = rows
+    return tmp_path / "x.zarr"
+
+
+LANDMARKS = {**RBF, "n_landmarks": 40}
+SPLIT = FITS | {
+    "KernelPCA": lambda X, Y, y: (bp.KernelPCA(3, **RBF, solver="krylov"), X[:1500]),
+    "NystromKernelPCA": lambda X, Y, y: (bp.NystromKernelPCA(5, **LANDMARKS), X),
+    "KernelRoweis": lambda X, Y, y: (bp.KernelRoweisDiscriminantAnalysis(2, **LANDMARKS), X, y),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["covariance", "krylov", "ApproximatePCA", "KernelPCA", "NystromKernelPCA", "Fisher", "KernelRoweis", "CCA"]
+)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_split_slabs_give_equal_bits_on_1_2_5_and_16_threads(
+    name: str, large_chunks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[int] = []
+    each = blas.Crew.each
+
+    def counted(crew: blas.Crew, work: Any, pieces: Any) -> None:
+        shared.append(crew.threads)
+        each(crew, work, pieces)
+
+    monkeypatch.setattr(blas.Crew, "each", counted)
+    X, found = bp.open(large_chunks), []
+    for threads in (1, 2, 5, 16):
+        with dask.config.set(scheduler="threads", num_workers=threads), bp.config(solve_threads=2):
+            model, *given = SPLIT[name](X, X[:, :7], np.arange(6000) % 4)
+            found.append(model.fit(*given).transform(X[:9]))
+    assert all(np.array_equal(np.asarray(found[0]), np.asarray(one)) for one in found[1:])
+    assert set(shared) == {2, 5, 16}
