@@ -86,12 +86,12 @@ def test_a_device_has_equal_bits_and_exact_products(
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
     run("device.py", "array_api_strict:device1", "--small", "--fits", 2, monkeypatch=monkeypatch)
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert [row["row"] for row in found] == ["covariance", "scores", "nystrom", "kernel", "million"]
-    assert [row.get("equal_bits") for row in found] == [True, True, True, True, None]
-    assert found[0]["difference"] < 1e-5
-    assert max(row.get("error", 0.0) for row in found) < 1e-6
-    assert all(row["converged"] and row["width_of_bounds_1"] < 1e-3 for row in found[3:])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    found = {row["row"]: row for row in lines}
+    assert all(row["equal_bits"] for name, row in found.items() if name != "million")  # of one fit
+    assert found["covariance"]["difference"] < 1e-5
+    assert max(row.get("error", 0.0) for row in lines) < 1e-6
+    assert all(found[name]["converged"] and found[name]["width_of_bounds_1"] < 1e-3 for name in ("kernel", "million"))
 
 
 def test_cores_prints_a_row_for_each_fit(

@@ -364,7 +364,7 @@ def fold_kernel(
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.panels.reads[group]
-        reader, futures = rows.reader(start, n, there=cost.there)
+        reader, futures = rows.reader(start, n, there=cost.there, owned=cost.device is None or bool(rows.steps))
         task = KernelGroup(
             group, reader, stop, layout.clipped(start, n), layout.tile_rows, layout.stream_rows, cost.dtype, kernel,
             template.without_shared(), stamp(group), cost.device, layout.ahead if cost.device is None else 1,

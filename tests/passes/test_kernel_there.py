@@ -11,6 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import kernels
@@ -226,6 +227,23 @@ def test_a_fit_is_certified_and_its_bounds_hold(
     assert np.array_equal(model.eigenvalues_, again.eigenvalues_)
     assert np.array_equal(model.eigenvectors_, again.eigenvectors_)
     assert any(note.startswith(f"multiplied by {name}") and "kernel" in note for note in model.plan_.notes)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        bp.ApproximateKernelPCA(3, kernel=FITTED["rbf"], approximation="ritz"),
+        bp.KernelSupervisedPCA(2, kernel=FITTED["rbf"], solver="pairs"),
+    ],
+    ids=["sketch", "labels"],
+)
+def test_other_fits_by_sweeps_have_them_there(model: Any) -> None:
+    labels = np.arange(N) % 3 if isinstance(model, bp.KernelSupervisedPCA) else None
+    expected = clone(model).fit(rows(), labels)
+    with bp.config(arithmetic=STRICT):
+        found = model.fit(rows(), labels)
+    assert any(note.startswith(f"multiplied by {STRICT}") for note in found.plan_.notes)
+    np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-9)
 
 
 def test_a_run_that_was_stopped_within_a_sweep_goes_on_with_the_next_panel(tmp_path: Path) -> None:

@@ -524,7 +524,8 @@ class KernelPCA(KernelModel):
     (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) /
     sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,500 rows the matrix is in memory; for more, a
     block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks: about three sweeps of ``n^2
-    / 2`` kernel evaluations each, with the memory of a few (n, 2 k) arrays. Kernels with an exact finite feature map
+    / 2`` kernel evaluations each, with the memory of a few (n, 2 k) arrays; a GPU makes them if
+    ``bigpca.config(arithmetic=...)`` names it. Kernels with an exact finite feature map
     (linear, cosine, Hellinger, sums of these, polynomials of few columns) require no kernel matrix: the PCA of their
     features gives the same result, in one read or a few.
 
