@@ -393,7 +393,8 @@ def plan_of(
 
 def _idle_threads(passes: Sequence[PassCost], solve: SolveCost, resources: Resources) -> str | None:
     """Say which read leaves threads without work for long, and what to do; None if none does."""
-    threads, costly = resources.threads * resources.processes, [one for one in passes if one.flops > COSTLY]
+    threads = resources.threads * resources.processes
+    costly = [one for one in passes if one.flops > COSTLY and not one.device_bytes]  # a device works for one thread
     worst = min(costly, key=lambda one: one.parallelism, default=None)
     if worst is None or worst.parallelism >= threads:
         return None
