@@ -52,6 +52,7 @@ AHEAD, AHEAD_BYTES = 8, 128 * MIB  # of tiles that idle threads make at a time
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
 TILE_BYTES_THERE = 256 * MIB  # of a tile on a device, which has no cache to stay in
+TILES_ACROSS_THERE = 8  # at least, if there are enough rows: to ask for a tile takes half a millisecond
 PANEL_BYTES_THERE = 2048 * MIB  # of a panel's rows there; more rows are streamed past several panels
 BAND_FLOPS = 1e14  # of a panel there, some seconds: what a run that was stopped has to repeat
 _driving = threading.RLock()  # one thread at a time has a device compute, whose tiles take most of its memory
@@ -131,7 +132,7 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
     held, reads = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
     if on_device:
         largest = int((TILE_BYTES_THERE / itemsize) ** 0.5) // DEPTH
-        tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS * DEPTH)))
+        tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS_THERE * DEPTH)))
         panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // PANEL_BYTES_THERE))
         lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.row_chunks
         stops = itertools.accumulate(coalesce(lengths, 1, max(1, base.slab_rows // tile) * tile))

@@ -127,8 +127,8 @@ def test_tiles_are_large_and_panels_bounded(
             KernelProduct(n, L, np.broadcast_to(0.0, (n, L))),
         )  # fmt: skip
     layout, tile = cost.sweep, cost.sweep.tile_rows
-    assert n * (n + 1) / 2 <= cost.evaluations <= (0.57 if n > 3000 else 0.7) * n**2
-    assert tile == {3000: 1024, 50_000: 4096}.get(n, 8192)
+    assert n * (n + 1) / 2 <= cost.evaluations <= (0.58 if n > 3000 else 0.7) * n**2
+    assert tile == {3000: 1024, 50_000: 5120 if d == 16 else 7168}.get(n, 8192)  # of 16 columns in float64
     assert all(start % tile == 0 for start, _ in layout.panels.reads)
     assert layout.panel_rows * 4 * d <= sweeps.PANEL_BYTES_THERE + 4 * d * tile
     assert len(layout.panels.segments) == min(64, len(layout.panels.reads))
