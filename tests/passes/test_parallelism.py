@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import bigpca as bp
 from bigpca import arrays, blas
 from bigpca.passes.reading import layout
 from bigpca.passes.reading.layout import PIECES, plan_layout
+from bigpca.passes.reading.readers import read_ahead
 
 DRAWN = {"sample", "landmarks"}  # reads that multiply little, if they multiply
 RBF = {"kernel": "rbf", "gamma": 0.01}
@@ -84,6 +86,26 @@ def test_no_read_of_1e12_operations_has_fewer_than_64_pieces(
     cut = plan_layout(chunks, d, np.dtype("f4"), state, work=work)
     slab = work / sum(chunks) * min(cut.slab_rows, max(chunks))
     assert len(cut.groups) * cut.strips >= min(PIECES, slab // layout.STRIP_WORK)
+
+
+@pytest.mark.parametrize(("chunk", "groups"), [(512, 59), (937, 64), (1400, 42), (30_000, 2)])
+def test_groups_of_whole_chunks_are_about_64(chunk: int, groups: int) -> None:
+    chunks = [chunk] * (60_000 // chunk)
+    cut = plan_layout(chunks, 2048, np.dtype("f4"), 8 * 2048 * 30, work=60_000 * 4.0 * 2048 * 30)
+    assert len(cut.groups) == groups
+    assert max(map(len, cut.groups)) == 1
+
+
+def test_a_group_of_one_read_starts_no_thread() -> None:
+    threads = set[int]()
+
+    class Here:
+        def read(self, start: int, stop: int) -> np.ndarray:
+            threads.add(threading.get_ident())
+            return np.zeros((stop - start, 1))
+
+    assert [(row, len(rows)) for row, rows in read_ahead(Here(), [(3, 8)])] == [(3, 5)]  # type: ignore[arg-type]
+    assert threads == {threading.get_ident()}
 
 
 @pytest.fixture

@@ -180,7 +180,10 @@ def plan_layout(
     wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.
-    joined = coalesce(row_chunks, 1, min(slab_rows, max(1, -(-n_rows // wanted)))) if n_rows else ()
+    largest, share = max(row_chunks, default=0), -(-n_rows // wanted)
+    if work is not None and share > largest > 0:
+        share = round(share / largest) * largest  # rounded down, 1.9 chunks would make nearly twice as many groups
+    joined = coalesce(row_chunks, 1, min(slab_rows, max(1, share))) if n_rows else ()
     reads = tuple(pairwise([0, *np.cumsum(joined, dtype=np.int64).tolist()]))
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(joined) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)

@@ -440,7 +440,9 @@ def read_ahead(
 
     Of a group that was ``begun``, the first read is under way, and the next group is begun with its last one.
     """
-    if not reads:
+    if len(reads) <= 1 and begun is None:  # no thread for nothing to read ahead of
+        for start, stop in reads:
+            yield start, reader.read(start, stop)
         return
     with ThreadPoolExecutor(ahead, thread_name_prefix="bigpca-read") as pool:
         coming = deque([] if begun is None else [begun.first])
