@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
 from bigpca.data.checks import check_dtype, check_shape, row_width
-from bigpca.data.containers import reject_foreign, table_rows
+from bigpca.data.containers import table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
@@ -263,7 +263,20 @@ def split_batch(batch: Any, label: str) -> tuple[Any, Any]:
             f"{label} has {len(parts)} arrays. Give the rows, or the rows and their labels; blocks of rows that belong "
             "side by side are a dict, {name: rows}."
         )
-    return batch_values(parts[0], label), host_array(parts[1]) if len(parts) == 2 else None
+    return batch_values(parts[0], label), _batch_labels(parts[1]) if len(parts) == 2 else None
+
+
+def _batch_labels(labels: Any) -> Any:
+    """Return labels as an array, with gaps where they are masked."""
+    if hasattr(labels, "detach") or is_on_gpu(labels):
+        return host_array(labels)
+    from bigpca.data.label_files import whole  # as below
+    from bigpca.data.labels import with_gaps
+
+    found = whole(labels, "labels", "label", "One label for each row")
+    if not np.ma.isMaskedArray(found):
+        return np.asarray(found)
+    return unmasked(found) if found.dtype.kind == "f" else with_gaps(found.data, np.ma.getmaskarray(found))
 
 
 def _parts(batch: Any) -> Sequence[Any]:
@@ -301,9 +314,10 @@ def batch_values(rows: Any, label: str) -> Any:
         return there
     if hasattr(rows, "detach") or is_on_gpu(rows):
         rows = host_array(rows)
-    else:
-        reject_foreign(rows, label)
-        rows = table_rows(rows, label)
+    elif not isinstance(rows, np.ndarray):
+        from bigpca.data.label_files import whole  # imports file formats
+
+        rows = table_rows(whole(rows, label, "value", "An array of rows, (n, d),"), label)
     try:
         array = unmasked(rows)
     except ValueError:

@@ -145,6 +145,10 @@ def _foreign_items(X: list[Any] | tuple[Any, ...], name: str) -> Foreign | None:
             if hasattr(one, "__dask_graph__") or type_names(one)[0] == "distributed.Future":
                 remedy = "Pass dask.array.concatenate([dask.array.from_delayed(part, (b, d), dtype) for part in X])."
             return Foreign(f"{name} of {found.what}", remedy, "")
+    lengths = sorted({len(one) for one in X if isinstance(one, list | tuple)})
+    if len(lengths) > 1:
+        what = f"{name} of rows of different lengths, from {lengths[0]} to {lengths[-1]}"
+        return Foreign(what, "Give all rows the same columns, with NaN where values are missing.", "")
     return None
 
 

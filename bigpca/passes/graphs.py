@@ -349,8 +349,13 @@ def guarded(value: Any) -> object:
     return value
 
 
-def wrap_sources(X: da.Array) -> da.Array:
-    """Return X with every Zarr array in its graph wrapped, so that lazy results detect missing chunks too."""
+def wrap_sources(X: Any) -> Any:
+    """Return a Dask array with every Zarr array in its graph wrapped, so that lazy results detect missing chunks too.
+
+    Other arrays are returned as they are.
+    """
+    if not isinstance(X, da.Array):
+        return X
     graph = graph_of(X)
     layers: dict[str, object] = {}
     for name, layer in graph.layers.items():

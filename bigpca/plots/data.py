@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, Integers, Vector
+from bigpca.arrays import Array, Integers, Vector, unmasked
 from bigpca.data.alignment import aligned
-from bigpca.data.containers import is_dask_frame, is_path_list
+from bigpca.data.checks import check_dtype
+from bigpca.data.containers import is_dask_frame, is_path_list, reject_foreign
 from bigpca.data.labels import label_values
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.errors import component_columns, format_bytes
+from bigpca.passes.graphs import wrap_sources
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
 
@@ -319,7 +321,11 @@ def drawn_scores(
     transform: Any = getattr(model, "statistics" if statistics else "transform", None)
     if _in_memory(X):
         frame = hasattr(X, "iloc")
-        held: Any = X if frame else np.asarray(X)
+        held: Any = X
+        if not frame:
+            reject_foreign(X)
+            held = unmasked(X)
+            check_dtype(held.dtype)
         mapped = not statistics and are_scores(model, X, held, said)
         if getattr(model, "pattern_", None) is not None and not mapped:
             held, mapped = np.asarray(transform(held)), True  # a sample may have several rows
@@ -337,7 +343,7 @@ def drawn_scores(
             "the scores of %s drawn rows take one read of X, %s. Scores that transform(X, out=path) has stored are "
             "drawn without it.", f"{len(rows):,}", format_bytes(opened.nbytes),
         )  # fmt: skip
-    return _shown(np.asarray(scores[rows]), rows, int(n))
+    return _shown(np.asarray(wrap_sources(scores[rows])), rows, int(n))
 
 
 def _shown(scores: Array, rows: Integers, n: int) -> DrawnScores:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Matrix
+from bigpca.arrays import Matrix, unmasked
+from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
+from bigpca.data.label_files import whole
 from bigpca.plots.data import Weights, chosen, component_names, grid_of, name_of, shares_or_none, weights
 from bigpca.plots.style import (
     ABSENT,
@@ -307,7 +309,9 @@ def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, a
     total, height, width, k = map(int, given)
     shown = chosen(components, component_names(scores, k), (1, 3))
     drawn = min(n, total)
-    values = np.asarray(scores[:drawn], np.float64)[..., shown].reshape(-1, len(shown))
+    taken = scores if is_zarr_array(scores) or is_hdf5_dataset(scores) else scores[:drawn]
+    values = unmasked(whole(taken, "scores", "value", "An array of maps"))[:drawn]
+    values = values.astype(np.float64)[..., shown].reshape(-1, len(shown))
     known = values[np.isfinite(values).all(axis=1)]
     low, high = np.percentile(known, RANGE, axis=0) if len(known) else np.zeros((2, len(shown)))
     shades = np.nan_to_num((values - low) / np.where(high > low, high - low, 1.0), nan=1.0)
@@ -352,6 +356,11 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     count, at_an_end = min(n, len(ends.lowest)), ends.lowest.shape[1]
     lines = np.concatenate([ends.lowest[:count], ends.highest[:count, ::-1]], axis=1)
     rows, places = np.unique(lines, return_inverse=True)
+    if not callable(images) and not hasattr(images, "shape"):
+        raise TypeError(
+            f"images is a {type(images).__name__}; an array (m, height, width), or a function from row numbers to "
+            "images, was expected. Pass np.asarray(images), or bp.open(path)."
+        )
     if not callable(images) and len(rows) and rows[-1] >= images.shape[0]:
         raise ValueError(
             f"there are {images.shape[0]:,} images, but row {rows[-1]:,} is at an end. Give those of all rows."

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import dask.dataframe as dd
 import h5py
+import matplotlib.pyplot as plt
 import ml_dtypes
 import numpy as np
 import pandas as pd
@@ -276,6 +277,60 @@ HELD: dict[str, Argument] = {  # functions of rows in memory
     "kernel(X, Y)": Argument("Y", lambda A: bp.kernels.RBF(1.0)(X, A)),
     "kernel.diagonal": Argument("X", lambda A: bp.kernels.Polynomial(2).diagonal(A)),
 }
+
+
+MODEL = bp.PCA(2).fit(X)
+SCORES = MODEL.transform(X)
+
+
+def drawn(ax: Any) -> Array:
+    return numbers(np.ma.filled(ax.collections[0].get_offsets(), np.nan))
+
+
+def written(rows: Any, folder: Path) -> Array:
+    with bp.FeatureWriter(folder / "w.zarr", overwrite=True) as writer:
+        writer.write(rows)
+    return numbers(bp.open(folder / "w.zarr"))
+
+
+@pytest.fixture
+def read_alone(tmp_path: Path) -> dict[str, tuple[Argument, Array]]:
+    """What is read without a fit's door."""
+    fit = bp.PCA(1, nan_policy="omit").fit
+    labels = bp.FisherDiscriminantAnalysis(1, missing_labels="drop").fit
+    return {
+        "rows of batches": (Argument("batch", lambda A: numbers(fit(bp.from_batches([A])).mean_)), X),
+        "labels of batches": (
+            Argument("labels", lambda y: numbers(labels(bp.from_batches([(X, y)])).components_)), CLASSES
+        ),
+        "rows that are written": (Argument("rows", lambda A: written(A, tmp_path)), X),
+        "scores of a figure": (Argument("scores", lambda A: drawn(bp.plots.scores(MODEL, scores=A))), SCORES),
+        "scores of a frame": (Argument("scores", lambda A: numbers(MODEL.to_frame(A))), SCORES),
+        "maps": (
+            Argument("scores", lambda A: numbers(
+                bp.plots.maps(bp.data.as_maps(A, (1, 1)), components=(1,)).images[0].get_array()
+            )), SCORES,
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["masked", "Zarr, a chunk lost", "Dask of Zarr, a chunk lost", "HDF5, a chunk lost"])
+@pytest.mark.parametrize("name", ["rows of batches", "labels of batches", "rows that are written", "scores of a figure",
+                                  "scores of a frame", "maps"])  # fmt: skip
+def test_what_is_read_alone_keeps_its_mask_and_notices_lost_chunks(
+    name: str, form: str, read_alone: dict[str, tuple[Argument, Array]], tmp_path: Path
+) -> None:
+    argument, values = read_alone[name]
+    if not (name == "maps" and "Dask" in form):  # which the caller computes
+        check(argument, FORMS[form], tmp_path, values)
+    plt.close("all")
+
+
+def test_rows_of_different_lengths_are_named() -> None:
+    ragged = [[1.0, 2.0], [3.0]]
+    for call in (MODEL.transform, lambda y: bp.Ridge(1.0).fit(X, y), lambda y: bp.plots.scores(MODEL, scores=y)):
+        with pytest.raises(TypeError, match="rows of different lengths, from 1 to 2"):
+            call(ragged)
 
 
 WORDS = {"sample_weight": "weights", "sampling": "landmark", "eigenvalues": "eigenvalue", "keys": "key"}

@@ -82,6 +82,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import find_resources, speed_with
+from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.row_maps import (
     Copy,
     EachSide,
@@ -706,7 +707,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         if scores is not None:
             from bigpca.data.keys import stored_keys  # imports the formats of labels, which fits do not need
 
-            values = np.asarray(open_scores(self, scores).X)
+            values = np.asarray(wrap_sources(open_scores(self, scores).X))
             return required("pandas", "to_frame", "pandas").DataFrame(values, stored_keys(scores), columns)
         if not hasattr(self, "loadings_"):
             raise ValueError(f"{type(self).__name__} has no loadings_. Pass scores: to_frame(model.transform(X)).")
