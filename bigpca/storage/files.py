@@ -365,7 +365,8 @@ def _siblings(target: Path, what: str) -> list[Path]:
         entries = os.listdir(target.parent)
     except OSError:
         return []
-    found = [target.parent / entry for entry in entries if entry.startswith(prefix)]
+    named = re.compile(re.escape(prefix) + "[0-9a-f]+")
+    found = [target.parent / entry for entry in entries if named.fullmatch(entry)]
     return sorted(found, key=lambda path: path.lstat().st_ctime_ns if exists(path) else 0, reverse=True)
 
 

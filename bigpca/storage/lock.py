@@ -46,6 +46,9 @@ class Holder:
     since: str
 
 
+BEGIN = b'{"host": "'  # of a record; the writer of a part of it has died
+
+
 class RunLock:
     """Mutual exclusion of runs by a small JSON file, created only by the run that acquires it.
 
@@ -106,7 +109,14 @@ class RunLock:
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS) as alone:
             if not os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                 return
-            holder = _parse(os.pread(descriptor, 1 << 16, 0))
+            content = os.pread(descriptor, 1 << 16, 0)
+            holder = _parse(content)
+            begun = content.rstrip(b"\0")  # of a machine that stopped
+            if holder is None and not (begun.startswith(BEGIN) or BEGIN.startswith(begun)):
+                raise OutputLockedError(
+                    f"{self.path} is where {self.what} is locked, but it is a file that bigpca did not write. Move it, "
+                    "or choose another path."
+                )
             # The creator of a file without a record died (or lost this race) before it wrote: the file is free if we
             # hold its kernel lock. Without kernel locks only the creator may continue.
             free = (created or alone) if holder is None else _is_dead(holder)

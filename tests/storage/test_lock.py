@@ -97,11 +97,19 @@ def test_a_process_that_may_not_be_looked_at_counts_as_live(path, monkeypatch):
     assert not lock._is_dead(holder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff"])
-def test_a_lock_without_a_readable_record_is_free(path, content):
+@pytest.mark.parametrize("content", [b"", b"{", b"\0" * 99, b'{"host": "a", "pid'])
+def test_a_lock_without_a_whole_record_is_free(path, content):
     path.write_bytes(content)
     with RunLock(path, "it") as held:
         assert held.held
+
+
+@pytest.mark.parametrize("content", [b"[]", b'{"pid": 1}', b"\xff", b"of another program"])
+def test_a_file_of_others_in_the_place_of_the_lock_is_left_alone(path, content):
+    path.write_bytes(content)
+    with pytest.raises(OutputLockedError, match="is a file that bigpca did not write. Move it"), RunLock(path, "it"):
+        pass
+    assert path.read_bytes() == content
 
 
 def test_of_many_contenders_for_a_dead_lock_exactly_one_wins(path):
