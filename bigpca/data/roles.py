@@ -42,7 +42,7 @@ def maker_of(X: Any) -> Made | None:
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
     elif isinstance(X, da.Array):
-        (base, *others), _ = taken_from(X)
+        (base, *others), _ = taken_from(X, ordered=True)
         if others:  # joined rows
             makers = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in (base, *others)]
             kinds = {None if one is None else (one.what, one.model) for one in makers}
@@ -92,6 +92,8 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
     components = [str(name) for name in model.get_feature_names_out()]
     k, d, kind = len(components), int(model.n_features_in_), getattr(model, "_output_name", "scores")
     own = model._digest() if made is not None and made.model is not None else None
+    if said != "rows":
+        _check_order(X, names, components)
     role = said or _recorded(made, own) or _named(model, names, components) or _labelled(model, X)
     if not role:
         view = getattr(getattr(model, "_steps", None), "view", None)
@@ -138,6 +140,18 @@ def _check_kind(made: Made | None, names: list[str] | None, kind: str, expected:
     if other or (names and set(names) <= set(STATISTICS)):
         named = "" if names is None else f" ({', '.join(names)})"
         raise ValueError(f"the columns of X are {what if other else 'statistics'}{named}, not {expected}.")
+
+
+def _check_order(X: Any, names: list[str] | None, components: list[str]) -> None:
+    """Reject columns that are named after all components, by their names or numbers, in another order."""
+    if is_labelled(X) and COMPONENT in X.coords and X.coords[COMPONENT].dims == (COMPONENT,):
+        names = [str(name) for name in X.coords[COMPONENT].values]
+    for known in (components, [str(i) for i in range(len(components))]):
+        if names is not None and names != known and sorted(names) == sorted(known):
+            raise ValueError(
+                f"the columns of X are {', '.join(names[:5])}{', ...' * (len(names) > 5)}; the components in their "
+                f"order, {', '.join(known[:5])}{', ...' * (len(known) > 5)}, were expected. Sort the columns."
+            )
 
 
 def _recorded(made: Made | None, own: str | None) -> str:

@@ -360,12 +360,12 @@ def _found(X: da.Array, name: str) -> Carried | None:
     return layer.record if isinstance(layer, CarriedLayer) else None
 
 
-def taken_from(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None]:
+def taken_from(X: da.Array, *, ordered: bool = False) -> tuple[list[da.Array], NDArray[np.int64] | None]:
     """Return the arrays that X has rows of, and the places of the rows of X in these, one after the other.
 
     They are arrays that carry what names rows, or that read a source directly, to which slices, lists of rows, masks,
     new chunks and dtypes, and rows that are joined lead. X alone where X is such an array itself, and where other steps
-    lie between. Places are None for all rows in order.
+    lie between, such as columns in another order if they must be ``ordered``. Places are None for all rows in order.
     """
     graph = graph_of(X)
     known, names, steps = dict[str, Any](), [X.name], dict[Any, Any]()
@@ -399,7 +399,9 @@ def taken_from(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None]:
             return rows_of(given.key)
         if called in ("getitem", "_getitem"):
             place = rest[0] if called == "getitem" else steps[rest[0].key].value[1]
-            index = None if isinstance(place, TaskRef) else next(iter(place))
+            index, *columns = (None,) if isinstance(place, TaskRef) else place
+            if ordered and any(not isinstance(one, slice) or one.step not in (None, 1) for one in columns):
+                raise LookupError
             if isinstance(index, slice | np.ndarray):
                 return rows_of(given.key)[index]
         if called == "concatenate_shaped":

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
@@ -232,6 +233,16 @@ def test_rows_and_scores_of_equal_width_are_told_apart_or_asked_for(name: str, t
     np.testing.assert_allclose(call(WHOLE, {"X": tmp_path / "rows.zarr"}), expected, atol=1e-12)
     with pytest.raises(ValueError, match=f"X has {D} columns, .* {D} features and {D} components.*rows=X or scores=X"):
         call(WHOLE, {"X": scores})
+    for moved in (lazy[:, ::-1], lazy[:, [1, 0, *range(2, D)]]):
+        with pytest.raises(ValueError, match="rows=X or scores=X"):
+            call(WHOLE, {"X": moved})
+    labels = {"dims": ("t", "component"), "coords": {"component": frame.columns}}
+    for named in (frame.iloc[:, ::-1], xr.DataArray(scores, **labels)[:, ::-1]):
+        for given in ({"X": named}, {"scores": named}):
+            with pytest.raises(
+                ValueError, match=r"columns of X are pca\d, .*the components in their order, pca0, pca1"
+            ):
+                call(WHOLE, given)
     with pytest.raises(ValueError, match=r"made by another model \(scores of X by PCA\(\)\).*rows=X or scores=X"):
         call(bp.PCA().fit(X[1:]), {"X": lazy})
     with pytest.raises(TypeError, match="several of X, rows and scores"):

@@ -107,7 +107,7 @@ def test_a_lock_without_a_whole_record_is_free(path, content):
 @pytest.mark.parametrize("content", [b"[]", b'{"pid": 1}', b"\xff", b"of another program"])
 def test_a_file_of_others_in_the_place_of_the_lock_is_left_alone(path, content):
     path.write_bytes(content)
-    with pytest.raises(OutputLockedError, match="is a file that bigpca did not write. Move it"), RunLock(path, "it"):
+    with pytest.raises(OutputLockedError, match=r"is a file that bigpca did not write\. Move"), RunLock(path, "it"):
         pass
     assert path.read_bytes() == content
 
