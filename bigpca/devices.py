@@ -96,7 +96,7 @@ class RowsThere:
         if not isinstance(index, np.ndarray):
             return RowsThere(self.array[index, ...], self.place, self.stream)
         numbers = np.flatnonzero(index) if index.dtype == bool else index
-        return RowsThere(self.xp.take(self.array, self.put(numbers), axis=0), self.place)
+        return RowsThere(self.xp.take(self.array, self.put(numbers), axis=0), self.place, self.stream)
 
     def __setitem__(self, index: Any, rows: RowsThere | Array) -> None:
         """Copy rows to a slice."""
@@ -118,13 +118,14 @@ class RowsThere:
 
     def reshape(self, *shape: int) -> RowsThere:
         """Return the rows in another shape."""
-        return RowsThere(self.xp.reshape(self.array, shape), self.place)
+        return RowsThere(self.xp.reshape(self.array, shape), self.place, self.stream)
 
     def astype(self, dtype: Any, copy: bool = True) -> RowsThere:
         """Return the rows in another dtype."""
         xp = self.xp
         with _library("jax").enable_x64(True) if self.place.startswith("jax") else nullcontext():
-            return RowsThere(xp.astype(self.array, getattr(xp, np.dtype(dtype).name), copy=copy), self.place)
+            array = xp.astype(self.array, getattr(xp, np.dtype(dtype).name), copy=copy)
+        return RowsThere(array, self.place, self.stream)
 
     def settle(self) -> None:
         """Have the stream of this thread wait for that in which the rows were made, which it may be itself."""
@@ -186,6 +187,7 @@ def is_on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
 
 
+BYTES_THERE = 256 << 20  # of a block or a tile: a device has no cache to hold it, and is asked for few of them
 STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
 SUMMED_ROWS = 8192  # whose product is summed in their own precision
 PAIRED = 128  # rows that are summed in their own precision

@@ -311,9 +311,9 @@ class FoldGroup:
         count = omitted = 0
         shift: Vector | None = shared.get(SHIFT)
         strip_shift, looks = shift, list[Look]()
-        ahead = 1
+        ahead = 1 if self.device is None else inputs.get(AHEAD, 1)
         if self.device is not None and MAPS not in shared:
-            reader, ahead = SendingReader(reader, self.device), inputs.get(AHEAD, 1)
+            reader = SendingReader(reader, self.device)
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         calm = np.errstate(over="ignore", invalid="ignore")
         with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm:

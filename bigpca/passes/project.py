@@ -32,6 +32,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
+from bigpca.devices import BYTES_THERE
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
@@ -41,7 +42,7 @@ from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import MIB, SLAB_BYTES_THERE, SLAB_ROWS, Layout, working_dtype
+from bigpca.passes.reading.layout import MIB, SLAB_ROWS, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys
@@ -151,7 +152,7 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
     steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
     _check_held(1 if rows.open_ended else rows.n_rows, row_bytes, room)
-    step = max(SLAB_ROWS, SLAB_BYTES_THERE // max(1, int(rows.row_bytes))) if there else SLAB_ROWS
+    step = max(SLAB_ROWS, BYTES_THERE // max(1, int(rows.row_bytes))) if there else SLAB_ROWS
     while done < rows.n_rows and (not rows.open_ended or rows.has(done)):
         stop = min(done + step, rows.n_rows)
         reader, _ = rows.reader(done, stop, there=there)

@@ -23,7 +23,7 @@ import numpy as np
 from bigpca.arrays import DType, Vector
 from bigpca.blas import made_ahead, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
-from bigpca.devices import Device, There, precisely
+from bigpca.devices import BYTES_THERE, Device, There, precisely
 from bigpca.kernels.base import FIXED_BYTES, STRIP, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
@@ -51,7 +51,6 @@ MAX_PANELS = 64
 AHEAD, AHEAD_BYTES = 8, 128 * MIB  # of tiles that idle threads make at a time
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
-TILE_BYTES_THERE = 256 * MIB  # of a tile on a device, which has no cache to stay in
 TILES_ACROSS_THERE = 8  # at least, if there are enough rows: to ask for a tile takes half a millisecond
 PANEL_BYTES_THERE = 2048 * MIB  # of a panel's rows there; more rows are streamed past several panels
 BAND_FLOPS = 1e14  # of a panel there, some seconds: what a run that was stopped has to repeat
@@ -131,7 +130,7 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
     flops = n**2 * kernel.flops_per_entry(rows.n_columns) / 2
     held, reads = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
     if on_device:
-        largest = int((TILE_BYTES_THERE / itemsize) ** 0.5) // DEPTH
+        largest = int((BYTES_THERE / itemsize) ** 0.5) // DEPTH
         tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS_THERE * DEPTH)))
         panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // PANEL_BYTES_THERE))
         lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.row_chunks

@@ -53,7 +53,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if "usual_sizes" not in request.fixturenames:
         for module in (sweeps, kernel_product):
             monkeypatch.setattr(module, "DEPTH", 16)
-        monkeypatch.setattr(sweeps, "TILE_BYTES_THERE", 4 * 48**2)
+        monkeypatch.setattr(sweeps, "BYTES_THERE", 4 * 48**2)
         monkeypatch.setattr(sweeps, "PANEL_BYTES_THERE", N * (4 * D + 8) // 4)
 
 

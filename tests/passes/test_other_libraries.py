@@ -150,7 +150,7 @@ def test_a_fit_fetches_one_state_and_waits_once_for_each_group(
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250)
     monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
-    monkeypatch.setattr("bigpca.passes.reading.layout.SLAB_BYTES_THERE", 1 << 18)
+    monkeypatch.setattr("bigpca.passes.reading.layout.BYTES_THERE", 1 << 18)
     moved = {"put": 0, "fetch": 0}
     given = bp.from_batches(batched_there(X.compute(), name, monkeypatch)) if batches else X
     with bp.config(arithmetic=name):
@@ -237,7 +237,7 @@ def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_ou
 def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cache() -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     features = LandmarkMap((bp.kernels.RBF(0.1),), np.zeros((2000, 8), "f4"), (np.eye(2000),), np.zeros(8))
-    assert (features.tile_rows, features.tile_rows_there) == (524, 8388)
+    assert (features.tile_rows, features.tile_rows_there) == (524, 33554)
     seen: list[int] = []
 
     class Noted(bp.kernels.RBF):

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
-from bigpca.devices import Device, There, precisely
+from bigpca.devices import BYTES_THERE, Device, There, precisely
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -146,7 +146,6 @@ def _one_by_one(landmarks: object) -> list[object]:
 
 
 TILE_BYTES_LANDMARK_MOMENTS = 4 * MIB
-TILE_BYTES_THERE = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -233,8 +232,8 @@ class LandmarkMap(NumberedMap):
 
     @property
     def tile_rows_there(self) -> int:
-        """The same on a device, where no cache has to hold them: about 64 MiB."""
-        return max(256, TILE_BYTES_THERE // (4 * max(1, len(self.landmarks))))
+        """The same on a device, where no cache has to hold them: about 256 MiB."""
+        return max(256, BYTES_THERE // (4 * max(1, len(self.landmarks))))
 
     def working_bytes(self, d: int, rows: int) -> int:
         """Return the memory of one tile of a block of so many rows (kernel values, features, prepared rows) and of the

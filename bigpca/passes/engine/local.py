@@ -493,8 +493,16 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merge = OrderedMerge(job, options, resumed)
     layout, has_row = job.layout, job.has_row or (lambda row: True)
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
+    # One thread drives a device. It also reads, as batches are made there: only JAX's would see the fold's precision.
+    alone = job.cost.device is not None and job.cost.device.library != "jax"
     threads, fit = 1 if job.cost.device is not None else local_threads(), Caller()
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
+
+    def add(group: int, state: PassState) -> None:
+        if job.stamp is not None:
+            state = replace(state, stamps={group: job.stamp(group)})
+        options.emit(replace(job.done_event(range(group, group + 1)), rows=state.rows))
+        merge.add(group, state)
 
     def collect(most: int) -> None:
         """Merge the states of the first groups, until so many are running."""
@@ -502,10 +510,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
             group, _, future = running[0]
             state = future.result()
             running.popleft()
-            if job.stamp is not None:
-                state = replace(state, stamps={group: job.stamp(group)})
-            options.emit(replace(job.done_event(range(group, group + 1)), rows=state.rows))
-            merge.add(group, state)
+            add(group, state)
 
     handed: list[HandedRows] = []  # also those of a task that an interrupt did not let us note as running
     pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-fold")
@@ -516,7 +521,11 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
                 break
             collect(threads - 1)
             task, inputs = job.cut(group)
-            inputs = {SHARED: job.shared, **inputs}
+            inputs = {SHARED: job.shared, AHEAD: 0, **inputs}
+            if alone:
+                add(group, run_group(task, job.run_id, inputs))
+                continue
+            inputs[AHEAD] = 1
             rows = HandedRows(with_inputs(task.reader, inputs), fit)
             handed = [*(rows for _, rows, _ in running), rows]
             own: GroupTask = replace(task, reader=rows)  # type: ignore[type-var]  # every task is a dataclass

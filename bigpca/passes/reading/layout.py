@@ -20,10 +20,10 @@ import numpy as np
 
 from bigpca.arrays import DType
 from bigpca.data.checks import coalesce
+from bigpca.devices import BYTES_THERE
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
-SLAB_BYTES_THERE = 256 * MIB  # of rows that are on a device, where small blocks take their time in being asked for
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
 SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
@@ -36,7 +36,7 @@ MAX_GROUPS = 4096  # of at least GROUP_BYTES; beyond, groups grow to LARGE_GROUP
 LARGE_GROUP_BYTES = 1024 * MIB
 MOST_GROUPS = 16384  # keep 3,000 threads busy 91 % of the time: the last of six rounds is not full
 MIN_GROUPS = 16
-MIN_GROUPS_THERE = 4  # of rows on a device, after each of which this process waits for it
+MIN_GROUPS_THERE = 4  # on a device, for which this process waits after each, and within which it reads ahead
 PIECES = 64  # of a read: groups, if each has enough work for its state, or strips of the products of fewer groups
 BYTE_WORK = 40  # operations that take as long as decoding and checking a byte of rows, or merging one of a state
 STATE_WORK = 25 * BYTE_WORK  # of a group for each byte of its state at least, so that merging takes 4 %
@@ -167,7 +167,7 @@ def plan_layout(
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
     most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
     most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
-    most = SLAB_BYTES_THERE if there else most
+    most = BYTES_THERE if there else most
     most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended and not there else most
     slab_bytes = most if there else min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
@@ -175,7 +175,9 @@ def plan_layout(
     total = n_rows * max(row_bytes, stored_row_bytes)
     all_work = 0 if work is None else work + BYTE_WORK * total
     least = max(MIN_GROUPS, min(PIECES, int(all_work // (STATE_WORK * max(1, state_bytes)))))
-    least, group_bytes = MIN_GROUPS_THERE if there else least, LARGE_GROUP_BYTES if on_device else GROUP_BYTES
+    if on_device:
+        least = MIN_GROUPS_THERE
+    group_bytes = LARGE_GROUP_BYTES if on_device else GROUP_BYTES
     wanted = min(MAX_GROUPS, max(least, -(-total // max(group_bytes, 8 * state_bytes))))
     wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))

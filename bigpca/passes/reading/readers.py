@@ -438,9 +438,10 @@ def read_ahead(
 ) -> Generator[tuple[int, Values]]:
     """Yield (first row, rows) of each read while the next ``ahead`` are being read; no others are held.
 
+    With 0, this thread reads: where it only asks a device to work, changing threads would take longer than it does.
     Of a group that was ``begun``, the first read is under way, and the next group is begun with its last one.
     """
-    if len(reads) <= 1 and begun is None:  # no thread for nothing to read ahead of
+    if not ahead or (len(reads) <= 1 and begun is None):  # no thread for nothing to read ahead of
         for start, stop in reads:
             yield start, reader.read(start, stop)
         return
