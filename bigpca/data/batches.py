@@ -634,6 +634,9 @@ class BatchStream:
                 )
             self._restart()
         while self.position < row and self._advance():
+            if self._digests is None and self._column is None:  # nothing is to be found out about these rows
+                self.position += min(row - self.position, self._left)
+                continue
             step = min(row - self.position, self._digested_rows if self._digests is not None else row)
             self._take(self._room(min(step, self._left)), 0)
         if self.position < row and self._declared and not short:
