@@ -369,6 +369,10 @@ class Device:
         own = isinstance(values, RowsThere) and values.place == self.name
         return values if own else RowsThere(self.put(values), self.name)
 
+    def takes(self, dtype: DType) -> bool:
+        """Whether rows of a dtype are transferred as they are: the standard leaves float16 to each library."""
+        return dtype.name in STAYING and hasattr(self.xp, dtype.name)
+
     def floats(self, values: There, dtype: DType) -> There:
         """Return values of the device in a floating-point dtype of NumPy."""
         return self.xp.astype(values, getattr(self.xp, dtype.name), copy=False)

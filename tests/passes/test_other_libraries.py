@@ -202,6 +202,16 @@ def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monk
     assert np.array_equal(again.explained_variance_, whole.explained_variance_)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "u1", "i2", "i4", "i8", ">f4", "?"])
+@pytest.mark.parametrize("name", DEVICES)
+def test_rows_of_every_dtype_are_multiplied_there(name: str, dtype: str) -> None:
+    require(name)
+    X = (values()[:400, :20] * (1 if "f" in dtype else 3)).astype(dtype)
+    with bp.config(arithmetic=name):
+        found = bp.PCA(K, solver="covariance").fit(X)
+    np.testing.assert_allclose(found.explained_variance_, bp.PCA(K).fit(X).explained_variance_, rtol=1e-12)
+
+
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("name", DEVICES)
 def test_scores_and_statistics_are_those_of_numpy(name: str, scale: bool, tmp_path: Path) -> None:

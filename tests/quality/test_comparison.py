@@ -239,9 +239,7 @@ def test_rows_and_scores_of_equal_width_are_told_apart_or_asked_for(name: str, t
     labels = {"dims": ("t", "component"), "coords": {"component": frame.columns}}
     for named in (frame.iloc[:, ::-1], xr.DataArray(scores, **labels)[:, ::-1]):
         for given in ({"X": named}, {"scores": named}):
-            with pytest.raises(
-                ValueError, match=r"columns of X are pca\d, .*components in their order, pca0, pca1"
-            ):
+            with pytest.raises(ValueError, match=r"columns of X are pca\d, .*components in their order, pca0, pca1"):
                 call(WHOLE, given)
     with pytest.raises(ValueError, match=r"made by another model \(scores of X by PCA\(\)\).*rows=X or scores=X"):
         call(bp.PCA().fit(X[1:]), {"X": lazy})

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.devices import STAYING, Device, RowsThere, There
+from bigpca.devices import Device, RowsThere, There
 from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
@@ -326,7 +326,7 @@ def block_on(
     What shows whether all values are finite is added to ``looks``; only rows that are left out are looked for at once.
     """
     rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
-    there = device.rows(values if values.dtype.name in STAYING else values.astype(dtype))
+    there = device.rows(values if device.takes(values.dtype) else values.astype(dtype))
     there.settle()
     block = Block.on(device, there, rows, shift, dtype)
     look = Look(rows, where, device.marks(block.values), block.sums)

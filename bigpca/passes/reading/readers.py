@@ -29,7 +29,7 @@ from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
 from bigpca.data.views import View
-from bigpca.devices import STAYING, Device, RowsThere
+from bigpca.devices import Device, RowsThere
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 from bigpca.passes.reading.layout import working_dtype
@@ -399,7 +399,7 @@ class SendingReader:
 
     def read(self, start: int, stop: int) -> Values:
         rows = self.base.read(start, stop)
-        return self.device.rows(rows) if isinstance(rows, np.ndarray) and rows.dtype.name in STAYING else rows
+        return self.device.rows(rows) if isinstance(rows, np.ndarray) and self.device.takes(rows.dtype) else rows
 
     def where(self, start: int, stop: int) -> str:
         return self.base.where(start, stop)
