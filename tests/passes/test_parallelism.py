@@ -96,6 +96,11 @@ def test_groups_of_whole_chunks_are_about_64(chunk: int, groups: int) -> None:
     assert max(map(len, cut.groups)) == 1
 
 
+def test_sparse_rows_have_no_strips() -> None:
+    assert plan_layout([8000], 1000, np.dtype("f4"), 0, work=1e12).strips == PIECES
+    assert plan_layout([8000], 1000, np.dtype("f4"), 0, row_bytes=400, work=1e12).strips == 1
+
+
 def test_a_group_of_one_read_starts_no_thread() -> None:
     threads = set[int]()
 

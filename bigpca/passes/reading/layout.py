@@ -195,7 +195,8 @@ def plan_layout(
     few = MIN_GROUPS < len(groups) < 2 * PIECES and work is not None
     count = len(groups) if open_ended else len(groups) // 4 if few else MAX_SEGMENTS
     segments = split_evenly([1] * len(groups), count)
-    slab = (work or 0) / max(1, n_rows) * min(slab_rows, max(joined, default=0))
+    # Sparse products are not those of BLAS, and have no strips.
+    slab = 0 if sparse else (work or 0) / max(1, n_rows) * min(slab_rows, max(joined, default=0))
     strips = max(1, min(-(-PIECES // max(1, len(groups))), int(slab // STRIP_WORK)))
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments, strips=strips)
 
