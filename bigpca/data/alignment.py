@@ -390,12 +390,12 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
             f"scores have shape {X.shape}; (n, k) was expected. Give a statistic of the rows as a column, spe[:, None]."
         )
     if np.isnan(X.shape[0]):
-        raise ValueError(f"scores have shape {X.shape}; a known n was expected. Call compute_chunk_sizes().")
+        raise ValueError("the number of rows of the scores is not known. Call compute_chunk_sizes() first.")
     n, k = int(X.shape[0]), int(X.shape[1])
     if min(shape, default=0) < 1 or n % places:
         raise ValueError(
-            f"{n} rows are not maps of shape {shape}, which have {places} places each. Give the shape of the places "
-            f"that one sample has in the pattern."
+            f"{n} rows do not divide into maps of shape {shape}, {places} rows each. Give the height and width of one "
+            "sample."
         )
     if isinstance(X, np.ndarray):
         return X.reshape(n // places, *shape, k)

@@ -77,8 +77,8 @@ class LabelColumn:
             numbers = np.zeros(row + len(gaps), bool)
             numbers[row:] = gaps
             raise ValueError(
-                f"{where}: {gaps.sum()} are missing ({rows_shown(numbers)}); a label for each row was expected. Fill "
-                'them in, or leave those rows out: missing_labels="drop".'
+                f"{gaps.sum()} {where} are missing ({rows_shown(numbers)}). Fill them in, or leave those rows out: "
+                'missing_labels="drop".'
             )
         stop = row + len(found)
         with self._lock:
@@ -640,7 +640,10 @@ class BatchStream:
             step = min(row - self.position, self._digested_rows if self._digests is not None else row)
             self._take(self._room(min(step, self._left)), 0)
         if self.position < row and self._declared and not short:
-            raise ValueError(f"the batches ended after {self.position:,} rows, before row {row:,}.")
+            raise ValueError(
+                f"the batches ended after {counted(self.position, 'row')}, but an earlier iteration had row {row:,}. "
+                "Give the same rows each time."
+            )
 
     @property
     def _left(self) -> int:
@@ -994,10 +997,7 @@ def blocks_in_batches(X: da.Array) -> tuple[da.Array, dict[Any, int]] | None:
     if not isinstance(source, BatchRows):
         return None
     if view is not None:
-        raise ValueError(
-            "a pattern was given for batches of several blocks, but a row of a pattern belongs to no one block. "
-            "Reshape the blocks in the batches."
-        )
+        raise ValueError("pattern= cannot be used with batches of several blocks. Reshape the blocks in the batches.")
     stream = source.stream.side_by_side()
     return (X if stream is source.stream else _open_stream(stream)), stream.blocks
 

@@ -108,9 +108,9 @@ def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label
     inside = math.prod(map(min, shape, chunk)) * itemsize
     if whole > LARGE_CHUNK_BYTES and 0 < inside < whole / 2:
         raise ValueError(
-            f"{label} has shape {brief(tuple(shape))} in chunks of {brief(tuple(chunk))}: {whole:,} bytes would be "
-            f"decoded for at most {inside:,} inside the array. Smaller chunks were expected. If you trust the store, "
-            "rewrite it with those."
+            f"a chunk of {label} decodes to {whole:,} bytes, but at most {inside:,} of them are inside the array of "
+            f"shape {brief(tuple(shape))}. If you trust the store, rewrite it with chunks smaller than "
+            f"{brief(tuple(chunk))}."
         )
 
 
@@ -149,8 +149,9 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     if n // rows > MAX_ROW_CHUNKS:
         raise ValueError(
             f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_ROW_CHUNKS:,} were expected. "
-            "The file states a false shape, or was written in chunks that are far too small: rewrite it. Sparse rows "
-            "are cut by their densest row: take columns that fill it out of the matrix, or fit parts of the rows."
+            "The file states a false shape, or was written in chunks that are far too small: rewrite it. For "
+            "sparse rows, the densest row sets the size of a chunk: leave out the columns that fill it, or fit the "
+            "rows in parts."
         )
     whole, rest = divmod(n, rows)
     return (rows,) * whole + ((rest,) if rest else ())
@@ -439,8 +440,8 @@ class Limits:
         if why:
             row, column = (int(place) for place in np.argwhere(missing)[0])
             raise ValueError(
-                f"{label}: row {first + row:,}, column {left + column} holds {rows[row, column]}, which is {why}. A "
-                f"value was expected. If it is one, pass {self.way_out.format(value=rows[row, column])}."
+                f"row {first + row:,}, column {left + column} of {label} is {rows[row, column]}: {why}. If it is a "
+                f"value, pass {self.way_out.format(value=rows[row, column])}."
             )
         return rows
 

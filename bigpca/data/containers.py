@@ -227,9 +227,7 @@ def embeddings(X: Any, label: str = "X", member: str | None = None) -> Any:
     if len(wanted) != 1:
         error = f"{len(found)} columns of {label} hold lists" if member is None else f"{member!r} is not one of them"
         listed = ", ".join(brief(repr(name)) for name in found) or "none"
-        raise MemberError(
-            f"{error}: one column of equally long lists was expected, named with member=. Those are: {listed}."
-        )
+        raise MemberError(f"{error}. Choose one column of equally long lists with member=: {listed}.")
     return _rows_of_lists(X[wanted[0]], f"column {brief(repr(wanted[0]))} of {label}")
 
 

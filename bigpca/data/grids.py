@@ -137,9 +137,13 @@ class Grid:
             known = ", ".join(map(repr, self.coords)) or "none"
             raise ValueError(
                 f"{what} names the coordinate {name!r}, but the features of X have {known}.{closest(name, self.coords)}"
+                " Name one of these, or pass an array with a value for each column."
             )
         if found.values.dtype.kind not in "iuf":
-            raise ValueError(f"{what} names the coordinate {name!r}, which holds {found.values.dtype}, not numbers.")
+            raise ValueError(
+                f"{what} names the coordinate {name!r}, which has {found.values.dtype}, not numbers. Pass an array "
+                "with a value for each column."
+            )
         return self._along(found.values, found.dims)
 
     def _along(self, values: NDArray[Any], dims: tuple[str, ...]) -> NDArray[np.float64]:

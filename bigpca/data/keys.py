@@ -154,8 +154,8 @@ def label_places(
     if len(doubled):
         raise ValueError(
             f"{np.isin(own, doubled).sum():,} of {len(own):,} rows share their key with another row: "
-            f"{keys_listed(doubled)}, and the keys of the {word}s are not identical in order. Use distinct keys, or "
-            f"pass the {word}s in the order of the rows. {REPEATED if rows.several else BY_POSITION}"
+            f"{keys_listed(doubled)}. Repeated keys only match if the {word}s have the same keys in the same order. "
+            f"Use distinct keys, or pass the {word}s in that order. {REPEATED if rows.several else BY_POSITION}"
         )
     doubled = _doubled(given)
     if len(doubled):
@@ -171,8 +171,8 @@ def label_places(
     strict = isinstance(absent, str) and absent == ABSENT
     if not there.all() and (strict or not there.any()):
         raise ValueError(
-            f"{(~there).sum():,} of {len(own):,} rows have no {word}: {keys_listed(own[~there])}. The keys of the "
-            f"{word}s are like {keys_listed(given[:2])}. Add the missing {word}s"
+            f"{(~there).sum():,} of {len(own):,} rows have no {word}: {keys_listed(own[~there])}. The {word}s "
+            f"have keys such as {keys_listed(given[:2])}. Add the missing {word}s"
             f"{_REMEDIES.get(word, '') if strict else ''}.{'' if there.any() else ' ' + BY_POSITION}"
         )
     return places, there
@@ -319,11 +319,11 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
     Parameters
     ----------
     source : path, URL, store, place or Dask array
-        A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, or that either wrote from
-        rows with an index of names or a coordinate; scores in a Parquet or ``.npy`` table; a matrix of AnnData in a
-        file, whose keys are the names of the cells; or what :func:`bigpca.open` returned for one of these. Slices
-        ``X[a:b:s]`` of rows and columns of such an array, lists of rows, masks, other chunks and dtypes, and lazy
-        scores keep the keys of their rows. Anything else has no keys.
+        A Zarr array that ``transform`` or ``ingest`` wrote with keys (``keys=``, an index of names or a coordinate);
+        scores in a Parquet or ``.npy`` table; a matrix of AnnData in a file, whose keys are the names of the cells; or
+        what :func:`bigpca.open` returned for one of these. Slices ``X[a:b:s]`` of rows and columns of such an array,
+        lists of rows, masks, other chunks and dtypes, and lazy scores keep the keys of their rows. Anything
+        else has no keys.
 
     Returns
     -------

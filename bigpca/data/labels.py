@@ -304,8 +304,8 @@ def one_hot_columns(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np
         row = int(np.flatnonzero(bad)[0])
         raise ValueError(
             f"{bad.sum()} of {len(values)} one-hot rows do not have exactly one 1 among zeros ({rows_shown(bad)}): row "
-            f"{row} has {ones[row]} ones and adds up to {values[row].sum():g}; 1 and 1 were expected. Repair them, or "
-            "give targets as float64 where a row may have several labels."
+            f"{row} has {ones[row]} ones and adds up to {values[row].sum():g}. Repair them, or give "
+            " targets as float64 where a row may have several labels."
         )
     columns: NDArray[np.int64] = np.argmax(values[~gaps] == 1, axis=1).astype(np.int64)
     return columns
@@ -515,7 +515,7 @@ def check_several(classes: NDArray[Any], labelled: int, min_classes: int) -> Non
 def _check_options(n: int, kind: str, min_classes: int) -> None:
     for name, number in (("n", n), ("min_classes", min_classes)):
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-            raise ValueError(f"{name} is {number!r}; an integer >= 1 was expected. Labels need at least one row.")
+            raise ValueError(f"{name} = {number!r}; an integer >= 1 was expected.")
     check_choice("kind", kind, KINDS)
 
 

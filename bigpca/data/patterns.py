@@ -61,7 +61,7 @@ class Chosen:
         length = len(found) if found.dtype.kind == "b" else None
         chosen = np.flatnonzero(found) if length is not None else found
         if not len(chosen):
-            raise ValueError(f"{what} chooses nothing. Choose at least one position.")
+            raise ValueError(f"{what} chooses no positions. Choose at least one.")
         return cls(tuple(chosen.tolist()), length)
 
     def on(self, size: int, what: str, names: NDArray[np.object_] | None = None) -> Taken:
@@ -430,13 +430,13 @@ def _sides(text: str) -> tuple[Axes, Axes]:
         raise ValueError(f"the pattern {text!r} has no axis {absent!r} on the left.{closest(absent, known)}")
     if len(left) < 2 or len(left[0]) != 1 or len(right) != 2:
         raise ValueError(
-            f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; {SPELLING}, which "
-            f"brackets join to two on the right."
+            f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; rows and columns "
+            f"are needed on the right, where brackets join axes, and one axis of samples first on the left. {SPELLING}."
         )
     if right[0][0] != left[0][0]:
         raise ValueError(
-            f"the rows ({' '.join(right[0])}) of the pattern {text!r} do not begin with {left[0][0]!r}, the axis of "
-            f"the samples, which are read one after another. Write ({left[0][0]} ...)."
+            f"samples are read one after another, so the rows ({' '.join(right[0])}) of the pattern {text!r} must "
+            f"begin with {left[0][0]!r}. Write ({left[0][0]} ...)."
         )
     return left, right
 

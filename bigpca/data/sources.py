@@ -92,9 +92,9 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         return file_source(os.fspath(source), member, missing_chunks, wanted)
     if wanted is not None and wanted.keys is not None:
         raise ValueError(
-            f"keys = {wanted.keys!r} names a column of a table in files; the source is "
-            f"{type_names(source)[0].removeprefix('builtins.')}. A frame is named by its index, as X.set_index("
-            f"{wanted.keys!r}) makes it; other rows by keys beside them: bigpca.ingest(X, out, keys=...)."
+            f"keys = {wanted.keys!r} names a column of a CSV, Parquet or Arrow file, but the source is "
+            f"{type_names(source)[0].removeprefix('builtins.')}. For a frame, pass X.set_index({wanted.keys!r}); for "
+            "other rows, store keys: bigpca.ingest(X, out, keys=...)."
         )
     if is_place(source):
         from bigpca.storage.places import Place  # for object stores only
@@ -239,8 +239,8 @@ def open(
     Returns
     -------
     dask.array.Array of shape (n, d)
-        One Dask chunk is up to about 64 MiB of whole native chunks; those of sparse rows are ``csr_matrix``. A Dask
-        array is returned unchanged, except that it is flattened to two dimensions. A model that is fitted with a
+        Each Dask chunk has whole chunks of the store, up to about 64 MiB. Chunks of sparse rows are ``csr_matrix``. A
+        Dask array is returned unchanged, except that it is flattened to two dimensions. A model that is fitted with a
         pattern or a missing value keeps them, and applies them to stored samples again.
 
     Raises
@@ -293,8 +293,8 @@ def open(
         )
     if missing_value is not None and is_csr(X._meta):
         raise ValueError(
-            f"missing_value = {missing_value}, but the rows are sparse: what they do not store is 0, and what they "
-            f"store is a value. Store NaN where values are missing."
+            f"missing_value = {missing_value} cannot be used with sparse rows, whose unstored entries are 0. Store NaN "
+            "where values are missing."
         )
     missing_code(missing_value, X.dtype)
     return viewed(X, *row_view(source if carried(X).names is None else X, described, shape))

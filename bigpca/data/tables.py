@@ -371,9 +371,8 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
         name = repr(texts[0].name) if texts else "..."
         key = f"Either pass keys={brief(name)} if it names the rows; or" if wanted.keys is None else "Pass"
         raise ValueError(
-            f"{path}: columns of it do not hold numbers: {shown}. Numbers were expected in every column, or one column "
-            f"of equally long lists. {key} the names of the others, "
-            f"columns=[...] (--columns), and labels as y='path::column'. Numbers with decimal commas are read by "
+            f"these columns of {path} do not hold numbers: {shown}. {key} the names of the others, "
+            "columns=[...] (--columns), and labels as y='path::column'. Numbers with decimal commas are read by "
             f"dask.dataframe.read_csv(path, sep=';', decimal=','). Its columns: {_listed(schema)}."
         )
     _check_unique(path, [field.name for field in fields])
@@ -633,7 +632,7 @@ def csv_head(stamp: Stamp) -> _Head:
             "are not numbers, or pass dask.dataframe.read_csv(path, header=None) if it is a row (header=0 if not)."
         )
     if not names:
-        raise ValueError(f"{path} is empty; a first line with the names of columns was expected.")
+        raise ValueError(f"{path} is empty. Write its first line, with the names of the columns, or leave it out.")
     if named:
         _check_unique(path, names)
         names[0] = names[0] or UNNAMED

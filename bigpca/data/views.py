@@ -492,8 +492,8 @@ def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:
     if issparse(X._meta):
         if view.sample != (X.shape[1],) or view.column_axes != (0,) or view.taken or view.reduce is not None:
             raise ValueError(
-                f"the pattern {view.pattern} makes other rows of {X.shape[1]} columns, but the rows are sparse, for "
-                f"which you can only choose columns. Pass columns=, or dense rows."
+                f"pattern = {view.pattern} cannot be used with sparse rows. Choose columns with columns=, or pass "
+                "dense rows."
             )
         meta = X._meta
     rows = da.map_blocks(view.apply, whole, name=name, dtype=dtype, chunks=chunks, meta=meta.astype(dtype))

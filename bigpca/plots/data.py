@@ -50,8 +50,8 @@ def fitted(model: Any) -> Any:
 
     if not hasattr(model, "fit"):
         raise TypeError(
-            f"a {type(model).__name__} was given; a fitted model, or an array of its numbers, was expected. "
-            "Read a saved model with bigpca.load(path)."
+            f"a {type(model).__name__} is not a fitted model. Pass one, or an array of its numbers; bigpca.load(path) "
+            "reads a saved model."
         )
     check_is_fitted(model)
     return getattr(model, getattr(model, "_components_of", ""), model)
@@ -316,7 +316,7 @@ def drawn_scores(
     """
     if X is None:
         if hasattr(model, "fit"):
-            raise TypeError(f"no rows were given with the {name_of(model)}; X or its scores were expected.")
+            raise TypeError(f"no rows were given with the {name_of(model)}. Pass X or its scores.")
         model, X = None, model
     transform: Any = getattr(model, "statistics" if statistics else "transform", None)
     if _in_memory(X):

@@ -157,7 +157,7 @@ def components(
     feature_names : array-like of shape (d,), optional
         By default the names that the model was fitted with, or "feature 0" and so on.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -245,7 +245,7 @@ def top_features(
     feature_names : array-like of shape (d,), optional
         By default the names that the model was fitted with, or "feature 0" and so on.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -290,7 +290,7 @@ def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, a
     n : int, default 12
         Number of maps, at most.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -339,7 +339,7 @@ def extremes(ends: Any, images: Any, *, n: int = 6, ax: Axes | None = None) -> A
     n : int, default 6
         Number of components, at most.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -421,11 +421,11 @@ def roweis_map(found: Any, errors: Any = None, *, ax: Axes | None = None) -> Axe
     found : RoweisMap
         From :func:`bigpca.roweis_map`.
     errors : array-like of shape (a, b), optional
-        Shares of held-out rows classified wrongly, from ``found.errors(X, y)``; the smallest is framed. Without them,
-        the figure shows the share of the variance along component 0 that is between the classes of the training rows,
-        which needs no read; the largest is framed.
+        Shares of held-out rows classified wrongly, from ``found.errors(X, y)``; a frame marks the smallest. Without
+        them, the figure shows the share of the variance along component 0 that is between the classes of the training
+        rows, without a read; a frame marks the largest.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -476,7 +476,7 @@ def layers(found: Any, *, ax: Axes | None = None) -> Axes:
     found : LayerComparison
         From :func:`bigpca.compare_layers`.
     ax : matplotlib Axes, optional
-        By default those of a new figure, which is as large as the number of layers needs.
+        By default, the axes of a new figure, whose size depends on the number of layers.
 
     Returns
     -------

@@ -86,11 +86,12 @@ def scores(
         By number or by name, such as "pca0"; the first is the x-axis. A model of one component is drawn as a histogram.
     ellipses : float in (0, 1), optional
         Draw around each class, or around all rows without labels, the ellipse that holds this share of Gaussian rows
-        with the mean and covariance of its drawn rows. Classes of fewer than three rows have none.
+        with the mean and covariance of its drawn rows. No ellipse is drawn for classes of
+        fewer than three rows.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
     seed : int, default 0
-        Of the rows drawn.
+        Seed for choosing the rows that are drawn.
 
     Returns
     -------

@@ -40,7 +40,7 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     model : fitted model, or array-like of shape (k,)
         A model with ``explained_variance_ratio_``, or these shares.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
     levels : sequence of float in (0, 1], default (0.9, 0.95, 0.99)
         Shares to mark; the legend lists those that the components do not reach.
     log : bool, default False
@@ -107,7 +107,7 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
         those of the criterion of a supervised model; the correlations of CCA, the covariances of PLSSVD and R^2 of each
         target of Ridge. Numbers that are not positive have no logarithm and are left out.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     model : fitted model with ``eigenvalue_bounds_``
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------
@@ -236,7 +236,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     """Draw eigenvalues with two standard errors on either side, on a log scale.
 
     These bars are about the sample: how far the eigenvalues would vary if the same number of other rows were drawn.
-    Those of :func:`bounds` are about the computation: how far the eigenvalues of these very rows may be. Eigenvalues
+    :func:`bounds` draws the errors of the computation for these rows instead. Eigenvalues
     without a standard error, which the rows do not determine, are hollow.
 
     Parameters
@@ -245,7 +245,7 @@ def standard_errors(model: Any, errors: Any, *, ax: Axes | None = None) -> Axes:
     errors : StandardErrors
         From :func:`bigpca.quality.standard_errors`, of this model.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default, the axes of a new figure.
 
     Returns
     -------

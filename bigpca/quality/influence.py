@@ -236,8 +236,8 @@ def standard_errors(
     Returns
     -------
     StandardErrors
-        With fewer components than axes, the angles are upper estimates from the variance that the components leave out;
-        they are undetermined if that variance may belong to a single axis as large as the component. Fit a few more
+        If the model has fewer components than axes, angles are estimated from above, by the variance that is left out.
+        An angle is undetermined (NaN) if one left-out axis could be as large as the component. Fit a few more
         components than needed. Its ``notes`` say what is not determined, and that eigenvalues are biased if there are
         about as many columns as rows (Marchenko and Pastur); :func:`bigpca.plots.standard_errors` draws it.
 

@@ -425,9 +425,7 @@ def reconstruction_error(
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)
     if not found.count:
-        raise ValueError(
-            f"none of the {rows.n_rows} rows of X can be measured; at least one with finite values was expected."
-        )
+        raise ValueError(f"all {rows.n_rows} rows of X have missing or infinite values. Give rows of finite values.")
     relative = found.residual / found.total if found.total > 0 else 0.0
     return ReconstructionError(found.count, found.residual / found.count, relative)
 

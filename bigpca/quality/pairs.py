@@ -206,8 +206,8 @@ def compare_layers(
 ) -> LayerComparison:  # fmt: skip
     """Return how similar every layer of X is to every layer of Y, in one read of all layers side by side.
 
-    Memory and operations are those of one matrix of all columns together, (sum of widths)^2; with Y, of the scatter of
-    each layer and of the asked pairs alone: for two networks of twelve equal layers, a half.
+    Memory and operations grow with (sum of widths)^2, as for one matrix of all columns. With Y, only the scatter of
+    each layer and the pairs of X and Y are computed: half of it for two networks of twelve equal layers.
 
     Parameters
     ----------
@@ -311,7 +311,9 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
     if moments is state:
         return alignment(squares)
     if n < 4:
-        raise ValueError(f"there are {n} rows; the unbiased HSIC requires at least 4.")
+        raise ValueError(
+            f"the unbiased HSIC requires at least 4 rows, but X has {n}. Give more rows, or debiased=False."
+        )
     hsic = unbiased_hsic(squares, state.norms, state.products, n)
     eps = max(moments.precision, float(np.finfo(np.float64).eps))
     least = unbiased_rounding(squares, state.norms, state.products, n, eps)

@@ -345,7 +345,9 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
     if found and not overwrite:
         raise there(Path(path), describe(Path(path)))
     if found and not os.path.isfile(path):
-        raise OutputExistsError(f"{os.fspath(path)} is not a file, and only files are replaced. Choose another path.")
+        raise OutputExistsError(
+            f"{os.fspath(path)} is a folder; overwrite=True replaces only files. Choose another path."
+        )
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path | str:

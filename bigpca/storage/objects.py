@@ -554,8 +554,8 @@ def create_objects(
     place = Place(given)
     if form.kind == "table" and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(
-            f"{place.describe()} would be a table, which can be opened only by its URL. Pass the URL of a table, and "
-            "set what the store needs in the environment; or write a Zarr array (.zarr)."
+            f"Tables need a URL, not an open store: pass the URL of {place.describe()}, with its settings in the "
+            "environment, or write a Zarr array (.zarr)."
         )
     early = None if listing is None else listing()
     place.check_exclusive()
@@ -701,7 +701,8 @@ def clear(place: Place, listed: Collection[str], claim: Claim) -> None:
     root, (own, _) = ROOTS[claim.kind], sort_keys(listed, claim.members)
     if root in listed:
         log.warning(
-            "%s is deleted, and written again: whoever opened it before reads fill values meanwhile, without an error.",
+            "Deleting %s to write it again. Readers that have it open get fill values until it is complete, without "
+            "an error.",
             place.describe(),
         )
         place.delete([root, *(key for key in own if key.startswith(f"{PROVENANCE}/"))])

@@ -189,8 +189,8 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
         metadata["attributes"]["bigpca"]["identity"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputExistsError(
-            f"{store} is in the way: bigpca would write the unfinished output there, but did not create what is "
-            f"there. Move it."
+            f"{store} exists and was not written by bigpca. Unfinished output would be written there: move it to "
+            f"another place."
         ) from error
     return dict(metadata)
 

@@ -98,7 +98,7 @@ class Place:
     given : str, obstore store, zarr.storage.ObjectStore or Place
         ``s3://``, ``gs://`` or ``az://``.
     exclusive : bool, default False
-        Whether you make sure that nobody else writes there: required of stores that do not enforce conditional writes.
+        True if you make sure that nobody else writes there. Stores that do not enforce conditional writes require it.
     **options
         Settings of the store that are not secret, such as ``endpoint="https://minio:9000"`` and ``region="eu-west-1"``.
 

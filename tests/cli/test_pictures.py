@@ -72,7 +72,11 @@ FAULTS = {
     ),
     "three": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--components", "1,2"), 2, "Write 1 or 3 numbers"),
     "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape HxW"),
-    "map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"), 3, "are not maps of shape"),
+    "map shape": (
+        ("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"),
+        3,
+        "do not divide into maps of shape",
+    ),
     "shape": (("plot", "components", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
     "exists": (("report", "m.zarr", "--out", "old.html"), 5, "exists already"),
     "exact": (("plot", "bounds", "m.zarr"), 3, "has no eigenvalue_bounds_"),

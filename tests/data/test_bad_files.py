@@ -506,7 +506,7 @@ CSV_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
     "no such key": ("a,b\n1,2\n3,4\n", {"keys": "id"}, r"has no column 'id', which keys= names.* a \(int64\), b"),
     "names or numbers": ("0,1,2\n4,5,7\n", {}, r"its first line, 0,1,2, may be names of columns or numbers"),
     "names twice": ("a,b,a\n4,5,7\n", {}, r"2 of its columns have the name 'a'"),
-    "nothing": ("", {}, "is empty; a first line"),
+    "nothing": ("", {}, r"is empty\. Write its first line"),
     "another number of fields": (
         "a,b\n1,2\n3\n",
         {},

@@ -153,7 +153,7 @@ FAULTS: dict[str, tuple[Callable[[Path], tuple[Any, ...]], str]] = {
     "doubled": (lambda p: (pd.concat([SERIES, SERIES[:2]]), stored(p)), "2 keys have more than one value: 'r"),
     "no key": (lambda p: ([1.0, 2.0], stored(p), [1, None]), r"1 of 2 values have no key \(row 1\)"),
     "lengths": (lambda p: ([1.0, 2.0], stored(p), ["a"]), "the number of keys, 1, does not match"),
-    "none matches": (lambda p: ([1.0], stored(p), ["x"], 0), "12 of 12 rows have no value: .* are like 'x'"),
+    "none matches": (lambda p: ([1.0], stored(p), ["x"], 0), "12 of 12 rows have no value: .* have keys such as 'x'"),
     "rows without keys": (lambda p: (SERIES, ROWS), r"the rows of X \(ndarray\) have no keys\. Store them"),
     "values without keys": (lambda p: (WEIGHTS, stored(p)), "the values have no keys, such as 'r0.jpg', 'r1.jpg'"),
     "table": (lambda p: (f"{p}/t.csv::w", TABLE.drop(columns="name").to_csv(p / "t.csv", index=False), stored(p))[::2],

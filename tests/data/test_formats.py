@@ -180,5 +180,5 @@ def test_partitions_and_columns_of_tables_are_labels_and_keys(tmp_path: Path) ->
     assert stored_keys(rows).tolist() == [str(one) for one in x[:, 0]]
     with pytest.raises(ValueError, match=r"keys = 'id' names a column of a table .*, but .*x.npy is not one"):
         sources.open(save_npy(tmp_path, x), keys="id")
-    with pytest.raises(ValueError, match=r"keys = 'id' names a column of a table in files; .* X.set_index\('id'\)"):
+    with pytest.raises(ValueError, match=r"keys = 'id' names a column of a CSV, .* X.set_index\('id'\)"):
         sources.open(x, keys="id")

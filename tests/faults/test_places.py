@@ -599,7 +599,7 @@ def test_replacement_deletes_the_root_first_and_says_what_readers_see(
     with begin(place, overwrite=True, shape=(7, DIMENSION), identity="two") as output:
         assert next(names for names in deleted if isinstance(names, list))[0].endswith("zarr.json")
         assert all(key.startswith(".bigpca/") for key in stored(place))
-        assert "whoever opened it before reads fill values meanwhile" in caplog.text
+        assert "Readers that have it open get fill values" in caplog.text
         fill(output)
         output.finish()
     assert sorted(stored(place)) == ["c/0/0", "c/1/0", "zarr.json"]
@@ -762,7 +762,7 @@ def test_a_table_that_appears_meanwhile_is_named_and_kept(place: Place, model: b
 
 
 def test_a_table_in_an_open_store_is_rejected(model: bp.PCA, rows: Path) -> None:
-    with pytest.raises(OutputWriteError, match=r"would be a table, which can be opened only by its URL"):
+    with pytest.raises(OutputWriteError, match=r"Tables need a URL, not an open store: pass the URL of"):
         model.transform(rows, out=Place(MemoryStore()).at("scores.parquet"))
 
 

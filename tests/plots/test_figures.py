@@ -533,7 +533,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         ValueError,
         "are of 50 rows",
     ),
-    "a path": (lambda m: bp.plots.scree("model.zarr"), TypeError, r"a str was given.*bigpca.load\(path\)"),
+    "a path": (lambda m: bp.plots.scree("model.zarr"), TypeError, r"a str is not a fitted model.*bigpca.load\(path\)"),
     "matrix": (lambda m: bp.plots.scree(np.eye(2)), ValueError, r"shape \(2, 2\)"),
     "errors": (lambda m: bp.plots.roweis_map(_Grid, np.eye(3)), ValueError, r"the grid has \(1, 1\).*found.errors"),
     "negative": (lambda m: bp.plots.scores(np.arange(3.0)), ValueError, r"scores have shape \(3,\)"),

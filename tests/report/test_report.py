@@ -373,7 +373,7 @@ KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the
     "another order": ("photo,class\nz,c\nx,a\ny,b\nspare,d\n", ["a", "b", "c"]),
     "some": ("class,id\nb,y\na,x\n", ["a", "b", None]),
     "doubled": ("class,id\nb,y\na,x\nc,z\nc,x\n", "more than one label: 'x'"),
-    "other keys": ("class,id\nb,2\na,1\nc,3\n", "3 of 3 rows have no label: 'x', 'y', 'z'. The keys of the labels"),
+    "other keys": ("class,id\nb,2\na,1\nc,3\n", "3 of 3 rows have no label: 'x', 'y', 'z'. The labels have keys"),
     "no keys": ("class\na\nb\nc\n", ["a", "b", "c"]),
     "no keys, too few": ("class\na\nb\n", "2 labels for 3 rows"),
 }
@@ -587,7 +587,7 @@ def test_a_report_is_written_where_nothing_is_lost(
     before = Path("report.html").read_bytes()
     with pytest.raises(bp.errors.OutputExistsError, match="overwrite=True"):
         pca.report()
-    with pytest.raises(bp.errors.OutputExistsError, match="is not a file"):
+    with pytest.raises(bp.errors.OutputExistsError, match="is a folder"):
         write_report(pca, tmp_path, overwrite=True)
     with pytest.raises(ValueError, match="12 columns; 4"):
         pca.report(scores=X, overwrite=True)

@@ -291,7 +291,7 @@ def test_an_interrupt_leaves_no_thread_of_zarr_that_goes_on_with_the_partial_out
 def test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed(path):
     foreign = path.with_name("scores.zarr.partial")
     foreign.mkdir()
-    with pytest.raises(OutputExistsError, match=r"scores.zarr.partial is in the way.*Move it"):
+    with pytest.raises(OutputExistsError, match=r"scores.zarr.partial exists and was not written by bigpca.*: move it"):
         begin(path)
     assert os.listdir(path.parent) == ["scores.zarr.partial"]
 
