@@ -159,8 +159,8 @@ def reject_existing(
     ------
     OutputExistsError
         If ``path`` exists and ``overwrite`` is False, or it is not what overwriting replaces.
-    ValueError, ImportError
-        If its extension is that of a format which is not written there, or the library that writes it is missing.
+    ValueError
+        If its extension is that of a format which is not written there.
     """
     if path is None:
         return
@@ -169,9 +169,7 @@ def reject_existing(
 
     if what != "scores":
         check_extension(path, *STORES)
-    form = form_of(path, ())
-    form.check()  # the library that writes it, too
-    kind: Any = "model" if what == "model" else form.kind
+    kind: Any = "model" if what == "model" else form_of(path, ()).kind
     if is_objects(path):
         from bigpca.storage.objects import reject_output  # for object stores only
 

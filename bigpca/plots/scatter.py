@@ -32,7 +32,6 @@ from bigpca.plots.style import (
     QUIET,
     axes_of,
     legend,
-    log_ticks,
     main_of,
     percent,
     percents,
@@ -347,56 +346,6 @@ def outliers(
     ax.locator_params(axis="x", nbins=5)
     what = "given limits" if isinstance(limits, tuple) else f"limits of {percent(limits)} of Gaussian rows"
     return tidy(ax, f"{name_of(model)}, {drawn.title()}: {beyond:,} beyond the {what}")
-
-
-MAX_BINNED = 200_000  # rows of a density
-BINS = 60
-
-
-def density(
-    model: Any,
-    X: Any = None,
-    *,
-    rows: Any = None,
-    scores: Any = None,
-    components: tuple[int | str, int | str] = (0, 1),
-    ax: Axes | None = None,
-    seed: int = 0,
-) -> Axes:
-    """Draw how many rows have which scores on two components, in hexagons: for more rows than points can show.
-
-    Up to 200,000 rows are counted, chosen as in :func:`scores`.
-
-    Parameters
-    ----------
-    model, X, rows, scores, components, ax, seed
-        As in :func:`scores`; defaults None, None, None, (0, 1), None and 0.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For components that do not exist, and models of one component.
-    ImportError
-        If matplotlib is not installed.
-    """
-    drawn, ratio, _ = _drawn(model, given_array(X, rows, scores), seed, MAX_BINNED)
-    names = component_names(model, drawn.scores.shape[1])
-    columns = chosen(components, names)
-    if columns[1] < 0:
-        raise ValueError("a density needs two components, but the model has 1. Draw its scores as a histogram.")
-    ax = axes_of(ax)
-    x, y = drawn.scores[:, columns].T
-    counts = ax.hexbin(x, y, gridsize=BINS, bins="log", mincnt=1, cmap="cividis", linewidths=0.1)
-    log_ticks(ax.figure.colorbar(counts, ax=ax, label="rows (log scale)").ax)
-    across, up = axis_names(columns, names, ratio)
-    ax.set(xlabel=across, ylabel=up)
-    ax.locator_params(axis="x", nbins=5)
-    name = f"{name_of(model)}, density" if hasattr(model, "fit") else "Density"
-    return tidy(ax, f"{name} of {drawn.title()}")
 
 
 def pairs(

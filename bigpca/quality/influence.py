@@ -239,7 +239,7 @@ def standard_errors(
         If the model has fewer components than axes, angles are estimated from above, by the variance that is left out.
         An angle is undetermined (NaN) if one left-out axis could be as large as the component. Fit a few more
         components than needed. Its ``notes`` say what is not determined, and that eigenvalues are biased if there are
-        about as many columns as rows (Marchenko and Pastur); :func:`bigpca.plots.standard_errors` draws it.
+        about as many columns as rows (Marchenko and Pastur).
 
     Raises
     ------
@@ -355,7 +355,8 @@ def example_importance(model: Any, X: Any) -> Any:
     -------
     ndarray or Dask array of shape (n, k)
         Lazy for lazy input, with the same row chunks: one read of X when it is computed. For the rows of the fit its
-        columns are orthonormal; signs are those of ``components_``. See :func:`top_examples`.
+        columns are orthonormal; signs are those of ``components_``. The examples with the
+        largest weights come first in ``np.argsort(-abs(V[:, 0]))``, or ``abs(V[:, 0]).argtopk(10)`` of a Dask array.
 
     Raises
     ------
@@ -396,50 +397,6 @@ def example_importance(model: Any, X: Any) -> Any:
         lengths = np.full(len(variances), np.sqrt(n - 1)) if whiten else np.sqrt((n - 1) * variances)
     scores = model.transform(X)
     return scores / lengths.astype(scores.dtype)
-
-
-def top_examples(importance: Any, component: int | None = 0, n: int = 10) -> Integers:
-    """Return the row numbers of the examples with the largest weights, in decreasing order.
-
-    Parameters
-    ----------
-    importance : ndarray or Dask array of shape (t, k)
-        From :func:`example_importance`. A Dask array is computed block by block, in one read of its source.
-    component : int or None, default 0
-        Rank by ``|v_ti|`` of this component i; None for the leverage ``sum_i v_ti^2`` over all k.
-    n : int, default 10
-        How many to return, at most t.
-
-    Returns
-    -------
-    ndarray of shape (min(n, t),), int64
-
-    Raises
-    ------
-    ValueError
-        If the component does not exist, ``n`` is not positive, or the number of rows is unknown.
-
-    Examples
-    --------
-    >>> top_examples(np.array([[0.1, 0.9], [-0.8, 0.0], [0.5, 0.4]]), component=0, n=2).tolist()
-    [1, 2]
-    """
-    if not hasattr(importance, "__dask_graph__"):
-        importance = unmasked(whole(importance, "importance", "share", "An array (n, k)"))
-    rows, k = importance.shape
-    if component is not None and not 0 <= component < k:
-        raise ValueError(f"component = {component}, but there are {k}. Give 0 to {k - 1}, or None for all.")
-    n = positive_integer("n", n)
-    if np.isnan(rows):
-        raise ValueError(
-            "importance has an unknown number of rows, so they cannot be numbered. Call compute_chunk_sizes() on it "
-            "first."
-        )
-    weights = (importance**2).sum(axis=1) if component is None else abs(importance[:, component])
-    weights = np.where(np.isnan(weights), -1.0, weights)  # rank rows without scores last; a Dask array stays lazy
-    if hasattr(weights, "argtopk") and n < rows:
-        return np.asarray(weights.argtopk(n).compute(), np.int64)
-    return np.argsort(-np.asarray(weights), kind="stable")[:n].astype(np.int64)
 
 
 def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> Integers:

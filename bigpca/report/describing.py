@@ -36,8 +36,6 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
-from bigpca.plots import layers as layers_of
-from bigpca.plots import standard_errors as errors_of
 from bigpca.plots.data import (
     DrawnScores,
     Weights,
@@ -59,7 +57,7 @@ from bigpca.plots.images import largest_weights
 from bigpca.plots.scatter import axis_names, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import counted, percent, require_matplotlib, short
-from bigpca.report.page import HEIGHT, drawn, render
+from bigpca.report.page import drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
 from bigpca.storage.files import public, read_regular
@@ -655,7 +653,6 @@ class Subject:
     read : ScoresRead or None
     known : Companions
     errors : StandardErrors or None
-    layers : LayerComparison or None
     """
 
     model: Any
@@ -664,7 +661,6 @@ class Subject:
     read: ScoresRead | None
     known: Companions
     errors: Any = None
-    layers: Any = None
 
 
 def describe(
@@ -704,7 +700,7 @@ def describe(
         From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
         would vary between samples of rows, beside the bounds of the computation.
     layers : LayerComparison, optional
-        From :func:`bigpca.compare_layers`: the report then has its heat map.
+        From :func:`bigpca.compare_layers`: the report then has its table.
     held_out : (rows, labels), optional
         Rows that were not fitted, with their classes: the report then has the accuracy of a model that predicts
         classes, and which it confuses, measured on them in one read. Without them neither is shown; rows of the fit
@@ -722,7 +718,7 @@ def describe(
     known = Companions()
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
-    subject = Subject(model, own, image_shape, read, known, standard_errors, layers)
+    subject = Subject(model, own, image_shape, read, known, standard_errors)
     names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
     light, classes = (None, None) if held_out is None else classified(model, *held_out)
@@ -735,6 +731,7 @@ def describe(
         figures=_figures(subject),
         components=_components_table(model, standard_errors),
         features=None if own is None or image_shape is not None else _features_table(own, component_names(model, k)),
+        layers=None if layers is None else _layers_table(layers),
         extremes=extremes,
         plan=plan_table(model),
         made=made_of(model, provenance=provenance),
@@ -774,11 +771,6 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
         if inner.bounds_confidence_ < 1:
             caption = f"All bars contain their true eigenvalues with probability {inner.bounds_confidence_:.6g}."
         found.append(drawn("bounds", caption, lambda ax: bounds(model, ax=ax)))
-    if subject.errors is not None:
-        found.append(drawn("standard-errors", _sampled(inner), lambda ax: errors_of(model, subject.errors, ax=ax)))
-    if subject.layers is not None:
-        caption = "How similar every two layers are: 1 is the same up to rotation and scale."
-        found.append(drawn("layers", caption, lambda ax: layers_of(subject.layers, ax=ax), height=1.4 * HEIGHT))
     if subject.read is not None:
         found.append(_scatter(subject, subject.read.drawn))
     if subject.weights is not None:
@@ -832,13 +824,13 @@ def _marks(points: DrawnScores, pair: tuple[int, ...], known: Companions) -> tup
 
 
 def _sampled(inner: Any) -> str:
-    """Return the caption of standard errors, told apart from the errors of the computation."""
+    """Return the note on standard errors, told apart from the errors of the computation."""
     computed = "rounding"
     if hasattr(inner, "eigenvalue_bounds_"):
-        computed = "within the certified bounds of the previous figure"
+        computed = "within the certified bounds"
     return (
-        "Bars are two standard errors: how far eigenvalues would vary between samples of as many rows. They are about "
-        f"the data, not about the computation, whose error is {computed}."
+        "Standard errors say how far eigenvalues would vary between samples of as many rows. They are about the data, "
+        f"not about the computation, whose error is {computed}."
     )
 
 
@@ -860,6 +852,14 @@ def _components_table(model: Any, errors: Any = None) -> Table:
         header += ["lower bound", "upper bound"]
         columns += np.asarray(limits, dtype=np.float64).T.tolist()
     if errors is not None:
+        fit = (len(values), model.sum_weights_, model.n_features_in_)
+        found = (len(errors.explained_variance_), errors.n_rows, errors.n_features)
+        if not np.allclose(found, fit):
+            raise ValueError(
+                "the standard errors describe {} components of {:,.6g} rows and {:,} columns, but the model has {} of "
+                "{:,.6g} rows and {:,} columns. ".format(*found, *fit)
+                + "Compute them for this model: bigpca.quality.standard_errors(model, X)."
+            )
         header += ["standard error", "angle of the axis, rad"]
         columns += [
             ["not determined" if np.isnan(one) else float(one) for one in found]
@@ -869,6 +869,11 @@ def _components_table(model: Any, errors: Any = None) -> Table:
         header += [f"% of {whole_of(model)}", "% so far"]
         columns += [(100 * ratio).tolist(), (100 * np.cumsum(ratio)).tolist()]
     return Table("Components", tuple(header), tuple(zip(*columns, strict=True)))
+
+
+def _layers_table(found: Any) -> Table:
+    rows = tuple((name, *map(float, row)) for name, row in zip(found.rows, found.values, strict=True))
+    return Table(f"{found.metric.upper()} of layers", ("layer", *found.columns), rows)
 
 
 def _features_table(own: Weights, names: list[str]) -> Table:
@@ -901,7 +906,7 @@ def _named_describing(given: Any, instead: str) -> str:
 
 
 def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
-    notes = [] if subject.errors is None else [*subject.errors.notes]
+    notes = [] if subject.errors is None else [_sampled(fitted(subject.model)), *subject.errors.notes]
     if subject.known.pictures is not None:
         shown = [row for one in extremes for row in (*one.lowest, *one.highest)]
         missing = sum(not row.picture for row in shown)

@@ -1,4 +1,7 @@
-"""A report as one HTML page: no script, no network, all text escaped, figures as SVG inside of it."""
+"""A report as one HTML page: no script, no network, all text escaped, figures as SVG inside of it.
+
+``page.html`` is the page, ``page.css`` its style.
+"""
 
 from __future__ import annotations
 
@@ -9,86 +12,63 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from bigpca.errors import printable
 from bigpca.plots.style import ACCENT, GRID, INK, plain_figure
-from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
+from bigpca.report.records import Extremes, Figure, Mark, Report, Table, Verdict
 
 MAX_SHOWN = 60  # rows of a table on the page; its file has all
 SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.NONE: "?"}
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is loaded, and no script runs
+WIDTH, HEIGHT = 5.6, 3.9  # inches: text keeps its size on a telephone
+DPI = 144  # of what is drawn as an image: many points, pictures
+FOLLOWING = {INK: "currentColor", ACCENT: "var(--accent)", GRID: "var(--grid)", "#000000": "currentColor"}
+_DROPPED = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_NAMED = re.compile(r'(\bid="|href="#|url\(#)')
+_SIZE = re.compile(r'\s(?:width|height)="[\d.]+pt"')
 
 
 def render(report: Report) -> str:
     """Return the report as HTML."""
-    figures = "".join(
-        f"<figure id='figure-{one.name}'>{one.svg}<figcaption>{text(one.caption)}</figcaption></figure>"
-        for one in report.figures
+    import jinja2  # needed for reports alone
+
+    pages = jinja2.Environment(
+        loader=jinja2.PackageLoader("bigpca.report", ""),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
     )
-    cited = "".join(f"<li>{text(one)}</li>" for one in report.citations)
-    methods = f"<blockquote>{text(report.methods)}</blockquote><ul class='citations'>{cited}</ul>"
-    made = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in report.made)
-    body = [
-        f"<header><h1>{text(report.title)}</h1><p class='summary'>{text(report.summary)}</p></header>",
-        _section("Checks", "checks", f"<ul class='lights'>{''.join(map(_light, report.lights))}</ul>"),
-        "".join(f"<p class='note'>{text(note)}</p>" for note in report.notes),
-        _section("Figures", "figures", f"<div class='grid'>{figures}</div>"),
-        _section("Extremes", "extremes", _ends(report)) if report.extremes else "",
-        _table(report.components),
-        *(_table(one) for one in (report.features, report.classes) if one is not None),
-        _table(report.plan) if report.plan.rows else "",
-        _section("How it was made", "made", f"<dl>{made}</dl>") if report.made else "",
-        _section("Methods, for a paper", "methods", methods),
-        _section("Next steps", "next", _steps(report.next_steps)),
-    ]
-    style = files("bigpca.report").joinpath("page.css").read_text("utf-8")
-    return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<meta name='color-scheme' content='light dark'><title>{text(report.title)}</title>"
-        f"<style>{style}</style></head><body><main>{''.join(body)}</main></body></html>\n"
+    pages.filters |= {"cell": cell, "base64": lambda table: base64.b64encode(csv_of(table).encode()).decode()}
+    tables = (report.components, report.features, report.layers, report.classes, report.plan)
+    return pages.get_template("page.html").render(
+        report=report,
+        tables=[one for one in tables if one is not None and (one.rows or one is not report.plan)],
+        extremes=extremes_table(report.extremes),
+        symbols=SYMBOLS,
+        most=MAX_SHOWN,
+        numeric=numeric_columns,
     )
 
 
-def text(value: object) -> str:
-    """Return untrusted text for HTML: escaped, without control characters and bidirectional marks."""
-    return escape(printable(str(value)))
-
-
-def number(value: object, name: str = "") -> str:
+def cell(value: object, name: str = "") -> str:
     """Return a cell of the column of a table with this name.
 
-    >>> number(2.123456789), number(None), number("<b>"), number(1200), number(12.3456, "% so far")
-    ('2.12346', '-', '&lt;b&gt;', '1,200', '12.35')
+    >>> cell(2.123456789), cell(None), cell("<b>"), cell(1200), cell(12.3456, "% so far")
+    ('2.12346', '-', '<b>', '1,200', '12.35')
     """
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.2f}" if name.startswith("%") else f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else text(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _section(title: str, name: str, content: str) -> str:
-    return f"<section id='{name}'><h2>{text(title)}</h2>{content}</section>"
-
-
-def _light(light: Light) -> str:
-    verdict = light.verdict
-    symbol = f"<span class='symbol' aria-hidden='true'>{SYMBOLS[verdict]}</span>"
-    head = f"<strong>{text(light.name)}</strong> <span class='verdict'>{text(verdict)}</span>"
-    return f"<li class='light {verdict.name.lower()}'>{symbol}<div>{head}<br>{text(light.text)}</div></li>"
-
-
-def _ends(report: Report) -> str:
-    parts = "".join(
-        f"<div class='component'><h3>{text(one.component)}</h3>{_row('lowest', one.lowest)}"
-        f"{_row('highest', one.highest)}</div>"
-        for one in report.extremes
-    )
-    return f"<div class='grid'>{parts}</div>{_download(extremes_table(report.extremes))}"
+def numeric_columns(rows: Sequence[Sequence[object]]) -> list[int]:
+    """Return the places of the columns that have numbers."""
+    columns = enumerate(zip(*rows, strict=True))
+    return [place for place, column in columns if any(isinstance(value, float | int) for value in column)]
 
 
 def extremes_table(extremes: Iterable[Extremes]) -> Table:
@@ -100,42 +80,6 @@ def extremes_table(extremes: Iterable[Extremes]) -> Table:
         for row in found
     )
     return Table("Extremes", ("component", "end", "row", "name", "label", "score"), rows)
-
-
-def _row(side: str, rows: Iterable[Extreme]) -> str:
-    items = []
-    for one in rows:
-        label = f"<em>{text(one.label)}</em>" if one.label else ""
-        picture = f"<img src='{one.picture}' alt='{text(one.name)}' loading='eager'>" if one.picture else ""
-        items.append(
-            f"<li>{picture}<span class='name'>{text(one.name)}</span>{label}<small>{one.score:.4g}</small></li>"
-        )
-    return f"<div class='side'><h4>{side}</h4><ol>{''.join(items)}</ol></div>"
-
-
-def _table(table: Table) -> str:
-    shown = table.rows[:MAX_SHOWN]
-    numeric = [any(isinstance(value, float | int) for value in column) for column in zip(*shown, strict=True)]
-    classes = [" class='number'" if one else "" for one in numeric]
-    head = "".join(f"<th{kind}>{text(name)}</th>" for name, kind in zip(table.header, classes, strict=True))
-    lines = "".join(_line(row, table.header, classes) for row in shown)
-    rest = f"The first {len(shown)} of {len(table.rows):,} rows are shown." if len(shown) < len(table.rows) else ""
-    content = (
-        f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
-        f"{_download(table)}{f'<p>{rest}</p>' if rest else ''}"
-    )
-    return _section(table.name, table.name.lower().replace(" ", "-"), content)
-
-
-def _line(row: Iterable[object], header: Iterable[str], classes: Iterable[str]) -> str:
-    cells = zip(row, header, classes, strict=True)
-    return f"<tr>{''.join(f'<td{kind}>{number(value, name)}</td>' for value, name, kind in cells)}</tr>"
-
-
-def _download(table: Table) -> str:
-    name = table.name.lower().replace(" ", "_") + ".csv"
-    content = base64.b64encode(csv_of(table).encode()).decode()  # in the page: no network is needed
-    return f"<p><a download='{name}' href='data:text/csv;charset=utf-8;base64,{content}'>Download {name}</a></p>"
 
 
 def csv_of(table: Table) -> str:
@@ -153,21 +97,6 @@ def _inert(value: object) -> object:
         begins = shown[:1] in ("\t", "\r", "\n") or shown.lstrip()[:1] in (*"=+-@＝＋－＠",)
         return f"'{shown}" if begins else shown
     return "" if value is None else repr(value) if isinstance(value, float) else value
-
-
-def _steps(steps: Iterable[tuple[str, str]]) -> str:
-    return "".join(
-        f"<h3>{text(what)}</h3><pre class='scroll'><code>{text(command)}</code></pre>" for what, command in steps
-    )
-
-
-WIDTH, HEIGHT = 5.6, 3.9  # inches: text keeps its size on a telephone
-DPI = 144  # of what is drawn as an image: many points, pictures
-FOLLOWING = {INK: "currentColor", ACCENT: "var(--accent)", GRID: "var(--grid)", "#000000": "currentColor"}
-_DROPPED = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
-_TAG = re.compile(r"<[^>]+>")
-_NAMED = re.compile(r'(\bid="|href="#|url\(#)')
-_SIZE = re.compile(r'\s(?:width|height)="[\d.]+pt"')
 
 
 def drawn(
@@ -190,7 +119,8 @@ def _mark(x: float, y: float, mark: Mark) -> str:
     left, top = min(x + 6, 72 * WIDTH - 74), max(y - 78, 2)
     place = f"x='{left:.1f}' y='{top:.1f}' width='72' height='72'"
     picture = f"<image href='{mark.picture}' {place}/>" if mark.picture else ""
-    return f"<g class='mark'><circle cx='{x:.1f}' cy='{y:.1f}' r='4'/>{picture}<title>{text(mark.words)}</title></g>"
+    words = escape(printable(mark.words))
+    return f"<g class='mark'><circle cx='{x:.1f}' cy='{y:.1f}' r='4'/>{picture}<title>{words}</title></g>"
 
 
 def svg_of(figure: Any, name: str) -> str:

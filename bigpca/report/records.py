@@ -135,8 +135,9 @@ class Report:
         The kind of the model, and what it is in a line.
     lights : tuple of Light
     figures : tuple of Figure
-    components, features, classes : Table or None
-        Eigenvalues with their bounds; the features with the largest weights; predicted classes of held-out rows.
+    components, features, classes, layers : Table or None
+        Eigenvalues with their bounds; the features with the largest weights; predicted classes of held-out rows; how
+        similar layers are.
     extremes : tuple of Extremes
     plan : Table
         Planned against measured.
@@ -156,6 +157,7 @@ class Report:
     components: Table
     features: Table | None
     classes: Table | None
+    layers: Table | None
     extremes: tuple[Extremes, ...]
     plan: Table
     made: tuple[tuple[str, str], ...]

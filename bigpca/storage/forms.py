@@ -7,7 +7,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -142,16 +141,6 @@ class Form(ABC):
     kind: ClassVar[Kind] = "array"
     holds_attributes: ClassVar[bool] = True  # whether a file says what its numbers are
 
-    requires: ClassVar[str] = ""  # the library that writes it
-
-    def check(self) -> None:
-        """Raise ImportError where the library that writes this form is missing."""
-        if self.requires and find_spec(self.requires) is None:
-            raise ImportError(
-                f"this output needs {self.requires}, which is not installed. Run: pip install 'bigpca[formats]', or "
-                "write a .npy file or a Zarr store."
-            )
-
     @abstractmethod
     def commit(
         self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
@@ -261,8 +250,6 @@ class ParquetForm(TableForm):
 
     Provenance is in the metadata of the file under ``bigpca``, and what its numbers are under ``bigpca_attributes``.
     """
-
-    requires: ClassVar[str] = "pyarrow"
 
     def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write row groups and footer."""

@@ -432,7 +432,6 @@ def check_output(
 ) -> Layout:
     """Check what is asked of a new output, and return its layout."""
     layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
-    form.check()
     check_extension(name_of(path), *(SCORES if form.kind == "table" else STORES))
     return layout
 

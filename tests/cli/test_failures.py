@@ -127,8 +127,6 @@ def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
 
 
 BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, the library it lacks, the message
-    "scores of a fit": (("fit", "rows.zarr", "--model", "n.zarr", "--scores", "s.parquet"), "pyarrow", "needs pyarrow"),
-    "scores": (("transform", "rows.zarr", "--model", "m.zarr", "--scores", "s.parquet"), "pyarrow", "needs pyarrow"),
     "report": (("report", "m.zarr", "--rows", "rows.zarr"), "matplotlib", "figures need matplotlib"),
     "plot": (("plot", "scores", "m.zarr", "--rows", "rows.zarr"), "matplotlib", "figures need matplotlib"),
     "foreign scores": (

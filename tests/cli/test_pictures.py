@@ -34,7 +34,7 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path, monkeypatch: py
     assert "bigpca transform ROWS --model m.zarr" in page
     assert "standard error" not in page
     run("report", model, "--rows", "rows.zarr", "--overwrite")
-    assert "Bars are two standard errors" in Path("report.html").read_text()
+    assert "Standard errors say how far eigenvalues would vary" in Path("report.html").read_text()
     shown = run("report", model, "--no-provenance", "--overwrite")
     assert "No scores were given" in shown.stdout
     assert "rows omitted      pass: 0 of 3,000" in shown.stdout

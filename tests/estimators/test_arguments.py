@@ -392,11 +392,6 @@ def test_what_may_not_be_missing_is_read_as_x_is(name: str, tmp_path: Path) -> N
             check(argument, (make, expected), folder, values)
 
 
-def test_masked_importance_ranks_last(tmp_path: Path) -> None:
-    for form in ("masked", "HDF5, a chunk lost"):
-        check(Argument("importance", lambda found: quality.top_examples(found, n=N)), FORMS[form], tmp_path, X)
-
-
 @pytest.mark.parametrize("name", HELD)
 def test_rows_in_memory_are_what_kernels_take(name: str, tmp_path: Path) -> None:
     argument = HELD[name]

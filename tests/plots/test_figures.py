@@ -46,7 +46,6 @@ FIELD = xr.DataArray(
     np.where(np.arange(12) % 5 == 1, np.nan, X).reshape(-1, 3, 4), dims=("time", "lat", "lon"),
     coords={"lat": [10.0, 20, 30], "lon": [9.0, 6, 3, 0]},
 )  # fmt: skip
-TIED = bp.PCA(6).fit(X[:60, 3:])
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +77,6 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scree of one": lambda m: bp.plots.scree(m["one"]),
     "bounds": lambda m: bp.plots.bounds(m["krylov"]),
     "bounds of a kernel": lambda m: bp.plots.bounds(m["kernel"]),
-    "standard errors": lambda m: bp.plots.standard_errors(m["pca"], bp.quality.standard_errors(m["pca"], X)),
-    "standard errors of ties": lambda m: bp.plots.standard_errors(TIED, bp.quality.standard_errors(TIED, X[:60, 3:])),
     "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
     "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
     "scores": lambda m: bp.plots.scores(m["pca"], X, components=(2, "pca0")),
@@ -88,7 +85,6 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scores of values": lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0]),
     "scores of one": lambda m: bp.plots.scores(m["one"], X, labels=THREE),
     "ellipses": lambda m: bp.plots.scores(m["pca"], X, labels=pd.Series(THREE, name="$kind_"), ellipses=0.95),
-    "density": lambda m: bp.plots.density(m["pca"], X, components=(1, 0)),
     "outliers": lambda m: bp.plots.outliers(m["pca"], X, labels=THREE),
     "correlation circle": lambda m: bp.plots.correlation_circle(m["pca"], components=(0, "pca2")),
     "scree on a log scale": lambda m: bp.plots.scree(m["pca"], log=True),
@@ -101,22 +97,10 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
     "maps": lambda m: bp.plots.maps(da.from_array(MAPS, chunks=2), n=5),
     "maps of one component": lambda m: bp.plots.maps(MAPS[:1], (2,)),
-    "extremes": lambda m: bp.plots.extremes(
-        bp.quality.extremes(m["pca"], X, 4), da.from_array(X.reshape(-1, 4, 3), chunks=50)
-    ),
-    "extremes of one": lambda m: bp.plots.extremes(bp.quality.extremes(m["one"], X, 1), X.reshape(-1, 2, 2, 3)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
     "weights of two sides": lambda m: bp.plots.components(bp.PLSSVD(2).fit(X, X[:, :3])),
-    "layers": lambda m: bp.plots.layers(_layers(12, "$block{} <b>")),
-    "forty layers": lambda m: bp.plots.layers(_layers(40, "encoder.blocks.{}.attention.out_projection")),
-    "forty layers in little room": lambda m: bp.plots.layers(_layers(40, "encoder.blocks.{}.mlp"), ax=_narrow()),
-    "one layer beside three": lambda m: bp.plots.layers(_layers(3, "layer{}", {"of another network": X[:, 5:]})),
     "correlations": lambda m: bp.plots.spectrum(bp.CCA(3).fit(X[:, :5], X[:, 3:])),
 }
-
-
-def _layers(count: int, name: str, others: Any = None) -> Any:
-    return bp.compare_layers({name.format(i): X[:, i % 10 : i % 10 + 2] for i in range(count)}, others)
 
 
 def _narrow() -> Any:
@@ -139,9 +123,7 @@ def texts(figure: Any) -> list[Text]:
     return [text for text in shown if id(text) not in ticks and outer.overlaps(text.get_window_extent())]
 
 
-@pytest.mark.parametrize(
-    "draw", [bp.plots.scores, bp.plots.biplot, bp.plots.density, bp.plots.outliers, bp.plots.pairs]
-)
+@pytest.mark.parametrize("draw", [bp.plots.scores, bp.plots.biplot, bp.plots.outliers, bp.plots.pairs])
 def test_matplotlib_is_looked_for_before_a_read(draw: Any, models: dict[str, Any], monkeypatch: Any) -> None:
     model = models["pca"]
     monkeypatch.setattr("bigpca.plots.style.find_spec", lambda name: None)
@@ -238,27 +220,6 @@ def test_of_more_than_ten_classes_the_nine_largest_are_named_and_the_rest_are_ot
     assert sum(len(points.get_offsets()) for points in ax.collections) == len(labels)
     ten = bp.plots.scores(rows(20, 2), labels=np.arange(20) % 10)
     assert [text.get_text() for text in ten.get_legend().get_texts()] == [*map(str, range(10))]
-
-
-def test_images_at_the_ends_of_components_are_drawn_from_lowest_to_highest(models: dict[str, Any]) -> None:
-    ends, images = (
-        bp.quality.extremes(models["pca"], X, 3),
-        np.arange(400)[:, None, None] % 251 * np.ones((1, 4, 3), "u1"),
-    )
-    read: list[int] = []
-
-    def some(rows: np.ndarray) -> np.ndarray:
-        read.extend(rows.tolist())
-        return images[rows].astype("u1")
-
-    ax = bp.plots.extremes(ends, some, n=2)
-    drawn = [round(255 * np.asarray(image.get_array())[0, 0, 0]) for image in ax.images]
-    expected = [[*ends.lowest[i], *ends.highest[i][::-1]] for i in range(2)]
-    assert drawn == (np.array(expected) % 251).ravel().tolist()
-    assert sorted(set(np.ravel(expected).tolist())) == read
-    places = [image.get_extent()[0] for image in ax.images]
-    assert places[:6] == sorted(places[:6])
-    assert [text.get_text() for text in ax.texts] == ["pca0: lowest", "highest", "pca1: lowest", "highest"]
 
 
 def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
@@ -440,21 +401,6 @@ def test_weights_of_components_are_drawn_beside_the_names_of_their_features(mode
         np.testing.assert_allclose(weights, by_name[name])
 
 
-def test_a_map_frames_its_best_cell_and_needs_no_read() -> None:
-    labels = np.arange(len(X)) % 3
-    found = bp.roweis_map(X + 3 * np.eye(12)[labels], labels, 3, model=bp.RoweisDiscriminantAnalysis(2, normalize=True))
-    errors = np.array([[3.0, 2, 3], [4, 1, 5], [6, 7, 8]]) / 10
-    ax = bp.plots.roweis_map(found, errors)
-    np.testing.assert_allclose(ax.images[0].get_array(), 100 * errors.T)
-    assert ax.patches[0].get_xy() == (0.5, 0.5)
-    assert ax.get_title(loc="left") == "Least error 10 % at r1 = 0.5, r2 = 0.5"
-    scores = found.models[0][2].transform(X + 3 * np.eye(12)[labels])[:, 0]
-    means = np.array([scores[labels == c].mean() for c in labels])
-    between = ((means - scores.mean()) ** 2).sum() / ((scores - scores.mean()) ** 2).sum()
-    drawn = bp.plots.roweis_map(found).images[0].get_array()
-    np.testing.assert_allclose(drawn[2, 0], 100 * between, rtol=1e-8)
-
-
 ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] = {
     "roweis": (
         lambda m: bp.plots.scree(m["roweis"]),
@@ -501,23 +447,12 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         ValueError,
         "a ScoredPCA has no correlations",
     ),
-    "a density of one": (lambda m: bp.plots.density(m["one"], X), ValueError, "a density needs two components"),
     "a circle of one": (lambda m: bp.plots.correlation_circle(m["one"]), ValueError, "a circle needs two components"),
     "a whole ellipse": (lambda m: bp.plots.scores(m["pca"], X, ellipses=1.0), ValueError, "ellipses = 1.0; a share"),
     "ellipses of values": (
         lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0], ellipses=0.5),
         ValueError,
         "ellipses are drawn for classes",
-    ),
-    "too few images": (
-        lambda m: bp.plots.extremes(bp.quality.extremes(m["pca"], X, 3), X[:5].reshape(-1, 4, 3)),
-        ValueError,
-        "there are 5 images, but row .* is at an end",
-    ),
-    "no images": (
-        lambda m: bp.plots.extremes(bp.quality.extremes(m["pca"], X, 3), X),
-        ValueError,
-        r"images of \d+ rows have shape .*height, width",
     ),
     "one arrow": (lambda m: bp.plots.biplot(m["one"], X), ValueError, "a biplot needs two components"),
     "labels": (lambda m: bp.plots.scores(m["pca"], X, labels=[1, 2]), ValueError, "2 labels for 400 rows"),
@@ -527,21 +462,10 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         ValueError,
         "1 feature names.* 12 features",
     ),
-    "no standard errors": (lambda m: bp.plots.standard_errors(TIED, True), TypeError, "a bool was given"),
-    "standard errors of other rows": (
-        lambda m: bp.plots.standard_errors(TIED, bp.quality.standard_errors(bp.PCA(6).fit(X[:50]), X[:50])),
-        ValueError,
-        "are of 50 rows",
-    ),
     "a path": (lambda m: bp.plots.scree("model.zarr"), TypeError, r"a str is not a fitted model.*bigpca.load\(path\)"),
     "matrix": (lambda m: bp.plots.scree(np.eye(2)), ValueError, r"shape \(2, 2\)"),
-    "errors": (lambda m: bp.plots.roweis_map(_Grid, np.eye(3)), ValueError, r"the grid has \(1, 1\).*found.errors"),
     "negative": (lambda m: bp.plots.scores(np.arange(3.0)), ValueError, r"scores have shape \(3,\)"),
 }
-
-
-class _Grid:
-    r1 = r2 = np.zeros(1)
 
 
 @pytest.mark.parametrize(("draw", "error", "message"), ERRORS.values(), ids=ERRORS)

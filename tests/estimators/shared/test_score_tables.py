@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +81,6 @@ def test_a_store_never_replaces_a_file(tmp_path: Path) -> None:
     (tmp_path / "scores.zarr").write_bytes(b"mine")
     with pytest.raises(bp.errors.OutputExistsError, match="replaces only rows or scores"):
         MODEL.transform(unreadable(N, 8), out=tmp_path / "scores.zarr", overwrite=True)
-
-
-def test_without_pyarrow_a_parquet_table_is_rejected_before_a_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"needs pyarrow, .*bigpca\[formats\].* or write a .npy file"):
-        MODEL.transform(unreadable(N, 8), out=tmp_path / "scores.parquet")
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_table_that_could_not_be_written_leaves_nothing_and_its_chunks_are_kept(
