@@ -475,7 +475,7 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 
 OPENED = {  # by a row of the tables above, or by the same function as one
     "Y", "given", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center", "scale",
-    "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "importance", "latitude", "means",
+    "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "latitude", "means",
     "covariances",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
