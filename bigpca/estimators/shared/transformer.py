@@ -749,7 +749,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         standard_errors : StandardErrors, default None
             From :func:`bigpca.quality.standard_errors`, of this model.
         layers : LayerComparison, default None
-            From :func:`bigpca.compare_layers`: the report then has its table.
+            From :func:`bigpca.compare_layers`: the report then has its heat map.
         held_out : (rows, labels), default None
             Rows that were not fitted, with their classes: accuracy is measured on them, in one read.
         provenance : bool, default True
