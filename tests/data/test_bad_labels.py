@@ -103,7 +103,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
     ),
     (np.array([1.5, "a"], object), 2, {}, TypeError, r"labels hold real numbers \(1.5\) and strings \('a'\)"),
     (["a", b"a"], 2, {}, TypeError, r"labels hold bytes \(b'a'\) and strings"),
-    (ragged, 2, {}, TypeError, r"labels hold list \(\[0, 1\]\), but must be all numbers"),
+    (ragged, 2, {}, TypeError, r"y is list of rows of different lengths, from 1 to 2"),
     ([1j, 2], 2, {}, TypeError, r"labels hold complex numbers \(1j\) and integers \(2\)"),
     (np.array([1j, 2]), 2, {}, TypeError, r"labels have dtype complex128; integers, .* Take real and imaginary parts"),
     (np.array(["2020"], "M8[D]"), 1, {}, TypeError, r"labels have dtype datetime64\[D\]; .* Convert to numbers of sec"),
