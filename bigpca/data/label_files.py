@@ -35,10 +35,17 @@ from bigpca.data.containers import (
 from bigpca.data.grids import lazy_table
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names, read_dataset, written
 from bigpca.data.source import Wanted, file_stamp
-from bigpca.data.tables import PARQUET_SUFFIXES, parquet_metadata, partition_values, table_paths, table_rows
+from bigpca.data.tables import (
+    PARQUET_SUFFIXES,
+    parquet_metadata,
+    partition_values,
+    table_column,
+    table_paths,
+    table_rows,
+)
 from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
-from bigpca.errors import MAX_MESSAGE, brief, closest, naming_argument, required, shorten
+from bigpca.errors import MAX_MESSAGE, brief, closest, naming_argument, shorten
 from bigpca.storage.files import check_regular, kind_of, open_regular, public, read_npy_header, without_credentials
 
 if TYPE_CHECKING:
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bigpca")
 OF_CELLS = ("X", "layers", "obsm", "raw")  # whose rows are cells
 OF_GENES = ("X", "layers", "raw")  # whose columns are genes
+BOM = b"\xef\xbb\xbf"
 TENX = "matrix"  # the group in files of Cell Ranger 3 and later; earlier ones name it after the genome
 TENX_CELLS, TENX_GENES = ("barcodes",), ("features/name", "gene_names")  # those that scanpy.read_10x_h5 takes
 Names = NDArray[np.object_]
@@ -241,13 +249,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
             f"{path} holds no {word}s: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
         )
     if path.lower().endswith((".csv", ".tsv")):
-        what = f"{path} cannot be read as comma-separated UTF-8 text"
-        with (
-            decoding(what, "Repair or write it again.", errors=(csv.Error, UnicodeDecodeError)),
-            io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file,
-        ):
-            lines = csv.reader(file, strict=True, delimiter=_delimiter(path))
-            return parse_column(_csv_texts(lines, path, name, word))
+        return _csv_column(path, name, word)
     if not path.lower().endswith(".npy"):
         column = cell_column(path, name, word)
         if column is not None:
@@ -337,31 +339,25 @@ def _delimiter(path: str) -> str:
     return "\t" if path.lower().endswith(".tsv") else ","
 
 
-def _csv_texts(reader: Any, path: str, name: str | None, word: str) -> list[str]:
-    """Return the texts of one column; blank lines are gaps if it is the only one, and may end the file."""
-    header: list[str] = next(reader, [])
-    column = header.index(_choose(path, name, header, "column", word))
-    texts: list[str] = []
-    blank: list[int] = []
-    for fields in reader:
-        if not fields:
-            blank.append(reader.line_num)
-            continue
-        if blank and len(header) > 1:
-            raise _ragged(path, blank[0], 0, len(header))
-        if len(fields) != len(header):
-            raise _ragged(path, reader.line_num, len(fields), len(header))
-        texts += [""] * len(blank)
-        texts.append(fields[column])
-        blank = []
-    return texts
+def _csv_column(path: str, name: str | None, word: str) -> Array:
+    """Return a column of a CSV file with a header; empty fields, and blank lines before the last row, are gaps."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
 
-
-def _ragged(path: str, line: int, fields: int, expected: int) -> ValueError:
-    return ValueError(
-        f"{path}: line {line} has {fields} fields; {expected} were expected, as in its header. "
-        "Quote fields that hold commas, and remove blank lines."
-    )
+    what = f"{path} cannot be read as comma-separated UTF-8 text"
+    with decoding(what, "Repair or write it again.", errors=(pa.ArrowInvalid,)), open_regular(path) as file:
+        data = file.read().removeprefix(BOM).rstrip(b"\r\n") + b"\n"
+        how: dict[str, Any] = {
+            "read_options": pc.ReadOptions(use_threads=False, block_size=len(data)),  # so that errors name the row
+            "parse_options": pc.ParseOptions(
+                delimiter=_delimiter(path), newlines_in_values=True, ignore_empty_lines=False
+            ),
+        }
+        names = pc.open_csv(pa.BufferReader(data), **how).schema.names if len(data) > 1 else []
+        name = _choose(path, name, names, "column", word)
+        # Of texts: numbers would lose what they look like, and "01" is not 1.
+        wanted = pc.ConvertOptions(include_columns=[name], column_types={name: pa.string()}, strings_can_be_null=False)
+        return parse_column(pc.read_csv(pa.BufferReader(data), **how, convert_options=wanted).column(0).to_pylist())
 
 
 def parse_column(texts: Sequence[str]) -> Array:
@@ -391,31 +387,19 @@ def parse_column(texts: Sequence[str]) -> Array:
 
 
 def _parquet_column(path: str, name: str | None, word: str) -> Array:
-    pa, pq = (required(name, path) for name in ("pyarrow", "pyarrow.parquet"))
     paths = table_paths(path)
     if not paths:
         raise FileNotFoundError(f"no Parquet files were found for {path}. Check the path.")
-    parts = []
     for file in paths:
         check_regular(file)
-        with decoding(f"{file} cannot be decoded", "Copy or write the file again.", errors=(OSError, pa.ArrowInvalid)):
-            below = None if name is None else partition_values(path, file, name)
-            if below is not None:
-                with pq.ParquetFile(file) as opened:
-                    parts.append(np.full(opened.metadata.num_rows, below, dtype=object))
-                continue
-            name = _choose(file, name, pq.read_schema(file).names, "column", word)
-            if pa.types.is_nested(pq.read_schema(file).field(name).type):
+        with decoding(f"{file} cannot be decoded", "Copy or write the file again."):
+            schema = parquet_metadata(file_stamp(file)).schema.to_arrow_schema()
+        if name is None or partition_values(path, file, name) is None:
+            name = _choose(file, name, schema.names, "column", word)
+            if schema.field(name).type.num_fields:
                 rows = table_rows("parquet", path, name, Wanted())
                 return rows.read_block(0, rows.shape[0], (0, rows.shape[1]))
-            # The file alone: a parent folder named "a=b" must not become a column.
-            with pq.ParquetFile(file) as opened:
-                column = opened.read(columns=[name]).column(0)
-        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        exact = numeric and not column.null_count
-        parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), dtype=object))
-    same = len({part.dtype for part in parts}) == 1
-    return np.concatenate(parts if same else [part.astype(object) for part in parts])
+    return table_column(path, "parquet", name or "")
 
 
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> Array:

@@ -498,13 +498,22 @@ def form_of_folder(path: str, names: Iterable[str]) -> str | None:
 
 
 def table_column(pattern: str, form: str, name: str) -> Array:
-    """Return a column of tables, one value for each row: texts as they are written in CSV; gaps are None."""
-    parts = []
+    """Return a column of tables, one value for each row: texts as they are written in CSV; gaps are None.
+
+    The column may be that of a partition, which is a text.
+    """
+    parts: list[Array] = [np.zeros(0, object)]
     for path in table_paths(pattern, form):
-        stamp = file_stamp(path)
-        read = _csv_texts if form == "csv" else FORMS[form].read
-        parts += [read(group, [name]).column(0).to_pylist() for group in FORMS[form].groups(stamp)]
-    return np.array([one for part in parts for one in part], dtype=object)
+        below = partition_values(pattern, path, name)
+        for group in FORMS[form].groups(file_stamp(path)):
+            if below is not None:
+                parts.append(np.full(group.rows, below, object))
+                continue
+            column = (_decoded(form, group, [name]) if form != "csv" else _csv_texts(group, [name])).column(0)
+            exact = _is_number(column.type) and not column.null_count
+            parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), object))
+    same = len({part.dtype for part in parts[1:]}) == 1
+    return np.concatenate(parts[1:] if same else [part.astype(object) for part in parts])
 
 
 def partition_values(pattern: str, path: str, name: str) -> str | None:
