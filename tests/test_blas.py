@@ -6,15 +6,19 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 
+import bigpca as bp
 from bigpca import blas
 from bigpca.blas import (
+    Caller,
     Crew,
     add_product,
     blas_threads,
@@ -331,3 +335,28 @@ def test_an_error_in_a_piece_is_raised_when_no_thread_works_any_more(bad: int) -
     assert running == [bad]
     assert crew._busy == 0
     crew.close()
+
+
+def test_a_frame_runs_in_whatever_thread_until_it_ends_also_where_a_traceback_keeps_it() -> None:
+    def work(begun: threading.Event, may_end: threading.Event) -> None:
+        callers.append(Caller())
+        begun.set()
+        may_end.wait()
+        raise ValueError("kept")
+
+    callers: list[Caller] = []
+    begun, may_end = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work, begun, may_end)
+        begun.wait()
+        assert callers[0].runs()
+        may_end.set()
+        assert done.exception().__traceback__ is not None
+    assert not callers[0].runs()
+
+
+def test_a_fit_walks_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    monkeypatch.setattr(blas, "_stack", lambda thread: walked.append(thread) or iter(()))
+    bp.PCA(2).fit(da.from_array(np.random.default_rng(0).standard_normal((300, 20)), chunks=(50, 20)))
+    assert walked == []
