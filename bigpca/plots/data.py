@@ -26,6 +26,17 @@ from bigpca.passes.graphs import wrap_sources
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
 
+VALUES = {  # what is drawn of each component
+    "eigenvalues_": "eigenvalue",
+    "explained_variance_": "eigenvalue",
+    "correlations_": "canonical correlation",
+    "singular_values_": "covariance",
+    "cv_scores_": "R^2",  # of each target, with the penalty that was taken
+}
+MAX_ROWS = 20_000
+SILENT_BYTES = 256 * 2**20  # reads of less are not announced
+MAX_KINDS = len(COLOURS)
+
 
 def name_of(model: Any) -> str:
     """Return the class of a model, or "" for an array or a path."""
@@ -115,15 +126,6 @@ def whole_of(model: Any) -> str:
         return "the squared covariance"
     between = not is_array(model) and hasattr(fitted(model), "discriminants_")
     return "the variance between the classes" if between else "the variance"
-
-
-VALUES = {  # what is drawn of each component
-    "eigenvalues_": "eigenvalue",
-    "explained_variance_": "eigenvalue",
-    "correlations_": "canonical correlation",
-    "singular_values_": "covariance",
-    "cv_scores_": "R^2",  # of each target, with the penalty that was taken
-}
 
 
 def kind_of_values(model: Any) -> str:
@@ -246,9 +248,6 @@ def _why_no_shares(model: Any) -> str:
     return ": its eigenvalues refer to the labels or classes, and are not parts of the variance"
 
 
-MAX_ROWS = 20_000
-SILENT_BYTES = 256 * 2**20  # reads of less are not announced
-
 log = logging.getLogger("bigpca")
 
 
@@ -341,8 +340,10 @@ def drawn_scores(
     if scores is not opened and opened.nbytes > SILENT_BYTES:
         log.warning(
             "the scores of %s drawn rows take one read of X, %s. Scores that transform(X, out=path) has stored are "
-            "drawn without it.", f"{len(rows):,}", format_bytes(opened.nbytes),
-        )  # fmt: skip
+            "drawn without it.",
+            f"{len(rows):,}",
+            format_bytes(opened.nbytes),
+        )
     return _shown(np.asarray(wrap_sources(scores[rows])), rows, int(n))
 
 
@@ -357,9 +358,6 @@ def _in_memory(X: Any) -> bool:
     if isinstance(X, list | tuple):
         return not is_path_list(X)
     return isinstance(X, np.ndarray) or (hasattr(X, "iloc") and not is_dask_frame(X))
-
-
-MAX_KINDS = len(COLOURS)
 
 
 @dataclass(frozen=True)

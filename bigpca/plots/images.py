@@ -27,6 +27,11 @@ from bigpca.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+COLUMNS = 4  # pictures in a line; of more than 16, twice as many
+TOP_FEATURES = 4  # of each component, where components are not pictures
+RANGE = (2.0, 98.0)  # percentiles of scores that are the ends of a colour
+MAX_CELLS = 10  # columns in which weights are written as numbers
+
 
 def component_tiles(
     components: NDArray[Any], image_shape: tuple[int, ...], columns: int = 8, gap: int = 2
@@ -122,12 +127,6 @@ def _lay_out(tiles: NDArray[np.float64], image_shape: tuple[int, ...], columns: 
             height, width, -1
         )  # grey is broadcast to all three channels
     return picture
-
-
-COLUMNS = 4  # pictures in a line; of more than 16, twice as many
-TOP_FEATURES = 4  # of each component, where components are not pictures
-RANGE = (2.0, 98.0)  # percentiles of scores that are the ends of a colour
-MAX_CELLS = 10  # columns in which weights are written as numbers
 
 
 def components(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 MOST_PAIRED = 8  # components of a grid
 MANY_POINTS = 2_000  # above this, points are one image in SVG and PDF files
+SHORT = 5  # points between the tip of an arrow and its name; names further away have a line
 
 
 def scores(
@@ -124,9 +125,11 @@ def scores(
 
 
 def _ellipses(ax: Axes, xy: Matrix, kinds: Kinds | None, share: float) -> None:
-    groups = [(ACCENT, xy)] if kinds is None else [
-        (COLOURS[code], xy[kinds.codes == code]) for code in range(len(kinds.names) - kinds.others)
-    ]  # fmt: skip
+    groups = (
+        [(ACCENT, xy)]
+        if kinds is None
+        else [(COLOURS[code], xy[kinds.codes == code]) for code in range(len(kinds.names) - kinds.others)]
+    )
     angles = np.linspace(0, 2 * np.pi, 181)
     circle = np.sqrt(-2 * np.log1p(-share)) * np.stack([np.cos(angles), np.sin(angles)])  # quantile of chi^2(2)
     for colour, rows in groups:
@@ -349,9 +352,15 @@ def outliers(
 
 
 def pairs(
-    model: Any, X: Any = None, *, rows: Any = None, scores: Any = None, labels: Any = None,
-    components: Sequence[int | str] = (0, 1, 2, 3), seed: int = 0,
-) -> Figure:  # fmt: skip
+    model: Any,
+    X: Any = None,
+    *,
+    rows: Any = None,
+    scores: Any = None,
+    labels: Any = None,
+    components: Sequence[int | str] = (0, 1, 2, 3),
+    seed: int = 0,
+) -> Figure:
     """Draw rows by their scores on every pair of some components, and the distribution of each on the diagonal.
 
     Parameters
@@ -490,9 +499,6 @@ def _legend(
         legend(ax, handles, [name for name, *_ in named], short(title))
 
 
-SHORT = 5  # points between the tip of an arrow and its name; names further away have a line
-
-
 def _name_arrows(ax: Axes, tips: Matrix, names: list[str]) -> int:
     """Name arrows where a name covers nothing and is nearest to its own arrow; return how many found room."""
     from matplotlib.patheffects import withStroke
@@ -527,9 +533,12 @@ def _name_arrows(ax: Axes, tips: Matrix, names: list[str]) -> int:
                 if distance > SHORT:
                     lines.append(line)
                     ax.annotate(
-                        "", tip, tuple(72 / figure.dpi * (line[-1] - end)), textcoords="offset points",
+                        "",
+                        tip,
+                        tuple(72 / figure.dpi * (line[-1] - end)),
+                        textcoords="offset points",
                         arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
-                    ).set_in_layout(False)  # fmt: skip
+                    ).set_in_layout(False)
                 break
         else:
             text.remove()

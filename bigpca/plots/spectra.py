@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.arrays import Vector
+from bigpca.errors import counted
 from bigpca.plots.data import eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
@@ -16,7 +17,6 @@ from bigpca.plots.style import (
     MARKERS,
     QUIET,
     axes_of,
-    counted,
     legend,
     log_ticks,
     percent,
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 LEVELS = (0.90, 0.95, 0.99)  # of the variance
 MAX_BARS = 60  # components with a bar or a marker each; more are drawn as a line
+BARS: dict[str, Any] = {
+    "fmt": "o",
+    "markersize": 3.5,
+    "color": ACCENT,
+    "ecolor": INK,
+    "elinewidth": 1.2,
+    "capsize": 3,
+}
 
 
 def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS, log: bool = False) -> Axes:
@@ -130,9 +138,15 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
         colour = ACCENT if len(values) == 1 else COLOURS[index % len(COLOURS)]
         style = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
         handles += ax.semilogy(
-            order[positive], found[positive], color=colour, linestyle=style, marker=dots, markersize=4, linewidth=1.4,
+            order[positive],
+            found[positive],
+            color=colour,
+            linestyle=style,
+            marker=dots,
+            markersize=4,
+            linewidth=1.4,
             label=name,
-        )  # fmt: skip
+        )
     kinds = {kind_of_values(model) for model in named.values()}
     kind = kinds.pop() if len(kinds) == 1 else "value"
     ax.set(xlabel="target" if kind == "R^2" else "component", ylabel=f"{kind} (log scale)")
@@ -224,8 +238,3 @@ def _named(models: Any) -> dict[str, Any]:
     if not several:
         return {name_of(models): models}
     return {f"{number}: {name_of(one) or 'array'}": one for number, one in enumerate(models, 1)}
-
-
-BARS: dict[str, Any] = {
-    "fmt": "o", "markersize": 3.5, "color": ACCENT, "ecolor": INK, "elinewidth": 1.2, "capsize": 3,
-}  # fmt: skip

@@ -20,8 +20,17 @@ INK, ACCENT, QUIET, ABSENT, GRID = "#1f2430", "#0b6e99", "#8a8f98", "#b4b9c1", "
 # as large as an exchange of one at a time makes it: 32, where Petroff (2021), arXiv:2107.02270, has 17. Lighter colours
 # reach 28, so three are dark; they come last, so that up to seven classes have none. Grey: rows without a label.
 COLOURS = (
-    "#5a87e1", "#e12d00", "#ffc31e", "#9600ff", "#0fe1ff", "#b4d278", "#f05a96", "#780f0f", "#3c1e96", "#5a1e4b",
-)  # fmt: skip
+    "#5a87e1",
+    "#e12d00",
+    "#ffc31e",
+    "#9600ff",
+    "#0fe1ff",
+    "#b4d278",
+    "#f05a96",
+    "#780f0f",
+    "#3c1e96",
+    "#5a1e4b",
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 FORMATS = (".png", ".svg", ".pdf")
 MAX_TEXT = 32  # characters of a name in a figure
@@ -80,9 +89,16 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
     matplotlib leaves out names that begin with an underscore and reads others as formulas, so they are set as text.
     """
     drawn = ax.legend(
-        handles, [str(number) for number in range(len(names))], loc="upper left", bbox_to_anchor=(1.0, 1.0),
-        fontsize=9, frameon=False, title=title or None, title_fontsize=9, alignment="left",
-    )  # fmt: skip
+        handles,
+        [str(number) for number in range(len(names))],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        fontsize=9,
+        frameon=False,
+        title=title or None,
+        title_fontsize=9,
+        alignment="left",
+    )
     drawn.get_title().set_parse_math(False)
     for text, name in zip(drawn.get_texts(), short_names(names), strict=True):
         text.set_parse_math(False)
@@ -148,15 +164,6 @@ def main_of(shown: int, d: int) -> str:
     ('10 of 64 features', 'all 4 features')
     """
     return f"all {d:,} features" if shown == d else f"{shown:,} of {d:,} features"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number of things, in the singular for one.
-
-    >>> counted(1, "component"), counted(2000, "row")
-    ('1 component', '2,000 rows')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def save_picture(figure: Figure, path: str | Path) -> Path:

@@ -31,7 +31,7 @@ from bigpca.data.labels import label_values
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.errors import brief, format_bytes
+from bigpca.errors import brief, counted, format_bytes
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.planning import format_estimate, format_seconds
@@ -56,7 +56,7 @@ from bigpca.plots.data import (
 from bigpca.plots.images import largest_weights
 from bigpca.plots.scatter import axis_names, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
-from bigpca.plots.style import counted, percent, require_matplotlib, short
+from bigpca.plots.style import percent, require_matplotlib, short
 from bigpca.report.page import drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
@@ -67,6 +67,92 @@ NARROW = 0.1  # width of bounds, relative to the lower end, that does not matter
 DOMINATING = 0.5  # of the variance
 MAX_OMITTED = 0.1  # of the rows
 NO_WEIGHT = 1e-7  # relative to the largest weight of a component
+THUMBNAIL = 72  # pixels of the longer side
+MAX_PICTURE_BYTES = 32 * 2**20
+MAX_PIXELS = 64 * 10**6
+MAX_COMPONENTS = 6  # whose extremes are shown
+MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
+ROWS_AT_AN_END = 5
+CITATIONS = {
+    "PCA": "Hotelling, H. (1933). Analysis of a complex of statistical variables into principal components. "
+    "Journal of Educational Psychology, 24, 417-441.",
+    "rotation": "Kaiser, H. F. (1958). The varimax criterion for analytic rotation in factor analysis. Psychometrika, "
+    "23(3), 187-200.",
+    "moments": "Chan, T. F., Golub, G. H. & LeVeque, R. J. (1983). Algorithms for computing the sample variance: "
+    "analysis and recommendations. The American Statistician, 37(3), 242-247.",
+    "krylov": "Musco, C. & Musco, C. (2015). Randomized block Krylov methods for stronger and faster approximate "
+    "singular value decomposition. Advances in Neural Information Processing Systems, 28.",
+    "sketch": "Tropp, J. A., Yurtsever, A., Udell, M. & Cevher, V. (2017). Fixed-rank approximation of a "
+    "positive-semidefinite matrix from streaming data. Advances in Neural Information Processing Systems, 30.",
+    "kernel": "Schölkopf, B., Smola, A. & Müller, K.-R. (1998). Nonlinear component analysis as a kernel "
+    "eigenvalue problem. Neural Computation, 10(5), 1299-1319.",
+    "landmarks": "Williams, C. K. I. & Seeger, M. (2001). Using the Nyström method to speed up kernel machines. "
+    "Advances in Neural Information Processing Systems, 13.",
+    "Fisher": "Fisher, R. A. (1936). The use of multiple measurements in taxonomic problems. Annals of Eugenics, "
+    "7(2), 179-188.",
+    "supervised": "Barshan, E., Ghodsi, A., Azimifar, Z. & Zolghadri Jahromi, M. (2011). Supervised principal "
+    "component analysis: visualization, classification and regression on subspaces and submanifolds. Pattern "
+    "Recognition, 44(7), 1357-1371.",
+    "Roweis": "Ghojogh, B., Karray, F. & Crowley, M. (2019). Roweis discriminant analysis: a generalized subspace "
+    "learning method. arXiv:1910.05437.",
+    "CCA": "Hotelling, H. (1936). Relations between two sets of variates. Biometrika, 28(3/4), 321-377.",
+    "MCA": "Bretherton, C. S., Smith, C. & Wallace, J. M. (1992). An intercomparison of methods for finding coupled "
+    "patterns in climate data. Journal of Climate, 5(6), 541-560.",
+    "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
+    "Technometrics, 12(1), 55-67.",
+    "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
+    "components. Journal of the American Statistical Association, 101(473), 119-137.",
+}
+_BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
+_METHODS = {  # of each class: what it does in words, and keys of CITATIONS
+    "PCA": ("principal component analysis (PCA)", "PCA"),
+    "ApproximatePCA": ("approximate principal component analysis", "PCA"),
+    "RotatedPCA": ("rotated principal component analysis", "PCA rotation"),
+    "KernelPCA": ("kernel PCA", "kernel"),
+    "ApproximateKernelPCA": ("approximate kernel PCA", "kernel"),
+    "NystromKernelPCA": ("kernel PCA by the Nyström method", "kernel landmarks"),
+    "FisherDiscriminantAnalysis": ("Fisher's discriminant analysis", "Fisher"),
+    "SupervisedPCA": ("supervised PCA", "supervised"),
+    "SupervisedRandomProjection": ("supervised random projection", "supervised"),
+    "KernelSupervisedPCA": ("kernel supervised PCA", "supervised kernel"),
+    "RoweisDiscriminantAnalysis": ("Roweis discriminant analysis", "Roweis"),
+    "KernelRoweisDiscriminantAnalysis": ("kernel Roweis discriminant analysis", "Roweis kernel"),
+    "ScoredPCA": ("PCA of the features with the highest scores", "scored PCA"),
+    "CCA": ("canonical correlation analysis", "CCA"),
+    "PLSSVD": ("maximum covariance analysis (singular value decomposition of the covariance)", "MCA"),
+    "Ridge": ("ridge regression", "ridge"),
+}
+MLE = "maximum likelihood (Minka 2000)"
+# Parameters with sentences of their own, and those that change no number by more than a tolerance.
+TOLD = {
+    "n_components",
+    "center",
+    "scale",
+    "whiten",
+    "method",
+    "power",
+    "preprocess",
+    "preprocess_y",
+    "nan_policy",
+    "kernel",
+    "gamma",
+    "degree",
+    "coef0",
+    "estimator",
+    "memory_limit",
+    "tol",
+    "max_passes",
+    "solver",
+    "random_state",
+    "fit_inverse_transform",
+    "alphas",
+    "cv",
+    "missing_labels",
+}
+TOP_FEATURES = 5
+MAX_FEATURE_COMPONENTS = 50  # of the table of features
+PICTURES = 12
+PAGES = (".html", ".htm")
 
 
 def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
@@ -208,11 +294,6 @@ def counted_reads(reads: float) -> str:
     return f"{reads:.3g} read{'' if reads == 1 else 's'}"
 
 
-THUMBNAIL = 72  # pixels of the longer side
-MAX_PICTURE_BYTES = 32 * 2**20
-MAX_PIXELS = 64 * 10**6
-
-
 @dataclass(frozen=True, eq=False)
 class Companions:
     """What the rows are, in their order; None for what is not known.
@@ -343,11 +424,6 @@ def _thumbnail(real: Path, name: str, size: int, changed: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-MAX_COMPONENTS = 6  # whose extremes are shown
-MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
-ROWS_AT_AN_END = 5
-
-
 @dataclass(frozen=True)
 class ScoresRead:
     """What one read of the scores found.
@@ -391,57 +467,6 @@ def describe_ends(ends: Ends, names: list[str], known: Companions) -> tuple[Extr
         Extremes(name, described(low, low_scores), described(high, high_scores))
         for name, (low, low_scores, high, high_scores) in zip(names, sides, strict=False)
     )
-
-
-CITATIONS = {
-    "PCA": "Hotelling, H. (1933). Analysis of a complex of statistical variables into principal components. "
-    "Journal of Educational Psychology, 24, 417-441.",
-    "rotation": "Kaiser, H. F. (1958). The varimax criterion for analytic rotation in factor analysis. Psychometrika, "
-    "23(3), 187-200.",
-    "moments": "Chan, T. F., Golub, G. H. & LeVeque, R. J. (1983). Algorithms for computing the sample variance: "
-    "analysis and recommendations. The American Statistician, 37(3), 242-247.",
-    "krylov": "Musco, C. & Musco, C. (2015). Randomized block Krylov methods for stronger and faster approximate "
-    "singular value decomposition. Advances in Neural Information Processing Systems, 28.",
-    "sketch": "Tropp, J. A., Yurtsever, A., Udell, M. & Cevher, V. (2017). Fixed-rank approximation of a "
-    "positive-semidefinite matrix from streaming data. Advances in Neural Information Processing Systems, 30.",
-    "kernel": "Schölkopf, B., Smola, A. & Müller, K.-R. (1998). Nonlinear component analysis as a kernel "
-    "eigenvalue problem. Neural Computation, 10(5), 1299-1319.",
-    "landmarks": "Williams, C. K. I. & Seeger, M. (2001). Using the Nyström method to speed up kernel machines. "
-    "Advances in Neural Information Processing Systems, 13.",
-    "Fisher": "Fisher, R. A. (1936). The use of multiple measurements in taxonomic problems. Annals of Eugenics, "
-    "7(2), 179-188.",
-    "supervised": "Barshan, E., Ghodsi, A., Azimifar, Z. & Zolghadri Jahromi, M. (2011). Supervised principal "
-    "component analysis: visualization, classification and regression on subspaces and submanifolds. Pattern "
-    "Recognition, 44(7), 1357-1371.",
-    "Roweis": "Ghojogh, B., Karray, F. & Crowley, M. (2019). Roweis discriminant analysis: a generalized subspace "
-    "learning method. arXiv:1910.05437.",
-    "CCA": "Hotelling, H. (1936). Relations between two sets of variates. Biometrika, 28(3/4), 321-377.",
-    "MCA": "Bretherton, C. S., Smith, C. & Wallace, J. M. (1992). An intercomparison of methods for finding coupled "
-    "patterns in climate data. Journal of Climate, 5(6), 541-560.",
-    "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
-    "Technometrics, 12(1), 55-67.",
-    "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
-    "components. Journal of the American Statistical Association, 101(473), 119-137.",
-}
-_BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
-_METHODS = {  # of each class: what it does in words, and keys of CITATIONS
-    "PCA": ("principal component analysis (PCA)", "PCA"),
-    "ApproximatePCA": ("approximate principal component analysis", "PCA"),
-    "RotatedPCA": ("rotated principal component analysis", "PCA rotation"),
-    "KernelPCA": ("kernel PCA", "kernel"),
-    "ApproximateKernelPCA": ("approximate kernel PCA", "kernel"),
-    "NystromKernelPCA": ("kernel PCA by the Nyström method", "kernel landmarks"),
-    "FisherDiscriminantAnalysis": ("Fisher's discriminant analysis", "Fisher"),
-    "SupervisedPCA": ("supervised PCA", "supervised"),
-    "SupervisedRandomProjection": ("supervised random projection", "supervised"),
-    "KernelSupervisedPCA": ("kernel supervised PCA", "supervised kernel"),
-    "RoweisDiscriminantAnalysis": ("Roweis discriminant analysis", "Roweis"),
-    "KernelRoweisDiscriminantAnalysis": ("kernel Roweis discriminant analysis", "Roweis kernel"),
-    "ScoredPCA": ("PCA of the features with the highest scores", "scored PCA"),
-    "CCA": ("canonical correlation analysis", "CCA"),
-    "PLSSVD": ("maximum covariance analysis (singular value decomposition of the covariance)", "MCA"),
-    "Ridge": ("ridge regression", "ridge"),
-}
 
 
 def method_name(model: Any) -> str:
@@ -537,15 +562,6 @@ def _of_parameters(held: list[Any]) -> list[str]:
     return [*found, f"Other choices: {', '.join(others)}."] if others else found
 
 
-MLE = "maximum likelihood (Minka 2000)"
-# Parameters with sentences of their own, and those that change no number by more than a tolerance.
-TOLD = {
-    "n_components", "center", "scale", "whiten", "method", "power", "preprocess", "preprocess_y", "nan_policy",
-    "kernel", "gamma", "degree", "coef0", "estimator", "memory_limit", "tol", "max_passes", "solver", "random_state",
-    "fit_inverse_transform", "alphas", "cv", "missing_labels",
-}  # fmt: skip
-
-
 def _in_words(value: Any) -> str:
     """Return a parameter for a paper: a record as its name with the values that it has, a vector as given numbers.
 
@@ -633,11 +649,6 @@ def plan_table(model: Any) -> Table:
         ("memory above idle", text("planned_bytes", format_bytes), text("peak_bytes", format_bytes)),
     )
     return Table("Plan and measurement", ("", "planned", "measured"), tuple(row for row in rows if any(row[1:])))
-
-
-TOP_FEATURES = 5
-MAX_FEATURE_COMPONENTS = 50  # of the table of features
-PICTURES = 12
 
 
 @dataclass(frozen=True)
@@ -784,19 +795,20 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
             caption = "Weights of the features that are among the four largest of a component."
         found.append(
             drawn(
-                "components", caption,
+                "components",
+                caption,
                 lambda ax: components(model, subject.image_shape, feature_names=own.names, n=shown, ax=ax),
                 height=max(2.2, 0.5 + 1.5 * lines),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
 def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     known = subject.known
-    kinds = None if known.labels is None else replace(
-        kinds_of(known.labels, points.n, points.rows), column=known.column
-    )  # fmt: skip
+    kinds = (
+        None if known.labels is None else replace(kinds_of(known.labels, points.n, points.rows), column=known.column)
+    )
     caption = f"Scores of {points.title()}."
     if known.source:
         caption += f" {known.source[0].upper()}{known.source[1:]}."
@@ -943,9 +955,6 @@ def _on_accuracy(model: Any, held_out: tuple[Any, Any] | None) -> tuple[str, ...
         "The held-out rows come from the source of the fit. If any of them were used in the fit, the accuracy "
         "is too high.",
     )
-
-
-PAGES = (".html", ".htm")
 
 
 def write_report(
