@@ -28,7 +28,7 @@ RISING = ("comments per 100 code lines where numbers are made",)
 
 # What implements each protocol.
 PROTOCOLS = {
-    "estimators/shared/files.py:StoredState": "Moments, KeptStatistics",
+    "estimators/shared/results.py:Kept": "KeptRows, KeptStatistics",
     "estimators/supervised/label_features.py:LabelFeatures": "LinearLabels, LandmarkLabels",
     "passes/accumulators/base.py:CodeRows": "arrays of codes, labels that come with batches",
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",

@@ -17,6 +17,7 @@ TIERS: list[tuple[str, ...]] = [
     ("names", "dask_array", "blas"),
     ("errors", "arrays", "seeds", "settings"),
     ("devices",),
+    ("records",),
     ("planning",),
     ("csr",),
     ("expressions",),  # of Dask
@@ -58,6 +59,7 @@ PURE = (
     "csr",
     "settings",
     "devices",
+    "records",
     "kernels",
     "sketches",
     "solvers",

@@ -149,17 +149,17 @@ def test_fits_use_the_block_and_so_do_additions_and_solves() -> None:
     with bp.config(memory_limit="3 GiB", keep_state_bytes=10):
         model = bp.PCA(2)
         assert model.plan(X).resources.limit_bytes == 3 << 30
-        assert model.fit(X)._state is None
+        assert model.fit(X)._result.state is None
         with bp.config(keep_state_bytes=1000):
-            assert bp.PCA(2).fit(X)._state is not None
+            assert bp.PCA(2).fit(X)._result.state is not None
         with pytest.raises(ValueError, match="keep_state_bytes = 10 B"):
             model.partial_fit(X)
         with pytest.raises(bp.errors.MemoryBudgetError, match="memory_limit"), bp.config(memory_limit="1 KiB"):
             model.fit(X)
-    assert bp.PCA(2).fit(X)._state is not None
+    assert bp.PCA(2).fit(X)._result.state is not None
     with bp.config(solve_threads=1):
         waiting = bp.PCA(2).partial_fit(X[:20]).partial_fit(X[20:])
-        assert waiting._unsolved.threads == waiting.provenance_.solve_threads == 1
+        assert waiting._found.threads == waiting.provenance_.solve_threads == 1
         assert bp.merge(waiting, waiting).provenance_.solve_threads == 1
 
 

@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 # with their eigenvalues, bounds and shares. ``bigpca fit`` shows the file that it has just written in the same way.
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
+BOUNDS = "certificate__"
 ARRAYS = (
-    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "rotation",
-    *(f"subspace_{name}" for name in SUBSPACES), "correlations", "singular_values", "squared_covariance_fraction",
-    "alpha", "cv_scores",
+    "explained_variance", "eigenvalues", "axes__values", "statistics__moments__count", "rotation_matrix",
+    *(BOUNDS + name for name in ("eigenvalue_bounds", "captured_variance_bounds")),
+    *(f"{BOUNDS}subspaces__{name}" for name in SUBSPACES), "correlations", "singular_values",
+    "squared_covariance_fraction", "chosen", "cv_scores",
 )  # fmt: skip
-HELD = "inner_"  # prefix of the arrays of a model that another one holds
-FACTS = ("alpha", "trace_error", "negative_mass", "n_unlabelled")
+HELD = "estimator__"  # prefix of the arrays of a model that another one holds
+FACTS = ("trace_error", "negative_mass", "n_unlabelled")
 # What a table shows of each component, and what it is called; of Ridge, R^2 of each target.
 VALUES = {
     "eigenvalues": "eigenvalue", "explained_variance": "eigenvalue", "correlations": "correlation",
@@ -78,14 +80,17 @@ def describe(stored: Group) -> dict[str, Any]:
     """
     arrays, attributes, shapes = stored.arrays, stored.attributes, stored.shapes
     parameters = attributes["parameters"]
-    if attributes.get("inner") is not None:  # of selected columns, or a rotation: another model is held
-        inner = replace(stored, **attributes["inner"], arrays=_held(arrays), shapes=_held(shapes))
+    if attributes.get("estimator") is not None:  # of selected columns, or a rotation: another model is held
+        inner = replace(stored, **attributes["estimator"], arrays=_held(arrays), shapes=_held(shapes))
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
         named |= {"n_features_selected": shapes["selected"][0]} if "selected" in shapes else {}
         named |= _pattern(attributes)
         held = describe(inner)
-        return {**(_rotated(held, inner.arrays, arrays["rotation"]) if "rotation" in arrays else held), **plain(named)}
+        return {
+            **(_rotated(held, inner.arrays, arrays["rotation_matrix"]) if "rotation_matrix" in arrays else held),
+            **plain(named),
+        }
     record: dict[str, Any] = {
         "estimator": stored.kind,
         "parameters": {name: value for name, value in parameters.items() if value is not None},
@@ -93,17 +98,17 @@ def describe(stored: Group) -> dict[str, Any]:
     }
     if parameters.get("kernel") is not None:
         record["kernel"] = kernel_text(parameters)
-    values = arrays.get("explained_variance", arrays.get("eigenvalues"))
-    wide = shapes.get("components", (0, attributes.get("n_features")))
+    values = arrays.get("explained_variance", _eigenvalues(arrays))
+    rows, left_out = arrays.get("statistics__moments__count"), attributes.get("statistics__omitted")
     known = {
         "n_components": None if values is None else len(values),
-        "n_features_in": attributes.get("n_features", wide[-1]),
-        "n_samples": attributes.get("n_samples"),
-        "n_omitted": attributes.get("n_omitted"),
+        "n_features_in": attributes["n_features"],
+        "n_samples": attributes.get("n_samples", None if rows is None else rows.item()),
+        "n_omitted": attributes.get("n_omitted", left_out),
         "solver": attributes.get("solver"),
-        "kernel_evaluations": attributes.get("evaluations"),
-        "landmarks": shapes["references"][0] if {"references", "fact_landmark_transform"} <= set(shapes) else None,
-        **{name: attributes.get("facts", {}).get(name) for name in FACTS},
+        "kernel_evaluations": attributes.get("kernel_evaluations"),
+        "landmarks": shapes["landmark_transform"][0] if "landmark_transform" in shapes else None,
+        **{name: attributes.get(name) for name in FACTS},
     }
     record |= {name: value for name, value in known.items() if value is not None}
     if "n_targets" in attributes:
@@ -115,9 +120,14 @@ def _of_targets(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> dic
     """Return what a model of two sides found."""
     names = ("correlations", "singular_values", "squared_covariance_fraction")
     found = {name: arrays[name] for name in names if name in arrays}
-    if "alpha" in arrays:
-        scores = arrays["cv_scores"]
-        found = {"r2": scores[scores.mean(axis=1).argmax()], "alpha": arrays["alpha"].item()}
+    if "chosen" in arrays:
+        scores, chosen = arrays["cv_scores"], arrays["chosen"]
+        one = scores.mean(axis=1).argmax()
+        best = [scores[:, i].argmax() if attributes["per_target"] else one for i in range(len(chosen))]
+        found = {
+            "r2": scores[best, range(len(best))],
+            "alpha": chosen if attributes["per_target"] else chosen[0].item(),
+        }
     sizes = {"n_targets": attributes["n_targets"], "n_components": len(next(iter(found.values())))}
     return {"certificate": None, **sizes, **{n: one if n == "alpha" else one[:RECORDED] for n, one in found.items()}}
 
@@ -156,15 +166,16 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
 def _answer(stored: Group) -> dict[str, Any]:
     arrays, attributes = stored.arrays, stored.attributes
     answer: dict[str, Any] = {"certificate": _certificate(arrays, attributes)}
-    if "eigenvalues" in arrays:
-        answer["eigenvalues"] = arrays["eigenvalues"][:RECORDED]
-    weight = attributes.get("facts", {}).get("weight_sums", [attributes.get("n_samples", 1)])[0]
+    eigenvalues = _eigenvalues(arrays)
+    if eigenvalues is not None:
+        answer["eigenvalues"] = eigenvalues[:RECORDED]
+    weight = attributes.get("weight_sums", [attributes.get("n_samples", 1)])[0]
     scale = weight - 1 if "total" in attributes and weight > 1 else 1
     variances = arrays.get("explained_variance")
     total = attributes.get("total_variance", attributes.get("total"))
-    if variances is None and (total is None or "n_unlabelled" in attributes["facts"]):  # eigenvalues of labels
+    if variances is None and (total is None or "n_unlabelled" in attributes):  # eigenvalues of labels
         return answer
-    values = arrays["eigenvalues"] if variances is None else variances
+    values = eigenvalues if variances is None else variances
     shares = values / total if total and total > 0 else 0.0 * values
     return answer | {
         "variance_captured": float(shares.sum()),
@@ -174,22 +185,27 @@ def _answer(stored: Group) -> dict[str, Any]:
 
 
 def _certificate(arrays: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any] | None:
-    certified = attributes.get("certificate")
-    if certified is None or "eigenvalue_bounds" not in arrays:
+    bounds = arrays.get(f"{BOUNDS}eigenvalue_bounds")
+    if bounds is None:
         return None
     turned = None
-    if "subspace_upper" in arrays:
+    if f"{BOUNDS}subspaces__upper" in arrays:
         from bigpca.solvers.certificates import SubspaceBounds
 
-        turned = SubspaceBounds(**{name: arrays[f"subspace_{name}"] for name in SUBSPACES}).errors[:RECORDED]
+        turned = SubspaceBounds(**{name: arrays[f"{BOUNDS}subspaces__{name}"] for name in SUBSPACES}).errors[:RECORDED]
     return {
-        "reads": certified["n_passes"],
-        "converged": certified["converged"],
-        "eigenvalue_bounds": arrays["eigenvalue_bounds"][:RECORDED],
-        "captured_variance_bounds": arrays.get("captured_variance_bounds"),
+        "reads": attributes.get(f"{BOUNDS}n_passes"),
+        "converged": attributes.get(f"{BOUNDS}converged"),
+        "eigenvalue_bounds": bounds[:RECORDED],
+        "captured_variance_bounds": arrays.get(f"{BOUNDS}captured_variance_bounds"),
         "subspace_error_bounds": turned,
-        "confidence": certified["confidence"],
+        "confidence": attributes[f"{BOUNDS}confidence"],
     }
+
+
+def _eigenvalues(arrays: Mapping[str, Any]) -> Any:
+    """Return the eigenvalues of a kernel model, or of one of labels."""
+    return arrays.get("eigenvalues", arrays.get("axes__values"))
 
 
 def kernel_text(parameters: Mapping[str, Any]) -> str:

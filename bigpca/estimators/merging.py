@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
-from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.model import KeptRows, LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.inputs import Input
@@ -77,8 +77,8 @@ def merge(a: Model, b: Model) -> Model:
             both._take_merged(a, b)  # type: ignore[arg-type]  # of one class
         else:
             states = [model._whole_state("merge") for model in (a, b)]
-            both._roundings = tuple(map(max, a._roundings, b._roundings))  # type: ignore[union-attr]
-            both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
+            roundings = tuple(map(max, *(cast("KeptRows[Any]", model._kept).roundings for model in (a, b))))
+            both._absorb(KeptRows(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_, roundings))
     of_a, of_b = a.provenance_, b.provenance_
     both._set_known(_provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))
     return both
@@ -128,7 +128,7 @@ def _check_alike(a: Model, b: Model) -> None:
 
 
 def _check_state(model: LinearModel[Any]) -> None:
-    if model._state is None:
+    if model._kept is None or model._kept.state is None:
         raise ValueError(model._missing_state("merge"))
     if model._steps.filled:
         raise ValueError(of_all_rows("merge"))

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from bigpca.arrays import Matrix, Vector
+from bigpca.records import stored
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack
@@ -379,10 +380,14 @@ class SubspaceBounds:
     upper : ndarray of shape (P,), P > k; at least the leading P eigenvalues of A (0 for one beyond its size).
     """
 
-    residuals: Vector
-    deficits: Vector
-    lowest: Vector
-    upper: Vector
+    residuals: Vector = stored("k")
+    deficits: Vector = stored("k")
+    lowest: Vector = stored("k")
+    upper: Vector = stored("P")
+
+    def __post_init__(self) -> None:
+        if len(self.upper) <= len(self.lowest):
+            raise ValueError(f"it has upper bounds of {len(self.upper)} eigenvalues for {len(self.lowest)} axes")
 
     def limited(self, k: int) -> SubspaceBounds:
         """Return the bounds of the first k axes."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
+from bigpca.records import stored
 from bigpca.solvers.eigh import ROUNDED, complete_orthonormal, fix_signs, top_eigenpairs
 from bigpca.solvers.moments import Scatter
 
@@ -37,11 +38,11 @@ class Axes:
         Estimated relative error by the rounding of S_W, which R2^-1 magnifies; 0 where r2 = 0.
     """
 
-    values: Vector
-    components: Matrix
-    rank: int
-    inverses: Matrix | None = None
-    error: float = 0.0
+    values: Vector = stored("k")
+    components: Matrix = stored("k", "d")
+    rank: int = stored(of=int, least=0)
+    inverses: Matrix | None = stored("e", "d", default=None)
+    error: float = stored(of=float, least=0, default=0.0)
 
 
 @dataclass(frozen=True)

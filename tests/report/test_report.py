@@ -24,6 +24,7 @@ import zarr
 from PIL import Image
 
 import bigpca as bp
+from bigpca.estimators.shared.results import Waiting
 from bigpca.plots.data import fitted, kinds_of, weights
 from bigpca.report import describe, write_report
 from bigpca.report.describing import (
@@ -716,4 +717,4 @@ def test_notebooks_show_components_and_share_of_a_fitted_estimator(pca: bp.PCA) 
     assert "<p>1 component" not in bp.PCA(1)._repr_html_()
     waiting = bp.PCA(2).partial_fit(X)
     waiting._repr_html_()
-    assert "_unsolved" in vars(waiting)
+    assert isinstance(waiting._found, Waiting)

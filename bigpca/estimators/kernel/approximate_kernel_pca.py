@@ -141,7 +141,7 @@ def _definite(
     spectrum = solve_nystrom(found, fit, multiplied=True)
     if spectrum.certificate is None:
         raise TypeError("Nyström's formula returned no certificate")
-    return spectrum.variances, spectrum.components.T, spectrum.certificate
+    return spectrum.explained_variance_, spectrum.components_.T, spectrum.certificate
 
 
 def _tutorial(

@@ -299,7 +299,7 @@ class Start:
         landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
         # Scores (B - mean) V are eigenvectors of H B B'H times sqrt(lambda), so near those of HKH.
         found = fit_landmarks(run, rows, self.settings, landmarks, shift)
-        if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
+        if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues_):
             return None
         width = found.expansion.coefficients.shape[1]
         scored = rows.mapped(MapStep(KernelScores(found.expansion, device=None), width))
@@ -309,7 +309,7 @@ class Start:
             run, self._scores, scored, {"rows": template}, _take_rows, shift=np.zeros(width)
         )  # one pass over X
         run.add_evaluations(rows.n_rows * len(landmarks.rows))
-        return scores, found.eigenvalues
+        return scores, found.eigenvalues_
 
 
 def _take_rows(state: PassState) -> Matrix:

@@ -272,7 +272,7 @@ def solve_features(
     diagonal = float(state.diagonals[which])
     return KernelSpectrum(
         n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate,
-        trace_error=residual / diagonal if diagonal > 0 else 0.0, rank=int(T.shape[1]),
+        trace_error_=residual / diagonal if diagonal > 0 else 0.0, rank_=int(T.shape[1]),
         weight_sums=moments.weight_sums,
     )  # fmt: skip
 
@@ -281,12 +281,12 @@ def completed_features(
     found: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
 ) -> KernelSpectrum:
     """Return :func:`completed` components of the moments of one kernel's features."""
-    moments, largest = state.moments[0], float(found.eigenvalues[0])
+    moments, largest = state.moments[0], float(found.eigenvalues_[0])
     rounding = max(len(features.landmarks) * FLOAT64, min(state.precision, FLOAT32)) * largest
     rounding += 10 * FLOAT64 * moments.weight * float(moments.mean @ moments.mean)
     # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
     if found.certificate is not None and found.certificate.eigenvalue_bounds[0, 0] <= 0:
-        warn_alike(found.eigenvalues, float(found.certificate.eigenvalue_bounds[0, 1]))
+        warn_alike(found.eigenvalues_, float(found.certificate.eigenvalue_bounds[0, 1]))
     where = f"the features of {len(features.landmarks)} landmarks have"
     return completed(found, settings.n_components, rounding, where, MORE)
 
@@ -389,7 +389,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     # Eigenvalues of n rows are n / m times those of m landmarks (eq. 62), and so is their sum.
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
-    found = KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank=rank)
+    found = KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank_=rank)
     return completed(found, given, rounding * n / m, f"the centred matrix of {m} landmarks has", MORE)
 
 
@@ -558,7 +558,7 @@ class NystromFit(LandmarksFit):
             spectrum = solve_features(state, 0, own, settings, omitted=found.omitted)
             spectrum = completed_features(spectrum, state, own, settings)
             _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
-            spectrum = replace(spectrum, state=state, evaluations=before + state.evaluations)
+            spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
             spectra.append(_with_landmarks(run, spectrum, landmarks, own))
         return spectra
 
@@ -570,11 +570,11 @@ def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> N
     -----
     ApproximationWarning
     """
-    held, missed = float(spectrum.eigenvalues.sum()), spectrum.trace_error
+    held, missed = float(spectrum.eigenvalues_.sum()), spectrum.trace_error_
     if m < n and missed is not None and missed > MISSED and residual > held:
         warn_approximation(
             f"{m} landmarks miss {missed:.1%} of the trace of the kernel matrix (trace_error_), and the "
-            f"{len(spectrum.eigenvalues)} components hold only {held / residual * missed:.1%} of it, so larger "
+            f"{len(spectrum.eigenvalues_)} components hold only {held / residual * missed:.1%} of it, so larger "
             "components may be missing. Use more landmarks (n_landmarks), or a wider kernel."
         )
 
@@ -667,8 +667,8 @@ class MomentsGrowth(Growth):
             raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
         state = latest.state.merge(new.state)
         grown = replace(
-            latest, state=state, omitted=latest.omitted + new.omitted,
-            evaluations=latest.evaluations + new.state.evaluations,
+            latest, n_samples_=state.moments[0].count, state=state, n_omitted_=latest.n_omitted_ + new.omitted,
+            kernel_evaluations_=latest.kernel_evaluations_ + new.state.evaluations,
         )  # fmt: skip
         return Grown(grown, partial(_solve_grown, grown, state, self.features, self.settings))
 
@@ -676,11 +676,11 @@ class MomentsGrowth(Growth):
 def _solve_grown(
     grown: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
 ) -> KernelSpectrum:
-    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
+    found = solve_features(state, 0, features, settings, omitted=grown.n_omitted_)
     return replace(
         completed_features(found, state, features, settings),
-        state=state, evaluations=grown.evaluations, landmark_transform=grown.landmark_transform,
-        landmark_indices=grown.landmark_indices,
+        state=state, kernel_evaluations_=grown.kernel_evaluations_, landmark_transform_=grown.landmark_transform_,
+        landmark_indices_=grown.landmark_indices_,
     )  # fmt: skip
 
 
@@ -692,7 +692,7 @@ def _with_landmarks(
     if certificate is not None:
         certificate = replace(certificate, n_passes=run.reads)
     return replace(
-        found, landmark_transform=features.transform, landmark_indices=landmarks.indices, certificate=certificate
+        found, landmark_transform_=features.transform, landmark_indices_=landmarks.indices, certificate=certificate
     )
 
 
@@ -702,7 +702,7 @@ def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
     if not isinstance(expansion, Expansion) or expansion.references.rows is None:
         raise TypeError("the fit is not an expansion over landmarks in memory")
     return LandmarkFeatures(
-        expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform), expansion.shift,
+        expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform_), expansion.shift,
         expansion.references.indices,
     )  # fmt: skip
 
@@ -842,8 +842,8 @@ class FeaturesFit(KernelFit):
         for cost in self.given.counting:
             run.read_beside(cost)
         found = self.pca.run(run)
-        n = found.count
-        projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
+        n, mean = found.n_samples_, found.mean_
+        projection = FeatureProjection(self.settings.kernel, mean, found.components_)
         scored = self._scored_rows(run)
         # Variances have the divisor n - 1, eigenvalues of HKH none; shares of the trace do not depend on it.
         certificate = found.certificate
@@ -851,12 +851,14 @@ class FeaturesFit(KernelFit):
             residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
             bounds = certificate.eigenvalue_bounds * (n - 1)
             certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
-        eigenvalues = found.variances * (n - 1)
-        spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
+        eigenvalues = found.explained_variance_ * (n - 1)
+        spectrum = KernelSpectrum(
+            n, found.n_omitted_, eigenvalues, found.total_variance_ * (n - 1), projection, 0, certificate
+        )
         precision = self.pca.precision if isinstance(self.pca, CovarianceFit) else 0.0  # the others correct float32
         # The images of the rows have no part in axes whose eigenvalue is 0 to rounding.
         largest = float(eigenvalues.max(initial=0.0))
-        rounding = FLOAT64 * (max(n, len(found.mean)) * largest + 10 * n * float(found.mean @ found.mean))
+        rounding = FLOAT64 * (max(n, len(mean)) * largest + 10 * n * float(mean @ mean))
         rounding = max(rounding, MULTIPLIED * precision * largest)
         where = f"the features of {self.settings.kernel} have"
         spectrum = completed(spectrum, self.settings.n_components, rounding, where)

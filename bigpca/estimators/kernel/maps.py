@@ -18,13 +18,14 @@ from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.devices import Device, There, precisely
 from bigpca.estimators.linear.maps import device_of_setting
-from bigpca.estimators.shared.files import STREAM_BYTES, TILE_ROWS, References, streamed_rows
+from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, RowMap
+from bigpca.records import Coding, Held, stored
 from bigpca.storage.files import content_digest
 
 # Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b.
@@ -36,6 +37,15 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 SCORED_ROWS = 256  # that are scored in both precisions, or a 16th of the references, but 32
 SCORED_SHARE, MIN_SCORED = 16, 32
 MAX_DIFFERENCE = 1e-4  # of a component's scores in float32 from those in float64, both in root mean square
+
+
+OF_DTYPES: Coding = (lambda dtype: (dtype.name, {}), lambda name, own, held: _precision(name))
+
+
+def _precision(name: object) -> DType:
+    if name not in ("float32", "float64"):
+        raise ValueError(f"it has scores in {name!r}, not in one of float32, float64")
+    return np.dtype(name)
 
 
 @dataclass(frozen=True)
@@ -64,14 +74,14 @@ class Expansion:
     """
 
     kernel: Kernel
-    shift: Vector
-    references: References
-    coefficients: Matrix
-    offsets: Vector
-    mean_weights: Vector
-    mean_square: float
-    centre: Vector
-    dtype: DType = FLOAT64
+    shift: Vector = stored("s")
+    references: References = stored(coding=OF_REFERENCES)
+    coefficients: Matrix = stored("p", "k")
+    offsets: Vector = stored("k")
+    mean_weights: Vector = stored("p")
+    mean_square: float = stored(of=float)
+    centre: Vector = stored("p")
+    dtype: DType = stored(coding=OF_DTYPES, default=FLOAT64)
 
     def __post_init__(self) -> None:
         # The memory order of a matrix affects the bits of its products, and a stored model is in row order.
@@ -231,9 +241,9 @@ class FeatureProjection:
     """
 
     kernel: Kernel
-    mean: Vector
-    components: Matrix
-    dtype: DType = FLOAT64
+    mean: Vector = stored("f")
+    components: Matrix = stored("k", "f")
+    dtype: DType = stored(coding=OF_DTYPES, default=FLOAT64)
 
     @property
     def takes_csr(self) -> bool:
@@ -585,3 +595,14 @@ def regressed_rows(kernel: Kernel, scores: Matrix, coefficients: Matrix) -> Expa
     return Expansion(
         kernel, scores.mean(axis=0), References(scores), coefficients, np.zeros(d), np.zeros(p), 0.0, np.zeros(p)
     )
+
+
+def _stored_preimage(value: object, own: dict[str, Array], held: Held) -> Expansion:
+    for name, letters in (("scores", ("l", "k")), ("coefficients", ("l", "d"))):
+        held.check(f"preimage__{name}", held.array(f"preimage__{name}").shape, letters)
+    return regressed_rows(held.context["kernel"], own["scores"], own["coefficients"])
+
+
+OF_PREIMAGES: Coding = (  # of rows of a model, which are one regression
+    lambda found: (True, {"scores": found.references.rows, "coefficients": found.coefficients}), _stored_preimage,
+)  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import Tags
@@ -17,9 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Vector
 from bigpca.data.containers import is_path_list, reject_foreign
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.landmarks import Growth
 from bigpca.estimators.kernel.maps import (
@@ -30,28 +29,23 @@ from bigpca.estimators.kernel.maps import (
     Novelty,
     RidgePreimage,
 )
-from bigpca.estimators.kernel.spectrum import (
-    KernelSettings,
-    KernelSpectrum,
-    pack_kernel_spectrum,
-    stored_moments,
-    unpack_kernel_spectrum,
-    with_regression,
-)
-from bigpca.estimators.shared.certificates import certified_attributes
-from bigpca.estimators.shared.files import StoredModel, StoredState, Values
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, with_regression
 from bigpca.estimators.shared.fit import RandomState, execute
 from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.results import Result, Waiting
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.string import string_codes
+from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows
+from bigpca.records import Held
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
@@ -226,20 +220,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     _output_name: ClassVar[str] = "scores"
     _certified: ClassVar[bool] = True
     _unweighted: ClassVar[str] = "a kernel matrix of all rows is centred with every row counted once"
-    kernel_: Kernel
-    eigenvectors_: Matrix
-    negative_mass_: float
-    trace_error_: float
-    rank_: int
-    landmarks_: Array
-    landmark_transform_: Matrix
-    landmark_indices_: Integers
-    classes_: Array
-    n_unlabelled_: int
-    missed_label_trace_: float
-    _preimage: Expansion
-    _found: KernelSpectrum
-    _grown: KernelSpectrum  # the last fit, with the statistics of all rows, while a solve waits
+    _kind: ClassVar[type[Result]] = KernelSpectrum
 
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
@@ -276,7 +257,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
         # Rows are added to the last fit, with the statistics of all rows, solved or not.
-        latest = vars(self).get("_found") or self._grown
+        latest = cast("KernelSpectrum", self._found.kept if isinstance(self._found, Waiting) else self._found)
         if latest.state is None:
             raise ValueError(
                 'partial_fit needs the statistics of the features, which a fit with components_from="landmarks" or '
@@ -295,8 +276,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             adds=True,
         )
         # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
-        self._take_later(lambda: with_regression(grown.solve(), growth.settings))
-        self._grown = grown.found
+        self._solve_later(lambda: with_regression(grown.solve(), growth.settings), grown.found)
         self._record_rows(made)
         return self
 
@@ -343,7 +323,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             Rows in the space of the features. Lazy if X is lazy.
         """
         check_is_fitted(self)
-        expansion = self._found.expansion
+        expansion = self._result.expansion
         if not isinstance(expansion, Expansion):
             raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
@@ -373,7 +353,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             If the model was not fitted for it, and for a different number of scores.
         """
         check_is_fitted(self)
-        found = getattr(self, "_preimage", None)
+        found = self._result.preimage
         if found is None:
             raise ValueError(
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
@@ -425,7 +405,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         return KernelScores(self._expansion(), self.nan_policy)
 
     def _expansion(self) -> Expansion | FeatureProjection:
-        return self._found.expansion
+        return self._result.expansion
 
     def _check_regression(self, n: int) -> None:
         """Reject a regression on too many reference rows, or by a kernel that does not take scores.
@@ -449,36 +429,6 @@ class KernelModel(Estimator[KernelSpectrum]):
                 f"regresses only its landmarks, or denoise(X) for a Gaussian kernel."
             )
 
-    def _take(self, found: KernelSpectrum, solver: str) -> None:
-        n, k, expansion = found.count, len(found.eigenvalues), found.expansion
-        weight, squares = found.weight_sums or (float(n), float(n))
-        divisor = degrees_of_freedom(n, found.weight_sums)
-        # Eigenvalues of HKH are variances times the divisor; those of labelled fits measure dependence on labels.
-        variances, landmarks, eigenvectors = None, None, None
-        if not self._labelled:
-            variances = found.eigenvalues / divisor
-        if isinstance(expansion, Expansion) and found.landmark_transform is not None:
-            landmarks = expansion.references.rows
-        elif isinstance(expansion, Expansion) and not self._labelled:
-            # A = H V / sqrt(lambda), where H V = V: eigenvectors of HKH with lambda > 0 sum to 0.
-            eigenvectors = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
-        self.kernel_, self.eigenvalues_ = expansion.kernel, found.eigenvalues
-        self.total_variance_ = found.total / divisor
-        self.sum_weights_, self.n_effective_ = weight, weight**2 / squares if squares else 0.0
-        self.kernel_evaluations_ = found.evaluations
-        self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
-        self.solver_, self.transform_dtype_ = solver, expansion.dtype
-        shares = found.eigenvalues / found.total if found.total > 0 else np.zeros(len(found.eigenvalues))
-        self._set_known(
-            explained_variance_=variances, explained_variance_ratio_=None if variances is None else shares,
-            negative_mass_=found.negative_mass, trace_error_=found.trace_error, rank_=found.rank,
-            eigenvectors_=eigenvectors, landmarks_=landmarks, landmark_transform_=found.landmark_transform,
-            landmark_indices_=found.landmark_indices, classes_=found.classes, n_unlabelled_=found.n_unlabelled,
-            missed_label_trace_=found.missed_label_trace, _preimage=found.preimage, _grown=None,
-        )  # fmt: skip
-        self._found, self._certificate = found, found.certificate
-        self._set_known(**certified_attributes(found.certificate))
-
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         kernel: Input = self.kernel
@@ -490,19 +440,13 @@ class KernelModel(Estimator[KernelSpectrum]):
         return tags
 
     def _score_variances(self) -> Vector:
-        known: Vector | None = vars(self).get("explained_variance_")
+        known = self._result.explained_variance_
         return super()._score_variances() if known is None else known
 
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        arrays, attributes = pack_kernel_spectrum(self._found)
-        return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
+    def _restored(self, held: Held) -> KernelSpectrum:
+        held.context |= {"kernel": resolved_kernel(self, held.size("d")), "state": self._template(), "columns": "m"}
+        return super()._restored(held)
 
-    def _stored_state(self, stored: StoredModel) -> StoredState | None:
-        """Return the sufficient statistics among the arrays of a model file."""
-        return stored_moments(stored)
-
-    def _restore(self, stored: StoredModel) -> None:
-        self.n_features_in_ = int(stored.attributes["n_features"])
-        kernel = resolved_kernel(self, self.n_features_in_)
-        found = unpack_kernel_spectrum(stored, kernel, self._stored_state(stored))
-        self._take(found, stored.attributes["solver"])
+    def _template(self) -> object:
+        """Return what statistics are in a file, as ``of`` of :class:`bigpca.records.FileForm`."""
+        return lambda held, name: LandmarkMoments(held.size("d"), None, (Moments(held.size("m")),))

@@ -1,25 +1,20 @@
-"""The settings and the result of kernel fits, and the steps that they share.
-
-Fitted kernel models on disk: expansions as arrays and JSON values, and back, validated.
-"""
+"""The settings and the result of kernel fits, and the steps that they share."""
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of
-from bigpca.data.sources import open as open_array
-from bigpca.data.sources import source_of
-from bigpca.errors import MemoryBudgetError, brief, format_bytes, warn_approximation
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of
+from bigpca.data.weights import degrees_of_freedom
+from bigpca.errors import MemoryBudgetError, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import (
+    OF_PREIMAGES,
     Expansion,
     FeatureProjection,
     kernel_identity,
-    regressed_rows,
     regression,
     regression_bytes,
     scored_bytes,
@@ -27,14 +22,13 @@ from bigpca.estimators.kernel.maps import (
     scored_in_float64,
 )
 from bigpca.estimators.linear.spectrum import IterationSettings, counted
-from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
-from bigpca.estimators.shared.files import References, StoredModel, StoredState, Values, pack_values, unpack_values
+from bigpca.estimators.shared.certificates import Certificate, Certified
+from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
+from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
-from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
@@ -42,11 +36,11 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.records import bytes_of, stored
 from bigpca.solvers.components import NComponents, check_n_components
-from bigpca.storage.files import kind_of, one_look
+from bigpca.storage.files import one_look
 
 LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word
-HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 
 
 @dataclass(frozen=True)
@@ -69,37 +63,38 @@ class KernelSettings(IterationSettings):
 
 
 @dataclass(frozen=True)
-class KernelSpectrum:
-    """A solved kernel principal component problem.
+class KernelSpectrum(RowCounts, Certified):
+    """A solved kernel principal component problem: the fitted attributes of a kernel model, and what it keeps.
 
     Attributes
     ----------
-    count, omitted : int
+    n_samples_, n_omitted_ : int
         Rows used, and rows omitted because of missing values.
-    eigenvalues : ndarray of shape (k,), descending
+    eigenvalues_ : ndarray of shape (k,), descending
         Of the centred kernel matrix HKH (or of its approximation).
     total : float
         Trace of HKH, the total variance times n; with landmarks an upper bound of it.
     expansion : Expansion or FeatureProjection
         The map from rows to scores.
-    evaluations : int
+    kernel_evaluations_ : int
         Kernel evaluations of the fit.
     certificate : Certificate or None
         None for exact solvers.
-    negative_mass : float or None
+    negative_mass_ : float or None
         Absolute sum of the negative eigenvalues of an indefinite kernel, or a lower bound of it.
-    trace_error : float or None
+    trace_error_ : float or None
         Of landmarks: share of the trace that their features miss.
-    rank : int or None
+    rank_ : int or None
         Of the features of landmarks, or axes that labels determine.
-    landmark_transform : ndarray of shape (m, r), or None
-    landmark_indices : ndarray of shape (m,), or None
+    landmark_transform_ : ndarray of shape (m, r), or None
+    landmark_indices_ : ndarray of shape (m,), or None
         Of landmarks that are rows of X.
-    classes : ndarray of shape (c,), or None
-    n_unlabelled : int or None
-    missed_label_trace : float or None
+    classes_ : ndarray of shape (c,), or None
+    n_unlabelled_ : int or None
+        None without labels.
+    missed_label_trace_ : float or None
         Of labels; see :class:`bigpca.estimators.supervised.statistics.Supervision`.
-    state : StoredState or None
+    state : LandmarkMoments, KeptStatistics or None
         Sufficient statistics, for ``partial_fit``.
     weight_sums : (float, float) or None
         Sums of the weights and of their squares; None for rows without weights.
@@ -107,24 +102,79 @@ class KernelSpectrum:
         The regression of the reference rows on their scores.
     """
 
-    count: int
-    omitted: int
-    eigenvalues: Vector
-    total: float
-    expansion: Expansion | FeatureProjection
-    evaluations: int
-    certificate: Certificate | None = None
-    negative_mass: float | None = None
-    trace_error: float | None = None
-    rank: int | None = None
-    landmark_transform: Matrix | None = None
-    landmark_indices: Integers | None = None
-    classes: Array | None = None
-    n_unlabelled: int | None = None
-    missed_label_trace: float | None = None
-    state: StoredState | None = None
-    weight_sums: WeightSums = None
-    preimage: Expansion | None = None
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
+    eigenvalues_: Vector = stored("k")
+    total: float = stored(of=float)
+    expansion: Expansion | FeatureProjection = stored(of=(Expansion, FeatureProjection))
+    kernel_evaluations_: int = stored(of=int, least=0)
+    certificate: Certificate | None = stored(of=Certificate, default=None)
+    negative_mass_: float | None = stored(of=float, default=None)
+    trace_error_: float | None = stored(of=float, default=None)
+    rank_: int | None = stored(of=int, least=0, default=None)
+    landmark_transform_: Matrix | None = stored("p", "m", default=None)
+    landmark_indices_: Integers | None = stored("p", default=None)
+    classes_: Array | None = stored(coding=OF_VALUES, default=None)
+    n_unlabelled_: int | None = stored(of=int, least=0, default=None)
+    missed_label_trace_: float | None = stored(of=float, default=None)
+    state: object = stored(default=None)
+    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
+    preimage: Expansion | None = stored(coding=OF_PREIMAGES, default=None)
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.eigenvalues_)
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, with its defaults filled in."""
+        return self.expansion.kernel
+
+    @property
+    def transform_dtype_(self) -> DType:
+        """Precision in which float32 rows are scored."""
+        return self.expansion.dtype
+
+    @property
+    def total_variance_(self) -> float:
+        """``trace(HKH) / (n - 1)``."""
+        return self.total / self._divisor
+
+    @property
+    def explained_variance_(self) -> Vector | None:
+        """Variances (k,): eigenvalues of HKH over n - 1; those of labelled fits measure dependence on labels."""
+        return self.eigenvalues_ / self._divisor if self.n_unlabelled_ is None else None
+
+    @property
+    def explained_variance_ratio_(self) -> Vector | None:
+        """Shares (k,) of the trace of HKH."""
+        if self.n_unlabelled_ is not None:
+            return None
+        return self.eigenvalues_ / self.total if self.total > 0 else np.zeros(self.n_components_)
+
+    @property
+    def landmarks_(self) -> Array | None:
+        """Landmarks (m, d)."""
+        return None if self.landmark_transform_ is None else self._expansion.references.rows
+
+    @property
+    def eigenvectors_(self) -> Matrix | None:
+        """Eigenvectors (n, k) of HKH: A = H V / sqrt(lambda), where H V = V, as those with lambda > 0 sum to 0."""
+        known = isinstance(self.expansion, Expansion) and self.landmark_transform_ is None
+        if not known or self.n_unlabelled_ is not None:
+            return None
+        return self._expansion.coefficients * np.sqrt(np.maximum(self.eigenvalues_, 0.0))
+
+    @property
+    def _expansion(self) -> Expansion:
+        if not isinstance(self.expansion, Expansion):
+            raise TypeError(f"the fit is a {type(self.expansion).__name__}; an expansion over rows was expected")
+        return self.expansion
+
+    @property
+    def _divisor(self) -> float:
+        return degrees_of_freedom(self.n_samples_, self.weight_sums)
 
 
 @dataclass(frozen=True)
@@ -198,7 +248,7 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
         """Return what was found with its regression, if that was requested."""
         for cost in self.regression:
             run.read_beside(cost)
-            found = replace(found, evaluations=found.evaluations + int(cost.evaluations))
+            found = replace(found, kernel_evaluations_=found.kernel_evaluations_ + int(cost.evaluations))
             if found.certificate is not None:
                 found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
         return with_regression(found, self.settings)
@@ -351,10 +401,10 @@ def completed(
         Where values hardly differ (:func:`warn_alike`), or else where fewer eigenvalues are above 0 than components
         were requested; ``where`` they are, as "the centred matrix has".
     """
-    values, certificate, wanted = found.eigenvalues, found.certificate, counted(n_components)
+    values, certificate, wanted = found.eigenvalues_, found.certificate, counted(n_components)
     used = values > rounding
     rank = int(np.count_nonzero(used))
-    alike = rounding > LOST * float(values.max(initial=0.0)) and not found.negative_mass
+    alike = rounding > LOST * float(values.max(initial=0.0)) and not found.negative_mass_
     if alike:
         warn_alike(values, rounding)  # where an iteration did not converge, too: this says why, and what would help
     elif wanted is not None and rank < wanted:
@@ -367,7 +417,7 @@ def completed(
     eigenvalues[: len(values)] = np.where(used, values, 0.0)[:k]
     if certificate is not None:
         certificate = certificate.limited(k)
-    return replace(found, eigenvalues=eigenvalues, certificate=certificate, expansion=found.expansion.limited(used, k))
+    return replace(found, eigenvalues_=eigenvalues, certificate=certificate, expansion=found.expansion.limited(used, k))
 
 
 def axis_coefficients(V: Matrix, eigenvalues: Vector, rounding: float) -> Matrix:
@@ -435,164 +485,13 @@ def _take_rows(state: PassState) -> Array:
     return np.concatenate(state.part("sample", RowSample).rows())
 
 
-LEARNED = (  # fields of a KernelSpectrum that only some fits have
-    "negative_mass", "trace_error", "rank", "landmark_transform", "landmark_indices", "classes", "n_unlabelled",
-    "missed_label_trace", "weight_sums",
-)  # fmt: skip
-EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
-PRECISIONS = ("float32", "float64")
-
-
 def expansion_bytes(rows: Rows, settings: KernelSettings, k: int, landmarks: int | None = None) -> int:
     """Return the bytes of a saved expansion of k axes over all rows, or over landmarks, with the eigenvalues, and with
     the regression of these rows on their scores."""
     p, kernel = rows.n_rows if landmarks is None else landmarks, settings.kernel
-    stored = rows.source is not None and landmarks is None
-    size = p * rows.n_columns * (rows.dtype if stored else working_dtype(rows.dtype)).itemsize
+    again = rows.source is not None and landmarks is None
+    size = p * rows.n_columns * (rows.dtype if again else working_dtype(rows.dtype)).itemsize
     named = rows.source is not None and not rows.source.in_memory and size > HELD_BYTES and landmarks is None
     held = 0 if named or (landmarks is None and not kernel.needs_rows) else size
-    back = p * (k + rows.n_columns) if settings.penalty else 0
-    return 8 * (2 * k + rows.n_columns + p * k + 2 * p + back) + held
-
-
-def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Values]:
-    """Return a solved problem as arrays and JSON values.
-
-    Training rows of at most 256 MiB, and rows in memory, are copied into the model. A larger store is referenced, and
-    must exist when the model is loaded.
-    """
-    arrays: dict[str, Array] = {"eigenvalues": found.eigenvalues}
-    attributes: Values = {
-        "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
-        "evaluations": int(found.evaluations), "references": None,
-    }  # fmt: skip
-    # Facts: JSON values, strings as JSON, and arrays of numbers, each under its own name.
-    learned = {name: getattr(found, name) for name in LEARNED if getattr(found, name) is not None}
-    known = {name: value for name, value in learned.items() if isinstance(value, np.ndarray)}
-    attributes["facts"] = {name: _plain(value) for name, value in learned.items() if name not in known}
-    arrays |= {f"fact_{name}": value for name, value in known.items() if value.dtype.kind not in "US"}
-    attributes["texts"] = {name: pack_values(value) for name, value in known.items() if value.dtype.kind in "US"}
-    expansion = found.expansion
-    attributes["transform_dtype"] = expansion.dtype.name
-    if isinstance(expansion, FeatureProjection):
-        arrays |= {"feature_mean": expansion.mean, "components": expansion.components}
-    else:
-        arrays |= {name: getattr(expansion, name) for name in EXPANSION}
-        attributes["mean_square"] = float(expansion.mean_square)
-        references = expansion.references
-        # Rows that the model would have to hold are copied up to 256 MiB; a larger store is named with its fingerprint.
-        held = references.shape[0] * references.shape[1] * references.dtype.itemsize
-        if references.rows is None and references.source is not None and held > HELD_BYTES:
-            source = references.source
-            attributes["references"] = {"path": source.path, "member": source.member, "shape": list(source.shape)}
-            attributes["references"]["fingerprint"] = references.fingerprint()
-        else:
-            arrays["references"] = np.concatenate([rows for _, rows in references.tiles()])
-    if found.preimage is not None:
-        arrays |= {"preimage_scores": np.asarray(found.preimage.references.rows)}
-        arrays |= {"preimage_coefficients": found.preimage.coefficients}
-    certified, attributes["certificate"] = pack_certificate(found.certificate)
-    arrays |= certified
-    if found.state is not None:
-        arrays |= {f"state_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
-    return arrays, attributes
-
-
-def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredState | None) -> KernelSpectrum:
-    """Return the solved problem that :func:`pack_kernel_spectrum` packed.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If a value is missing or not finite, shapes disagree, or the training rows are no longer in their place.
-    """
-    arrays, attributes = stored.arrays, stored.attributes
-    # Files are not trusted: one NaN in a coefficient makes all scores NaN.
-    for name, array in arrays.items():
-        if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
-            raise ValueError(f"it has {name} with values that are not finite numbers")
-    expansion = _unpack_expansion(stored, kernel)
-    certificate = unpack_certificate(arrays, attributes["certificate"])
-    facts = dict(attributes["facts"])
-    if "weight_sums" in facts:
-        total, squares = facts["weight_sums"]
-        facts["weight_sums"] = float(total), float(squares)
-    facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
-    facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
-    if "preimage_scores" in arrays:
-        scores, coefficients = arrays["preimage_scores"], arrays["preimage_coefficients"]
-        expected = (len(scores), len(arrays["eigenvalues"])), (len(scores), int(attributes["n_features"]))
-        if (scores.shape, coefficients.shape) != expected:
-            raise ValueError(f"it has a regression of shapes {scores.shape} and {coefficients.shape}, not {expected}")
-        facts["preimage"] = regressed_rows(kernel, scores, coefficients)
-    return KernelSpectrum(
-        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
-        expansion, int(attributes["evaluations"]), certificate, state=state, **facts,
-    )  # fmt: skip
-
-
-def _unpack_expansion(stored: StoredModel, kernel: Kernel) -> Expansion | FeatureProjection:
-    """Return the map to scores; raises as :func:`unpack_kernel_spectrum`."""
-    arrays, attributes = stored.arrays, stored.attributes
-    expansion: Expansion | FeatureProjection
-    if attributes["transform_dtype"] not in PRECISIONS:
-        raise ValueError(f"it has scores in {attributes['transform_dtype']!r}, not in one of {', '.join(PRECISIONS)}")
-    dtype = np.dtype(attributes["transform_dtype"])
-    if "components" in arrays:
-        expansion = FeatureProjection(kernel, arrays["feature_mean"], arrays["components"], dtype)
-    else:
-        references = _read_references(stored)
-        expansion = Expansion(
-            kernel, arrays["shift"], references, arrays["coefficients"], arrays["offsets"], arrays["mean_weights"],
-            float(attributes["mean_square"]), arrays["centre"], dtype,
-        )  # fmt: skip
-        # Arrays that do not fit each other would broadcast, or fail far from their cause.
-        p = references.shape[0]
-        if expansion.coefficients.shape[:1] != (p,):
-            raise ValueError(f"it has {p} reference rows, but coefficients of shape {expansion.coefficients.shape}")
-        d = attributes["n_features"]
-        if kernel.needs_rows and {expansion.shift.shape, (d,)} != {(references.shape[1],)}:
-            raise ValueError(
-                f"it has rows of {references.shape[1]} columns, but a shift of shape {expansion.shift.shape} and "
-                f"n_features = {d}"
-            )
-    return expansion
-
-
-def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
-    """Return the stored moments of the features; None if the model kept none."""
-    own = stored.named("state_")
-    if not own:
-        return None
-    rank = stored.arrays["fact_landmark_transform"].shape[1]
-    return LandmarkMoments(int(stored.attributes["n_features"]), None, (Moments(rank),)).with_arrays(own)
-
-
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _read_references(stored: StoredModel) -> References:
-    """Return the training rows from the model, or from the store that it references.
-
-    Raises
-    ------
-    ModelFormatError
-        If that store is not in an allowed place.
-    ValueError
-        If the store does not exist, or holds an array of another shape or other rows.
-    """
-    place = stored.attributes["references"]
-    if place is None:
-        return References(stored.arrays["references"], None, stored.arrays.get("fact_landmark_indices"))
-    path = stored.rows.resolve(str(place["path"]))
-    if kind_of(path) == "disk" and not os.path.exists(path):
-        raise ValueError(f"its training rows were in {path}, which is gone. Put them back there")
-    source = source_of(open_array(path, member=place["member"] or None))
-    if source is None or list(source.shape) != place["shape"]:
-        found = None if source is None else source.shape
-        raise ValueError(f"its training rows were of shape {brief(tuple(place['shape']))}, but {path} holds {found}")
-    references = References.stored(source)
-    if references.fingerprint() != place["fingerprint"]:
-        raise ValueError(f"its training rows were in {path}, which now holds other rows. Put them back there")
-    return references
+    back = 8 * p * (k + rows.n_columns) if settings.penalty else 0
+    return 8 * k + bytes_of(Expansion, {"s": rows.n_columns, "p": p, "k": k}) + back + held

@@ -14,9 +14,9 @@ from bigpca.data.grids import Grid
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
-from bigpca.estimators.linear.model import Added, LinearModel
+from bigpca.estimators.linear.model import Added, KeptRows, LinearModel
 from bigpca.estimators.linear.sketch import APPROXIMATIONS, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, StateForm, check_enough_rows, counted, limit_of_states
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, execute
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
@@ -168,13 +168,13 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return Added(found.state, found.omitted, made, fit.rows.roundings)
 
     def _solution(
-        self, state: FusedProduct, count: int, omitted: int
+        self, state: FusedProduct, kept: KeptRows[FusedProduct]
     ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
         settings = self._settings(state.n_features)
         k = counted(self.n_components)
-        if k is not None and count < k:
+        if k is not None and kept.n_samples_ < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
-        solve = partial(_solve_and_warn, settings=settings, omitted=omitted, roundings=self._roundings)
+        solve = partial(_solve_and_warn, settings=settings, omitted=kept.n_omitted_, roundings=kept.roundings)
         return solve, f"sketch ({self.approximation})"
 
     @property
@@ -201,12 +201,12 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 f'reads all rows twice. Use approximation="nystrom".'
             )
         d: int | None = getattr(self, "n_features_in_", None)
-        size = inf if d is None else self._settings(d).template(d).state_bytes
+        size = inf if d is None else self._template(d).state_bytes
         limit = limit_of_states(size, setting(self, "keep_state_bytes"))
         return (
             f"{what} needs the products of all rows, which are not kept because {limit}. Fit again with a larger "
             "bigpca.config(keep_state_bytes=...), or a narrower sketch."
         )
 
-    def _state_form(self, d: int) -> StateForm:
-        return StateForm("product", self._settings(d).template(d), gaps=("constants",))
+    def _template(self, d: int) -> FusedProduct:
+        return self._settings(d).template(d)

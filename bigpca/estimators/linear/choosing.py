@@ -178,7 +178,7 @@ class NullFit(Fit[Spectrum]):
         """Return the largest eigenvalue of the flipped rows."""
         rows = flipped_rows(self.rows, SignFlip(affine, self.rule.seed, flip))
         with run.within(FLIPPED):
-            return float(replace(null, rows=rows).run(run).variances[0])
+            return float(replace(null, rows=rows).run(run).explained_variance_[0])
 
 
 def flipped_rows(rows: Rows, flip: SignFlip) -> Rows:

@@ -350,5 +350,5 @@ def dot_spectrum(
     centre, scale = settings.standardization.in_units_of_rows(dot.mean if center else np.zeros(d), scale)
     return Spectrum(
         n, 0, centre, scale, variances, components, total, weight_sums=rows.weight_sums,
-        centring_error=dot.centring_error, roundings=rows.roundings,
+        centring_error_=dot.centring_error, roundings=rows.roundings,
     )  # fmt: skip

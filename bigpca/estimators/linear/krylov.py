@@ -398,7 +398,7 @@ class KrylovFit(PCAFit):
         return Spectrum(
             operator.count, operator.omitted, mean, scale, result.values[:k], components,
             operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
-            centring_error=operator.centring_error, roundings=self.rows.roundings,
+            centring_error_=operator.centring_error, roundings=self.rows.roundings,
         )  # fmt: skip
 
 

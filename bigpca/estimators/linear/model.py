@@ -33,34 +33,28 @@ from bigpca.estimators.linear.maps import (
     limits_of,
     low_rank_plus_diagonal,
     of_all_rows,
+    orthonormality_error,
 )
 from bigpca.estimators.linear.monitoring import RowStatistics, has_covariance
-from bigpca.estimators.linear.spectrum import (
-    Regression,
-    Settings,
-    Spectrum,
-    StateForm,
-    pack_spectrum,
-    unpack_spectrum,
-    without_covariates,
-)
-from bigpca.estimators.shared.certificates import certified_attributes
-from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, without_covariates
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.inputs import Input, Lazy, Steps, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.passes.accumulators.base import WeightSums
+from bigpca.estimators.shared.results import Result, Waiting
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
+from bigpca.records import Held
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.eigh import ENOUGH, EPS, NOISE
+from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
     from bigpca.passes.accumulators.thin_products import FusedProduct
+
+NOT_ORTHONORMAL = 1e-4  # deviation of stored components from orthonormal ones, which are not those of a fit
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,6 +116,36 @@ def _adds_rows(model: LinearModel[State]) -> bool:
 
 
 @dataclass(frozen=True)
+class KeptRows(Generic[State]):
+    """The statistics of all rows of a model.
+
+    Attributes
+    ----------
+    state : Accumulator or None
+        None if they are not kept.
+    n_omitted_ : int
+    roundings : tuple of float
+        As of :class:`Spectrum`.
+    apart : tuple of ndarray
+        Added rows in memory that are not in the state yet.
+    """
+
+    state: State | None
+    n_omitted_: int
+    roundings: tuple[float, ...]
+    apart: tuple[Array, ...] = ()
+
+    @property
+    def n_samples_(self) -> int:
+        """Rows of the state, and apart from it."""
+        return (0 if self.state is None else self.state.count) + sum(len(batch) for batch in self.apart)
+
+    def beside(self, rows: Array) -> KeptRows[State]:
+        """Return the same with further rows apart."""
+        return KeptRows(self.state, self.n_omitted_, self.roundings, (*self.apart, rows))
+
+
+@dataclass(frozen=True)
 class Added(Generic[State]):
     """The rows of one read, to be added to a model.
 
@@ -146,7 +170,7 @@ class LinearModel(RowStatistics, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
-    :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. The fitted attributes are
+    :meth:`_solution`, :meth:`_missing_state`, :meth:`_template` and :attr:`_orthonormal`. The fitted attributes are
     those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
     With ``nan_policy="mean"``, ``transform`` gives rows with NaN the scores of the point in the plane of the components
@@ -176,13 +200,8 @@ class LinearModel(RowStatistics, Generic[State]):
 
     n_components: NComponents
     whiten: bool | Whitening
-    _state: State | None
-    _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
+    _kind: ClassVar[type[Result]] = Spectrum
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
-    _weight_sums: WeightSums = None
-    _regression: Regression | None = None
-    _roundings: tuple[float, ...] = (EPS,)  # of the stored values of rows, and of covariates
-    solve_error_: float
     _output_name: ClassVar[str] = "scores"
     _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit", "mean")
     _maps_linearly = _has_axes = _certified = True
@@ -195,11 +214,10 @@ class LinearModel(RowStatistics, Generic[State]):
         """
 
     @abstractmethod
-    def _solution(self, state: State, count: int, omitted: int) -> tuple[Callable[[State], Spectrum], str]:
-        """Check the parameters, and return the function that solves from statistics of ``count`` rows, and the solver's
-        name.
+    def _solution(self, state: State, kept: KeptRows[State]) -> tuple[Callable[[State], Spectrum], str]:
+        """Check the parameters, and return the function that solves from all statistics, and the solver's name.
 
-        ``state`` is a part of these statistics, or all.
+        ``state`` is what is kept of them beside rows apart.
         """
 
     @property
@@ -212,8 +230,8 @@ class LinearModel(RowStatistics, Generic[State]):
         """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model."""
 
     @abstractmethod
-    def _state_form(self, d: int) -> StateForm:
-        """Return how the sufficient statistics of d features are stored."""
+    def _template(self, d: int) -> State:
+        """Return the empty sufficient statistics of d features."""
 
     @property
     def _additive(self) -> bool:
@@ -255,13 +273,13 @@ class LinearModel(RowStatistics, Generic[State]):
         MemoryBudgetError
             Before any read, if the plan does not fit.
         """
-        if "_state" not in vars(self):
+        before = self._kept
+        if before is None:
             opened = self._without_empty_columns(self._open(X).weighted(sample_weight), progress=progress)
             opened = replace(self._with_covariates(opened, given), seed=fit_seed(self))
             first = self._read_state(opened, old=None, progress=progress)
-            self._roundings = first.roundings
             self._remember(opened)
-            self._absorb(first.state, first.omitted)
+            self._absorb(KeptRows(first.state, first.omitted, first.roundings))
             self._provenance = first.made
             return self
         # Statistics add up if they are of the same quantities.
@@ -273,8 +291,7 @@ class LinearModel(RowStatistics, Generic[State]):
                 f"statistics were computed with the former values, so new rows cannot be added. Set them "
                 f"again, or fit all rows."
             )
-        apart: tuple[Array, ...] = self._apart
-        old = self._state
+        old = before.state
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
@@ -282,14 +299,14 @@ class LinearModel(RowStatistics, Generic[State]):
         rows = self._small_batch(X) if all(one is None for one in beside) else None
         if rows is None:
             new = self._read_state(self._open_like(X, given).weighted(sample_weight), old=old, progress=progress)
-            state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
-            self._roundings = tuple(map(max, self._roundings, new.roundings))
+            made, roundings = new.made, tuple(map(max, before.roundings, new.roundings))
+            grown = KeptRows(old.merge(new.state), new.omitted + before.n_omitted_, roundings, before.apart)
         else:
             made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
-            state, apart, omitted = old, (*apart, rows), self.n_omitted_
-            if sum(batch.nbytes for batch in apart) > self._apart_bytes:
-                state, apart = self._with_apart(old, apart), ()
-        self._absorb(state, omitted, apart)
+            grown = before.beside(rows)
+            if sum(batch.nbytes for batch in grown.apart) > self._apart_bytes:
+                grown = KeptRows(self._with_apart(old, grown.apart), before.n_omitted_, before.roundings)
+        self._absorb(grown)
         self._record_rows(made)
         return self
 
@@ -342,7 +359,7 @@ class LinearModel(RowStatistics, Generic[State]):
         ndarray of shape (d, d), float64
         """
         check_is_fitted(self)
-        weights = np.maximum(self._known_variances() - self.noise_variance_, 0)
+        weights = np.maximum(self._result.known_variances - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -356,7 +373,7 @@ class LinearModel(RowStatistics, Generic[State]):
         """
         check_is_fitted(self)
         if self.noise_variance_ <= 0:
-            if self.n_components_ < self.n_features_in_ or (self._known_variances() <= 0).any():
+            if self.n_components_ < self.n_features_in_ or (self._result.known_variances <= 0).any():
                 return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
             return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
         noise = self.noise_variance_
@@ -483,19 +500,28 @@ class LinearModel(RowStatistics, Generic[State]):
         ValueError
             If they are not kept.
         """
-        if self._state is None:
+        kept = self._kept
+        if kept is None or kept.state is None:
             raise ValueError(self._missing_state(what))
-        return self._with_apart(self._state, self._apart)
+        return self._with_apart(kept.state, kept.apart)
+
+    @property
+    def _kept(self) -> KeptRows[State] | None:
+        """The statistics of all rows, solved or not; None before the first rows."""
+        found = vars(self).get("_found")
+        if found is None or isinstance(found, Waiting):
+            return None if found is None else cast("KeptRows[State]", found.kept)
+        return KeptRows(cast("State | None", found.state), found.n_omitted_, found.roundings)
 
     def _residual_state(self, what: str) -> State:
         """Return the statistics of all rows without the effect of covariates; raises as :meth:`_whole_state`."""
         state, q = self._whole_state(what), self._steps.covariates
-        settings = Settings(None, covariates=q, roundings=self._roundings)
+        settings = Settings(None, covariates=q, roundings=self._result.roundings)
         return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
 
     def _column_shares(self) -> Vector | None:
         """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""
-        if self._state is None:
+        if self._result.state is None:
             return None
         state, standardization = self._residual_state("a share"), self._standardization(self.n_features_in_)
         columns = column_variances(state)
@@ -529,15 +555,13 @@ class LinearModel(RowStatistics, Generic[State]):
             state = state.merge(self._read_state(held, old=state, progress=None).state)
         return state
 
-    def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:
-        """Keep the statistics and the rows apart from them, and postpone the solve; two rows are the minimum."""
-        count = state.count + sum(len(batch) for batch in apart)
-        solve, solver = self._solution(state, count, omitted)
-        if count >= 2:
-            reader = self._with_parameters()
-            reader._steps = self._steps
-            self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
-        self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
+    def _absorb(self, kept: KeptRows[State]) -> None:
+        """Keep the statistics and the rows apart from them, and postpone the solve."""
+        state = cast("State", kept.state)
+        solve, solver = self._solution(state, kept)
+        reader = self._with_parameters()
+        reader._steps = self._steps
+        self._solve_later(lambda: solve(reader._with_apart(state, kept.apart)), kept, solver)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         found = replace(super()._steps_of(d, view, grid), covariates=self._steps.covariates)
@@ -549,9 +573,10 @@ class LinearModel(RowStatistics, Generic[State]):
         l2 = self._whitening is not None and self._whitening.l2
         check_filling(self)
         mean, scale, axes = self.mean_, self.scale_, self.components_
-        if self._regression is not None:  # of rows (x, z): (x - mean - coef (z - mean_z)) / scale along the components
-            mean, axes = np.append(mean, self._regression.mean), axes if scale is None else axes / scale
-            axes, scale = np.hstack([axes, -axes @ self._regression.coef]), None
+        known = self._result.regression
+        if known is not None:  # of rows (x, z): (x - mean - coef (z - mean_z)) / scale along the components
+            mean, axes = np.append(mean, known.mean), axes if scale is None else axes / scale
+            axes, scale = np.hstack([axes, -axes @ known.coef]), None
         return Projection(mean, scale, axes, self._deviations(), self.nan_policy, l2, limits_of(self.scale))
 
     def _score_variances(self) -> Vector:
@@ -573,7 +598,7 @@ class LinearModel(RowStatistics, Generic[State]):
     def _deviations(self) -> NDArray[np.float64] | None:
         """Return the divisors of the scores; None if they are not whitened."""
         rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
-        return None if whitening is None else whitening.divisors(self._known_variances(), rank)
+        return None if whitening is None else whitening.divisors(self._result.known_variances, rank)
 
     def _rows_to_fit(self, rows: Rows) -> tuple[Rows, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
@@ -586,49 +611,23 @@ class LinearModel(RowStatistics, Generic[State]):
         """Return centre and scale of d columns, those of ``grid`` or of the fit."""
         return Standardization.of(self.center, self.scale, d, self._steps.grid if grid is None else grid)
 
-    def _take(self, found: Spectrum, solver: str) -> None:
-        n, d, k, weight = found.count, len(found.mean), len(found.variances), found.weight
-        self.components_ = found.components
-        self.explained_variance_ = found.variances
-        self.explained_variance_ratio_ = found.variances / found.total if found.total > 0 else np.zeros(k)
-        self.singular_values_ = np.sqrt(found.variances * (weight - 1))
-        self.mean_, self.scale_ = found.mean, found.scale
-        self.total_variance_ = found.total
-        known = found.regression
-        self._regression, self._roundings = known, found.roundings
-        # Probabilistic PCA: the noise is the mean variance along the axes that were not kept; 0 where it is rounding.
-        left, rest = min(max(n, weight), d) - k, found.total - float(found.variances.sum())
-        rounding = max(min(n, d) * EPS * found.total, NOISE * float(self._stored_noise().sum()))
-        self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
-        self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
-        self.sum_weights_, self.n_effective_, self._weight_sums = weight, found.n_effective, found.weight_sums
-        self.n_features_in_, self.solver_ = d, solver
-        self._state, self._apart = cast("State | None", found.state), ()
-        self._certificate = found.certificate
-        self._set_known(**certified_attributes(found.certificate), centring_error_=found.centring_error)
-        if known is not None and known.error > ENOUGH:
+    def _warn(self, found: Spectrum) -> None:
+        super()._warn(found)
+        if found.regression is not None and found.regression.error > ENOUGH:
             warn_approximation(
                 "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
-                f"what is left by {known.error:.1g} of its size (solve_error_). Leave out columns that covariates "
-                "determine, and covariates that follow from others, or fit all rows at once."
+                f"what is left by {found.regression.error:.1g} of its size (solve_error_). Leave out columns that "
+                "covariates determine, and covariates that follow from others, or fit all rows at once."
             )
-        self._set_known(solve_error_=known and known.error)
-        self._set_known(covariate_coef_=known and known.coef, covariate_mean_=known and known.mean)
 
-    def _found(self) -> Spectrum:
-        """Return the result from which :meth:`_take` set the attributes."""
-        return Spectrum(
-            self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
-            self.total_variance_, self._state, self._certificate, self._weight_sums,
-            vars(self).get("centring_error_"), self._regression, self._roundings,
-        )  # fmt: skip
-
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        arrays, attributes = pack_spectrum(self._found(), self._state_form(self.n_features_in_))
-        return arrays, attributes | {"solver": self.solver_}
-
-    def _restore(self, stored: StoredModel) -> None:
-        found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
-        self._take(found, stored.attributes["solver"])
-        q = 0 if found.regression is None else len(found.regression.mean)
+    def _restored(self, held: Held) -> Spectrum:
+        q = len(held.arrays.get("regression__mean", ()))
+        held.context["state"] = lambda held, name: self._template(held.size("d") + q)
+        found = super()._restored(held)
+        off = orthonormality_error(found.components_)
+        if self._orthonormal and off > NOT_ORTHONORMAL:
+            raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
+        if found.state is not None and found.state.count != found.n_samples_:  # type: ignore[attr-defined]
+            raise ValueError(f"it has n_samples = {found.n_samples_} other than those of its state")
         self._steps = replace(self._steps, covariates=q)
+        return found

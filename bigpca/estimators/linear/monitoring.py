@@ -35,8 +35,6 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 from bigpca.settings import setting
-from bigpca.solvers.components import rounding_level
-from bigpca.solvers.eigh import noise_edge, rounded_squares
 from bigpca.storage.files import content_digest
 
 CONTRIBUTIONS = ("t2", "spe")
@@ -64,7 +62,7 @@ class Outliers:
 def has_covariance(model: RowStatistics) -> bool:
     """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._orthonormal:
-        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
+        off = f" (off by {orthonormality_error(model.components_):.2g})" if model.__sklearn_is_fitted__() else ""
         raise AttributeError(
             f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
             f'noise I requires. Fit a model with orthonormal components, such as approximation="nystrom".'
@@ -84,7 +82,6 @@ class RowStatistics(Estimator[Spectrum]):
     scale_: Vector | None
     n_samples_: int
     sum_weights_: float
-    _roundings: tuple[float, ...]
 
     @property
     @abstractmethod
@@ -209,7 +206,7 @@ class RowStatistics(Estimator[Spectrum]):
         """
         check_is_fitted(self)
         check_choice("of", of, CONTRIBUTIONS)
-        f = Contributions(self._plain_projection(), self._known_variances(), of)
+        f = Contributions(self._plain_projection(), self._result.known_variances, of)
         names = tuple(map(str, getattr(self, "feature_names_in_", ())))
         to = Destination(out, overwrite, names=names, what="contributions")
         return self._mapped_to_rows(X, f, to)
@@ -291,7 +288,7 @@ class RowStatistics(Estimator[Spectrum]):
         if limit == "empirical":
             return quantile_limit(self._typical_values(X, "t2"), confidence)
         self._check_centred("the distribution of T2")
-        k = int(np.count_nonzero(self._known_variances()))
+        k = int(np.count_nonzero(self._result.known_variances))
         return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -357,7 +354,7 @@ class RowStatistics(Estimator[Spectrum]):
     def _statistics_map(self, names: tuple[str, ...]) -> StatisticsMap:
         if "mahalanobis" in names:
             self._check_density()
-        return StatisticsMap(self._plain_projection(), self._known_variances(), self.noise_variance_, names)
+        return StatisticsMap(self._plain_projection(), self._result.known_variances, self.noise_variance_, names)
 
     def _typical_values(self, X: Input, name: str) -> Vector:
         """Return a statistic of the rows that have one."""
@@ -373,21 +370,6 @@ class RowStatistics(Estimator[Spectrum]):
         """Return the map of complete rows to scores that are not whitened."""
         policy = "raise" if self.nan_policy == "mean" else self.nan_policy
         return Projection(self.mean_, self.scale_, self.components_, None, policy, limits=limits_of(self.scale))
-
-    def _stored_noise(self) -> Vector:
-        """Return the variance of each (scaled) column (d,) by the rounding of the stored values."""
-        mean = self.mean_ if self.scale_ is None else self.mean_ / self.scale_
-        return rounded_squares(self.explained_variance_ @ self.components_**2, mean, 1.0, self._roundings[0])
-
-    def _known_variances(self) -> Vector:
-        """Return the variances (k,), with 0 for those that are rounding, of the fit or of the stored values.
-
-        To divide by these would amplify it.
-        """
-        n, d = self.n_samples_, self.n_features_in_
-        least = noise_edge(n, d) * (self.components_**2 @ self._stored_noise())
-        least = np.maximum(least, rounding_level(self.explained_variance_, min(n, d)))
-        return np.where(self.explained_variance_ > least, self.explained_variance_, 0.0)
 
     def _check_density(self) -> None:
         """Reject a model whose covariance is singular.

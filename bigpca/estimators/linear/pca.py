@@ -12,12 +12,11 @@ from sklearn.utils import Tags
 
 from bigpca.arrays import Vector
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
-from bigpca.estimators.linear.model import Added, LinearModel
+from bigpca.estimators.linear.model import Added, KeptRows, LinearModel
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
     Settings,
     Spectrum,
-    StateForm,
     check_enough_rows,
     no_state,
     solve_moments,
@@ -184,7 +183,6 @@ class PCA(LinearModel[Moments]):
         return Settings(
             self.n_components, standardization, setting(self, "keep_state_bytes"), tol=self.tol,
             max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
-            roundings=self._roundings,
         )  # fmt: skip
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
@@ -253,21 +251,23 @@ class PCA(LinearModel[Moments]):
     def _apart_bytes(self) -> int:
         return max(Moments(self.n_features_in_).state_bytes, MIN_BATCH_BYTES)
 
-    def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
+    def _solution(self, state: Moments, kept: KeptRows[Moments]) -> tuple[Callable[[Moments], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
         q = self._steps.covariates
-        settings = replace(self._settings(self._standardization(state.n_features - q)), covariates=q)
+        settings = self._settings(self._standardization(state.n_features - q))
+        settings = replace(settings, covariates=q, roundings=kept.roundings)
         needed = state.n_features - q if self.n_components == "mle" else self.n_components
-        if isinstance(needed, int | np.integer) and count < needed:
+        if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
-        return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
+        return partial(solve_moments, settings=settings, omitted=kept.n_omitted_), "covariance"
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
         state = self._whole_state(what)
         settings = self._settings(self._standardization(self.n_features_in_))
-        settings = replace(settings, n_components=None, covariates=self._steps.covariates)
-        return solve_moments(state, settings).variances
+        roundings = self._result.roundings
+        settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
+        return solve_moments(state, settings).explained_variance_
 
     @property
     def _additive(self) -> bool:
@@ -282,5 +282,5 @@ class PCA(LinearModel[Moments]):
             )
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
-    def _state_form(self, d: int) -> StateForm:
-        return StateForm("moments", Moments(d))
+    def _template(self, d: int) -> Moments:
+        return Moments(d)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from itertools import combinations
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Matrix, Vector
+from bigpca.arrays import Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
@@ -19,12 +20,14 @@ from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
 from bigpca.estimators.linear.monitoring import has_covariance
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
-from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Input, check_filling
+from bigpca.estimators.shared.results import Result
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
+from bigpca.records import stored
 from bigpca.solvers.components import NComponents
 
 MAX_SWEEPS = 500
@@ -112,11 +115,85 @@ def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, flo
 
 METHODS = ("varimax", "promax")
 POLICIES = ("preprocess", "nan_policy", "memory_limit")
-CERTIFIED = ("n_passes_", "converged_", "captured_variance_bounds_", "bounds_confidence_")  # of the span
+
+
+def _of_spectrum(name: str) -> property:
+    return property(lambda found: getattr(found.spectrum, name))
+
+
+@dataclass(frozen=True)
+class Rotated(Result):
+    """A rotated PCA: the fitted attributes of the model.
+
+    Attributes
+    ----------
+    estimator_ : fitted PCA or ApproximatePCA
+    rotation_matrix_ : ndarray of shape (k, k)
+        The transformation of its loadings.
+    """
+
+    none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
+
+    estimator_: PCA | ApproximatePCA = stored(coding=OF_MODELS)
+    rotation_matrix_: Matrix = stored("k", "k")
+
+    @property
+    def spectrum(self) -> Spectrum:
+        """That of the PCA."""
+        return self.estimator_._result
+
+    @cached_property
+    def loadings_(self) -> Matrix:
+        """Loadings (d, k)."""
+        with one_blas_thread():  # so that a loaded model has the bits of the one that was saved
+            return self.estimator_.loadings_ @ self.rotation_matrix_
+
+    @cached_property
+    def components_(self) -> Matrix:
+        """The transposed loadings (k, d)."""
+        return np.ascontiguousarray(self.loadings_.T)
+
+    @cached_property
+    def phi_(self) -> Matrix:
+        """Correlations (k, k) of the scores."""
+        with one_blas_thread():
+            return np.asarray(np.linalg.inv(self.rotation_matrix_.T @ self.rotation_matrix_), np.float64)
+
+    @cached_property
+    def explained_variance_(self) -> Vector:
+        """Sums of squares (k,) of the loadings."""
+        with one_blas_thread():
+            return np.asarray(np.einsum("ij,ji->i", self.phi_, self.components_ @ self.loadings_))
+
+    @property
+    def explained_variance_ratio_(self) -> Vector:
+        """Their shares (k,) of the total variance."""
+        return self.explained_variance_ / self.spectrum.total_variance_
+
+    mean_ = _of_spectrum("mean_")
+    scale_ = _of_spectrum("scale_")
+    n_components_ = _of_spectrum("n_components_")
+    n_samples_ = _of_spectrum("n_samples_")
+    n_omitted_ = _of_spectrum("n_omitted_")
+    sum_weights_ = _of_spectrum("sum_weights_")
+    n_effective_ = _of_spectrum("n_effective_")
+    n_passes_ = _of_spectrum("n_passes_")
+    converged_ = _of_spectrum("converged_")
+    captured_variance_bounds_ = _of_spectrum("captured_variance_bounds_")
+    bounds_confidence_ = _of_spectrum("bounds_confidence_")
+
+    def checked(self) -> Self:
+        """Return itself; raises TypeError or ValueError for another estimator, or for what is no rotation."""
+        if not isinstance(self.estimator_, PCA | ApproximatePCA):
+            raise TypeError(f"it holds a {type(self.estimator_).__name__}, not a PCA")
+        k, T = self.spectrum.n_components_, self.rotation_matrix_
+        if T.shape != (k, k) or np.linalg.matrix_rank(T) < k:
+            raise ValueError(f"it has a rotation_matrix of shape {T.shape}; an invertible one of {(k, k)} was expected")
+        return self
 
 
 @with_parameters
-class RotatedPCA(Estimator[Spectrum]):
+class RotatedPCA(Estimator[Rotated]):
     """A PCA whose loadings are rotated, so that each feature has a large loading in few components.
 
     With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A
@@ -175,6 +252,7 @@ class RotatedPCA(Estimator[Spectrum]):
     """
 
     _prefix = "rotated"
+    _kind = Rotated
     _output_name = "scores"
     _nan_policies = ("raise", "omit", "mean")
     _maps_linearly = _has_axes = True
@@ -232,7 +310,8 @@ class RotatedPCA(Estimator[Spectrum]):
         policies = {name: getattr(model, name) for name in POLICIES}
         rotated = cls(method=method, power=power, estimator=clone(model), **policies)
         rotated._inner()
-        rotated._hold(copy(model), _rotation(model, method, power))
+        rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, method, power)), model.solver_
+        rotated.n_features_in_ = model.n_features_in_
         model._fitted_preprocessors()  # raises if they were changed after the fit
         rotated._steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
         rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
@@ -259,33 +338,19 @@ class RotatedPCA(Estimator[Spectrum]):
         has_covariance(inner)
         return inner._fit(replace(rows, seed=fit_seed(inner)), y)
 
-    def _take(self, found: Spectrum, solver: str) -> None:
+    def _made(self, found: Spectrum) -> Rotated:
         inner = self._inner()
-        inner._take(found, solver)
-        self._hold(inner, _rotation(inner, self.method, self.power))
+        inner._found, inner.n_features_in_ = found, len(found.mean_)
+        return Rotated(inner, _rotation(inner, self.method, self.power))
 
     def _remember(self, rows: Rows) -> None:
         super()._remember(rows)
         grid = self._steps.grid  # the scale of the PCA may name coordinates of it
+        self.estimator_.solver_ = self.solver_
         self.estimator_._steps = self.estimator_._steps_of(rows.viewed_columns, None, grid)
 
-    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
-    def _hold(self, inner: PCA | ApproximatePCA, T: Matrix) -> None:
-        """Set the attributes from a fitted PCA and the transformation of its loadings."""
-        self.estimator_, self.rotation_matrix_ = inner, T
-        self.loadings_ = inner.loadings_ @ T
-        self.components_ = np.ascontiguousarray(self.loadings_.T)
-        self.phi_ = np.asarray(np.linalg.inv(T.T @ T), np.float64)
-        self.explained_variance_ = np.einsum("ij,ji->i", self.phi_, self.components_ @ self.loadings_)
-        self.explained_variance_ratio_ = self.explained_variance_ / inner.total_variance_
-        self.mean_, self.scale_, self.solver_ = inner.mean_, inner.scale_, inner.solver_
-        self.n_components_, self.n_features_in_ = inner.n_components_, inner.n_features_in_
-        self.n_samples_, self.n_omitted_ = inner.n_samples_, inner.n_omitted_
-        self.sum_weights_, self.n_effective_ = inner.sum_weights_, inner.n_effective_
-        self._set_known(**{name: vars(inner).get(name) for name in CERTIFIED})
-
     def _column_shares(self) -> Vector | None:
-        return self.estimator_._column_shares()
+        return self._result.estimator_._column_shares()
 
     def _score_variances(self) -> Vector:
         return np.asarray(np.diagonal(self.phi_), np.float64)
@@ -299,19 +364,6 @@ class RotatedPCA(Estimator[Spectrum]):
         unit = inner.components_ / np.sqrt(inner.explained_variance_)[:, None]
         axes = np.asarray(np.linalg.solve(self.rotation_matrix_, unit), np.float64)
         return Projection(self.mean_, self.scale_, axes, None, self.nan_policy, limits=limits_of(inner.scale))
-
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        arrays, attributes = StoredModel.held(self.estimator_)
-        return arrays | {"rotation": self.rotation_matrix_}, attributes | {"n_features": self.n_features_in_}
-
-    def _restore(self, stored: StoredModel) -> None:
-        inner, T = stored.inner, stored.arrays["rotation"]
-        if not isinstance(inner, PCA | ApproximatePCA):
-            raise TypeError(f"it holds a {type(inner).__name__}, not a PCA")
-        k = inner.n_components_
-        if T.shape != (k, k) or not np.isfinite(T).all() or np.linalg.matrix_rank(T) < k:
-            raise ValueError(f"it has a rotation of shape {T.shape}; an invertible one of {(k, k)} was expected")
-        self._hold(inner, T)
 
 
 def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
@@ -328,7 +380,7 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
             f"{k} component cannot be rotated, because a rotation needs at least two. Fit more, or leave it as it is."
         )
     # Axes are divided by the deviations of their scores, so none may be rounding.
-    sound = np.count_nonzero(model._known_variances())
+    sound = np.count_nonzero(model._result.known_variances)
     if sound < k:
         raise ValueError(
             f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "

@@ -171,7 +171,7 @@ def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix
         found.trace,
         certificate=certificate,
         weight_sums=found.weight_sums,
-        centring_error=found.centring_error,
+        centring_error_=found.centring_error,
     )
 
 

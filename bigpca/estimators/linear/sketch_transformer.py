@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from bigpca.arrays import Array
 from bigpca.estimators.linear.maps import Sketching
-from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, reject_non_finite
+from bigpca.estimators.shared.results import Result
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
+from bigpca.records import Held
 from bigpca.sketches import Gaussian, Sketch
 
 DEFAULT_COLUMNS = 100
@@ -59,8 +59,20 @@ class SketchingFit(Fit[Sketch]):
         return self.sketch
 
 
+@dataclass(frozen=True)
+class SketchResult(Result):
+    """The sketch, which parameters and the number of columns determine: a file has nothing of it.
+
+    Attributes
+    ----------
+    sketch_ : Sketch
+    """
+
+    sketch_: Sketch
+
+
 @with_parameters
-class SketchTransformer(Estimator[Sketch]):
+class SketchTransformer(Estimator[SketchResult]):
     """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters
@@ -91,6 +103,7 @@ class SketchTransformer(Estimator[Sketch]):
     """
 
     _prefix = "sketch"
+    _kind = SketchResult
     _output_name = "sketches"
     _min_rows = 1
     _unweighted = "a sketch depends on the columns alone"
@@ -102,16 +115,13 @@ class SketchTransformer(Estimator[Sketch]):
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "sketch_")
-
     def _fit(self, rows: Rows, y: Input) -> SketchingFit:
         sketch = self._sketch_for(rows.viewed_columns)
         rows, resources = self._rows(rows, weighted=False)
         return SketchingFit(rows, resources, sketch, checked=not rows.lazy and rows.nan_policy == "raise")
 
-    def _take(self, found: Sketch, solver: str) -> None:
-        self.sketch_ = found
+    def _made(self, found: Sketch) -> SketchResult:
+        return SketchResult(found)
 
     def _sketch_for(self, d: int) -> Sketch:
         """Return the given or default sketch, after checking that it applies to d features."""
@@ -126,14 +136,10 @@ class SketchTransformer(Estimator[Sketch]):
 
     @property
     def _n_features_out(self) -> int:
-        return self.sketch_.width(self.n_features_in_)
+        return self._result.sketch_.width(self.n_features_in_)
 
     def _row_map(self) -> Sketching:
-        return Sketching(self.sketch_, self._policies["nan_policy"])
+        return Sketching(self._result.sketch_, self._policies["nan_policy"])
 
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        return {}, {"n_features": self.n_features_in_}
-
-    def _restore(self, stored: StoredModel) -> None:
-        self.sketch_ = self._sketch_for(stored.attributes["n_features"])
-        self.n_features_in_ = int(stored.attributes["n_features"])
+    def _restored(self, held: Held) -> SketchResult:
+        return SketchResult(self._sketch_for(held.size("d")))

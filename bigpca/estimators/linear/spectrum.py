@@ -1,7 +1,6 @@
 """From the merged state of a pass to eigenvalues and components: the small solve at the end of a fit.
 
-PCA by the covariance matrix: one pass of moments, one d x d eigenproblem (tutorial, algorithm 1). Linear models on
-disk: a solved problem as arrays and JSON values, and back, validated.
+PCA by the covariance matrix: one pass of moments, one d x d eigenproblem (tutorial, algorithm 1).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import numpy as np
 
 from bigpca.arrays import (
     STRIP,
-    Array,
     Matrix,
     Vector,
     add_packed,
@@ -27,11 +25,11 @@ from bigpca.arrays import (
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.errors import format_bytes, warn_approximation
-from bigpca.estimators.linear.maps import Standardization, orthonormality_error, projected, read_again
-from bigpca.estimators.shared.certificates import Certificate, pack_certificate, unpack_certificate
-from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.linear.maps import Standardization, projected, read_again
+from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.fit import Fit
-from bigpca.passes.accumulators.base import Accumulator, Weighted, WeightSums, column_scale
+from bigpca.estimators.shared.results import RowCounts
+from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
@@ -40,7 +38,8 @@ from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost, Times
-from bigpca.solvers.components import MULTIPLIED, NComponents, check_total, resolve_components
+from bigpca.records import bytes_of, stored
+from bigpca.solvers.components import MULTIPLIED, NComponents, check_total, resolve_components, rounding_level
 from bigpca.solvers.eigh import (
     ENOUGH,
     EPS,
@@ -154,10 +153,10 @@ class Regression:
         Estimated relative error of the variance that is left, by the rounding of what was taken out.
     """
 
-    coef: Matrix
-    mean: Vector
-    rank: int
-    error: float = 0.0
+    coef: Matrix = stored("d", "q")
+    mean: Vector = stored("q")
+    rank: int = stored(of=int, least=0)
+    error: float = stored(of=float, least=0, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -179,46 +178,106 @@ class Remainder:
 
 
 @dataclass(frozen=True)
-class Spectrum(Weighted):
-    """A solved principal component problem.
+class Spectrum(RowCounts, Certified):
+    """A solved principal component problem: the fitted attributes of a linear model, and what it keeps beside them.
 
     Attributes
     ----------
-    count, omitted : int
+    n_samples_, n_omitted_ : int
         Rows used, and rows omitted because of missing values.
-    weight_sums : (float, float) or None
-        Sums of the weights and of their squares; None for rows without weights.
-    mean, scale : ndarray of shape (d,); scale is None if columns were not scaled
-    variances : ndarray of shape (k,)
+    mean_, scale_ : ndarray of shape (d,); the scale is None if columns were not scaled
+    explained_variance_ : ndarray of shape (k,)
         Eigenvalues of the (scaled) covariance, divided by n - 1, descending.
-    components : ndarray of shape (k, d), orthonormal rows, signs fixed
-    total : float
-        Total variance: the trace of that covariance.
+    components_ : ndarray of shape (k, d), orthonormal rows, signs fixed
+    total_variance_ : float
+        The trace of that covariance.
     state : Accumulator or None
         Sufficient statistics, for ``partial_fit`` and ``merge``.
     certificate : Certificate or None
         None for exact solvers, whose only error is rounding.
-    centring_error : float or None
+    weight_sums : (float, float) or None
+        Sums of the weights and of their squares; None for rows without weights.
+    centring_error_ : float or None
         Bound of the relative error of any column's variance by the centring of sparse rows; None for dense rows.
     regression : Regression or None
         Of the columns on covariates, whose effect was taken out.
     roundings : tuple of float
-        Relative rounding of the stored values, of rows and of covariates.
+        Relative rounding of the stored values, of rows and of covariates: by these floors rows are solved that are
+        added later.
     """
 
-    count: int
-    omitted: int
-    mean: Vector
-    scale: Vector | None
-    variances: Vector
-    components: Matrix
-    total: float
-    state: Accumulator | None = None
-    certificate: Certificate | None = None
-    weight_sums: WeightSums = None
-    centring_error: float | None = None
-    regression: Regression | None = None
-    roundings: tuple[float, ...] = (EPS,)
+    none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
+
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
+    mean_: Vector = stored("d")
+    scale_: Vector | None = stored("d", optional=True)
+    explained_variance_: Vector = stored("k")
+    components_: Matrix = stored("k", "d")
+    total_variance_: float = stored(of=float, least=0)
+    state: Accumulator | None = stored(default=None)
+    certificate: Certificate | None = stored(of=Certificate, default=None)
+    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
+    centring_error_: float | None = stored(of=float, least=0, default=None)
+    regression: Regression | None = stored(of=Regression, default=None)
+    roundings: tuple[float, ...] = stored(of=tuple, least=0, default=(EPS,))
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.explained_variance_)
+
+    @property
+    def explained_variance_ratio_(self) -> Vector:
+        """Shares (k,) of the total variance."""
+        total = self.total_variance_
+        return self.explained_variance_ / total if total > 0 else np.zeros(self.n_components_)
+
+    @property
+    def singular_values_(self) -> Vector:
+        """``sqrt((n - 1) eigenvalue)`` (k,)."""
+        return np.sqrt(self.explained_variance_ * (self.sum_weights_ - 1))
+
+    @property
+    def noise_variance_(self) -> float:
+        """Probabilistic PCA: the mean variance along the axes that were not kept; 0 where it is rounding."""
+        n, d, total = self.n_samples_, len(self.mean_), self.total_variance_
+        left = min(max(n, self.sum_weights_), d) - self.n_components_
+        rest = total - float(self.explained_variance_.sum())
+        rounding = max(min(n, d) * EPS * total, NOISE * float(self.stored_noise.sum()))
+        return rest / left if left > 0 and rest > rounding else 0.0
+
+    @property
+    def solve_error_(self) -> float | None:
+        """Of a fit with covariates, as :attr:`Regression.error`."""
+        return None if self.regression is None else self.regression.error
+
+    @property
+    def covariate_coef_(self) -> Matrix | None:
+        """Coefficients (d, q) of the covariates."""
+        return None if self.regression is None else self.regression.coef
+
+    @property
+    def covariate_mean_(self) -> Vector | None:
+        """Means (q,) of the covariates."""
+        return None if self.regression is None else self.regression.mean
+
+    @property
+    def stored_noise(self) -> Vector:
+        """The variance of each (scaled) column (d,) by the rounding of the stored values."""
+        mean = self.mean_ if self.scale_ is None else self.mean_ / self.scale_
+        return rounded_squares(self.explained_variance_ @ self.components_**2, mean, 1.0, self.roundings[0])
+
+    @property
+    def known_variances(self) -> Vector:
+        """The variances (k,), with 0 for those that are rounding, of the fit or of the stored values.
+
+        To divide by these would amplify it.
+        """
+        n, d = self.n_samples_, len(self.mean_)
+        least = noise_edge(n, d) * (self.components_**2 @ self.stored_noise)
+        least = np.maximum(least, rounding_level(self.explained_variance_, min(n, d)))
+        return np.where(self.explained_variance_ > least, self.explained_variance_, 0.0)
 
 
 @dataclass(frozen=True)
@@ -305,7 +364,7 @@ def solve_moments(
     state = joint if keep else None
     return Spectrum(
         n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums,
-        centring_error=centred, regression=regression, roundings=settings.roundings,
+        centring_error_=centred, regression=regression, roundings=settings.roundings,
     )  # fmt: skip
 
 
@@ -399,117 +458,9 @@ def limit_of_states(size: float, keep_state_bytes: int) -> str:
     return "keep_state_bytes was smaller when it was fitted (set by bigpca.config)"
 
 
-REQUIRED = {"components", "explained_variance", "mean"}
-BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
-
-
-@dataclass(frozen=True)
-class StateForm:
-    """How the sufficient statistics of a model are stored among its arrays.
-
-    Attributes
-    ----------
-    prefix : str
-        Their arrays are ``<prefix>_<name>``.
-    empty : Accumulator
-        Restores the state from the arrays, by ``with_arrays``, which checks their shapes.
-    gaps : tuple of str, default ()
-        Arrays in which NaN stands for what there is not.
-    """
-
-    prefix: str
-    empty: Accumulator
-    gaps: tuple[str, ...] = ()
-
-
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
-    """Return the bytes of a saved model: components, variances, mean, scale, and the kept state."""
-    return 8 * (k * d + k + (2 if scaled else 1) * d) + state
-
-
-def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], Values]:
-    """Return a solved problem as arrays and JSON values."""
-    arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
-    if found.scale is not None:
-        arrays["scale"] = found.scale
-    if found.state is not None:
-        arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
-    attributes: Values = {
-        "n_samples": int(found.count),
-        "n_omitted": int(found.omitted),
-        "total_variance": float(found.total),
-    }
-    if found.weight_sums is not None:
-        attributes["weight_sums"] = list(found.weight_sums)
-    if found.centring_error is not None:
-        attributes["centring_error"] = float(found.centring_error)
-    # By which floors rows are solved that are added later.
-    attributes["roundings"] = list(found.roundings)
-    if found.regression is not None:
-        arrays |= {"covariate_coef": found.regression.coef, "covariate_mean": found.regression.mean}
-        attributes["covariate_rank"], attributes["covariate_error"] = found.regression.rank, found.regression.error
-    known, attributes["certificate"] = pack_certificate(found.certificate)
-    return arrays | known, attributes
-
-
-def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
-    """Return the solved problem that :func:`pack_spectrum` packed.
-
-    Parameters
-    ----------
-    stored : StoredModel
-    form_of : callable
-        Returns the form for a number of features.
-    orthonormal : bool
-        Whether the components must be orthonormal.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If a value is missing or not finite, shapes disagree, or the components are not orthonormal.
-    """
-    arrays, attributes = stored.arrays, stored.attributes
-    certified = attributes.get("certificate")
-    sums, centred = attributes.get("weight_sums"), attributes.get("centring_error")
-    # The file is not trusted: names, shapes and values are checked before anything is computed from them.
-    _, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
-    regression, q = None, 0
-    if "covariate_mean" in arrays:
-        rank, error = int(attributes["covariate_rank"]), float(attributes["covariate_error"])
-        regression = Regression(arrays["covariate_coef"], arrays["covariate_mean"], rank, error)
-        q = len(regression.mean)
-        if regression.coef.shape != (d, q) or regression.mean.shape != (q,) or not 0 <= regression.rank <= q:
-            raise ValueError(f"it has covariate_coef of shape {regression.coef.shape}; {(d, q)} was expected")
-    form = form_of(d + q)
-    _check_values(arrays, {f"{form.prefix}_{name}" for name in form.gaps}, orthonormal)
-    kept = stored.named(f"{form.prefix}_")
-    return Spectrum(
-        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
-        arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
-        form.empty.with_arrays(kept) if kept else None, unpack_certificate(arrays, certified),
-        None if sums is None else (float(sums[0]), float(sums[1])), None if centred is None else float(centred),
-        regression, tuple(map(float, attributes["roundings"])),
-    )  # fmt: skip
-
-
-def _check_components(arrays: dict[str, Array], required: set[str]) -> tuple[int, int]:
-    missing = required - arrays.keys()
-    if missing:
-        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    shape = arrays["components"].shape
-    if len(shape) != 2:
-        raise ValueError(f"it has components of shape {shape}; (k, d) was expected")
-    return shape[0], shape[1]
-
-
-def _check_values(arrays: dict[str, Array], gaps: set[str], orthonormal: bool) -> None:
-    for name, array in arrays.items():
-        known = array[~np.isnan(array)] if name in gaps and array.dtype.kind == "f" else array
-        if array.dtype.kind not in "fiu" or not np.isfinite(known).all():
-            raise ValueError(f"it has {name} with values that are not finite numbers")
-    off = orthonormality_error(arrays["components"])
-    if orthonormal and off > 1e-4:
-        raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
+    """Return the bytes of a saved model, with the kept state."""
+    return bytes_of(Spectrum, {"k": k, "d": d}, *(["scale_"] if scaled else [])) + state
 
 
 @dataclass(frozen=True)
@@ -596,7 +547,7 @@ class CovarianceFit(PCAFit):
                 if found.regression is not None and found.regression.error > ENOUGH:
                     # What covariates leave of the rows, in coordinates in which they are uncorrelated themselves.
                     frame, mean = covariate_scatter(read.state, settings).refined(), read.state.mean
-                    p, M, B = len(found.mean), np.eye(len(mean)), found.regression.coef.T
+                    p, M, B = len(found.mean_), np.eye(len(mean)), found.regression.coef.T
                     M[p:, :p], M[p:, p:] = -B, frame.T
                     left = fold(run, self.again, projected(self.rows, mean, M), self.template).state
                     remainder = Remainder(B, frame, left)

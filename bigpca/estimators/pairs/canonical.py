@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, field, replace
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import cast
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.fits import Refinement
-from bigpca.estimators.pairs.model import JointMoments, PairModel, check_components
+from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, check_components
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
+from bigpca.records import stored
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
+
+
+@dataclass(frozen=True, kw_only=True)
+class PLSResult(PairResult):
+    """The result of :class:`PLSSVD`, whose attributes it has."""
+
+    x_weights_: Matrix = stored("d", "k")
+    y_weights_: Matrix = stored("q", "k")
+    singular_values_: Vector = stored("k")
+    squared_covariance_fraction_: Vector = stored("k")
+    x_std_: Vector = stored("d")
+    y_std_: Vector = stored("q")
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.singular_values_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CCAResult(PairResult):
+    """The result of :class:`CCA`, whose attributes it has."""
+
+    x_weights_: Matrix = stored("d", "k")
+    y_weights_: Matrix = stored("q", "k")
+    x_rotations_: Matrix = stored("d", "k")
+    y_rotations_: Matrix = stored("q", "k")
+    x_loadings_: Matrix = stored("d", "k")
+    y_loadings_: Matrix = stored("q", "k")
+    coef_: Matrix = stored("q", "d")
+    intercept_: Vector = stored("q")
+    correlations_: Vector = stored("k")
+    x_std_: Vector = stored("d")
+    y_std_: Vector = stored("q")
+    ranks_: Integers = stored("2")
+    solve_error_: float = stored(of=float, least=0)
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.correlations_)
 
 
 @with_parameters
@@ -72,17 +114,8 @@ class CCA(PairModel):
     _summarized = (("correlation", "correlations_"),)
     _axes = "rotations"
     _predicts = True
-    _shapes: ClassVar[dict[str, str]] = {
-        "x_weights": "p k", "y_weights": "q k", "x_rotations": "p k", "y_rotations": "q k", "x_loadings": "p k",
-        "y_loadings": "q k", "coef": "q p", "intercept": "q", "correlations": "k", "x_std": "p", "y_std": "q",
-        "ranks": "two", "solve_error": "",
-    }  # fmt: skip
+    _kind = CCAResult
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
-    correlations_: Vector = field(init=False)
-    ranks_: Integers = field(init=False)
-    solve_error_: float = field(init=False)
-    x_rotations_: Matrix = field(init=False)
-    y_rotations_: Matrix = field(init=False)
 
     n_components: int = 2
     _: KW_ONLY
@@ -115,12 +148,13 @@ class CCA(PairModel):
     def _second(self, joint: JointMoments) -> Refinement:
         return Refinement(joint.moments.mean, joint.x.refined(), joint.y.refined())
 
-    def _check_solution(self) -> None:
-        n, widths, ranks = self.n_samples_, (self.n_features_in_, self.n_targets_), self.ranks_.tolist()
-        found = zip("XY", ranks, widths, self._added(), strict=True)
-        singular = [(name, rank, width) for name, rank, width, added in found if rank < width and not added]
+    def _warn(self, found: PairResult) -> None:
+        solved = cast("CCAResult", found)
+        n, widths, ranks = found.n_samples_, (len(found.x_mean_), found.n_targets_), solved.ranks_.tolist()
+        sides = zip("XY", ranks, widths, self._added(), strict=True)
+        singular = [(name, rank, width) for name, rank, width, added in sides if rank < width and not added]
         for name, rank, width in singular:
-            sure = f" (solve_error_ = {self.solve_error_:.1g})" if self.solve_error_ > ENOUGH else ""
+            sure = f" (solve_error_ = {solved.solve_error_:.1g})" if solved.solve_error_ > ENOUGH else ""
             warn_approximation(
                 f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{sure}. "
                 f"CCA is done on their range, where correlations are too high if rows are few. {self._remedy}"
@@ -131,9 +165,11 @@ class CCA(PairModel):
                 f"{sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
             )
         if not singular:
-            super()._check_solution()
+            super()._warn(found)
+        else:
+            super(PairModel, self)._warn(found)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
         p, moments, std = joint.p, joint.moments, joint.deviations()
         x, y = self._sides(joint)
         ranks = x.scatter.rank, y.scatter.rank
@@ -156,11 +192,11 @@ class CCA(PairModel):
         y_loadings = _loadings(found.y_products, found.y, y_rotations)
         coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
         return {
-            "x_weights": x_weights, "y_weights": y_weights, "x_rotations": x_rotations, "y_rotations": y_rotations,
-            "x_loadings": x_loadings, "y_loadings": y_loadings, "coef": np.ascontiguousarray(coef),
-            "intercept": moments.mean[p:] - coef @ moments.mean[:p], "correlations": found.values,
-            "x_std": std[:p], "y_std": std[p:], "ranks": np.array(ranks),
-            "solve_error": np.array(max(x.error, y.error)),
+            "x_weights_": x_weights, "y_weights_": y_weights, "x_rotations_": x_rotations, "y_rotations_": y_rotations,
+            "x_loadings_": x_loadings, "y_loadings_": y_loadings, "coef_": coef,
+            "intercept_": moments.mean[p:] - coef @ moments.mean[:p], "correlations_": found.values,
+            "x_std_": std[:p], "y_std_": std[p:], "ranks_": np.array(ranks),
+            "solve_error_": float(max(x.error, y.error)),
         }  # fmt: skip
 
 
@@ -213,12 +249,7 @@ class PLSSVD(PairModel):
     _prefix = "plssvd"
     _summarized = (("covariance", "singular_values_"), ("share", "squared_covariance_fraction_"))
     _axes = "weights"
-    _shapes: ClassVar[dict[str, str]] = {
-        "x_weights": "p k", "y_weights": "q k", "singular_values": "k", "squared_covariance_fraction": "k",
-        "x_std": "p", "y_std": "q",
-    }  # fmt: skip
-    singular_values_: Vector = field(init=False)
-    squared_covariance_fraction_: Vector = field(init=False)
+    _kind = PLSResult
 
     n_components: int = 2
     _: KW_ONLY
@@ -231,7 +262,7 @@ class PLSSVD(PairModel):
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
         # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
         p, std = joint.p, joint.deviations()
         C, k = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:]), self.n_components
@@ -239,7 +270,7 @@ class PLSSVD(PairModel):
         U, s, V = leading_triplets(C, k)
         flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])
         return {
-            "x_weights": U * flip, "y_weights": V * flip, "singular_values": s,
-            "squared_covariance_fraction": (s / total) ** 2 if total > 0 else np.zeros(k),
-            "x_std": std[:p], "y_std": std[p:],
+            "x_weights_": U * flip, "y_weights_": V * flip, "singular_values_": s,
+            "squared_covariance_fraction_": (s / total) ** 2 if total > 0 else np.zeros(k),
+            "x_std_": std[:p], "y_std_": std[p:],
         }  # fmt: skip

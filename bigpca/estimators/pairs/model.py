@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import RegressorTags, Tags, TargetTags
@@ -21,11 +21,12 @@ from bigpca.errors import brief, positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, projected
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_in_folds, whole_moments
-from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.files import OF_VALUES, unpack_values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.results import RowCounts, Waiting
 from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.cross_moments import FoldStates
@@ -44,6 +45,7 @@ from bigpca.passes.reading.row_maps import (
 )
 from bigpca.passes.rows import Rows
 from bigpca.planning import Resources
+from bigpca.records import Coding, Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
@@ -187,43 +189,109 @@ class JointMoments:
         return np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))
 
 
+OF_GRIDS: Coding = (grid_to_stored, lambda value, own, held: _held_grid(grid_from_stored(value, own), held))
+OF_VIEWS: Coding = (lambda view: (view.to_json(), {}), lambda value, own, held: View.from_json(value, held.size("q")))
+
+
+def _held_grid(grid: Grid, held: Held) -> Grid:
+    held.check("target_grid", (grid.n_columns,), ("q",))
+    return grid
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a model knows of its Y, whether or not it is solved.
+
+    Attributes
+    ----------
+    single : bool
+        Whether Y was one number for each row, (n,).
+    roundings : (float, float)
+        Relative rounding of the stored values of both sides.
+    grid : Grid or None
+        Of the columns of Y, if it was a DataArray.
+    view : View or None
+        Of Y, if it was opened with a pattern or with chosen columns.
+    """
+
+    single: bool = stored(of=bool)
+    roundings: tuple[float, ...] = stored(of=tuple, least=0)
+    grid: Grid | None = stored(coding=OF_GRIDS, default=None)
+    view: View | None = stored(coding=OF_VIEWS, default=None)
+
+    def beside(self, roundings: tuple[float, ...]) -> Targets:
+        """Return the same of rows to which others were added."""
+        return replace(self, roundings=(max(self.roundings[0], roundings[0]), max(self.roundings[1], roundings[-1])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairResult(RowCounts):
+    """The result of a fit of two sides: the fitted attributes, and what the model keeps.
+
+    Attributes
+    ----------
+    n_samples_, n_omitted_ : int
+    n_targets_ : int
+        Columns of Y.
+    x_mean_, y_mean_ : ndarray of shape (p,), (q,)
+    targets : Targets
+    state : Accumulator or None
+        Of both sides, and for each fold if there are folds; None if it is not kept.
+    groups : ndarray, or None
+        Labels of the folds, if these are groups.
+    state_bytes : int
+        Bytes of the state, which may not be kept.
+    weight_sums : (float, float) or None
+    """
+
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
+    n_targets_: int = stored(of=int, least=1)
+    x_mean_: Vector = stored("d")
+    y_mean_: Vector = stored("q")
+    targets: Targets = stored(of=Targets)
+    groups: Array | None = stored(coding=OF_VALUES, default=None)
+    state: Accumulator | None = stored(default=None)
+    state_bytes: int = 0
+    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
+
+    def checked(self) -> Self:
+        """Return itself; raises ValueError for statistics of other sizes, which would fail when rows are added."""
+        q = self.n_targets_
+        if len(self.y_mean_) != q or (self.targets.single and q != 1):
+            raise ValueError(f"it has n_targets = {q} of {len(self.y_mean_)} columns, single = {self.targets.single}")
+        if self.state is not None:
+            _check_state(self.state, len(self.x_mean_) + q, self.n_samples_)
+        return self
+
+
 @dataclass(frozen=True)
 class PairFound:
-    """The result of a fit of two sides.
+    """A solution for two sides.
 
     Attributes
     ----------
     state : Accumulator
         Of both sides, and for each fold if there are folds.
     omitted : int
-    p : int
-    grid : Grid or None
-        Of the columns of Y, if it was a DataArray.
-    view : View or None
-        Of Y, if it was opened with a pattern or with chosen columns.
-    single : bool
-        Whether Y was one number for each row, (n,).
+    targets : Targets
     joint : JointMoments
         What was solved.
-    arrays : dict of str to ndarray
-        The solution, by the names of the attributes without their underscore.
+    solution : dict
+        Fields of the result.
     """
 
     state: Accumulator
     omitted: int
-    p: int
-    grid: Grid | None
-    view: View | None
-    single: bool
+    targets: Targets
     joint: JointMoments
-    arrays: dict[str, Array]
+    solution: dict[str, Input]
 
 
-class PairModel(Estimator[PairFound]):
+class PairModel(Estimator[PairResult]):
     """What is learned from rows of X (n, p) and Y (n, q) side by side, in one read of both.
 
-    A subclass defines its solve (:meth:`_solve`), the shapes of its attributes, and :meth:`_row_map`. These
-    attributes are those of all.
+    A subclass defines its solve (:meth:`_solve`) and the record of its result. These attributes are those of all.
 
     Attributes
     ----------
@@ -242,32 +310,16 @@ class PairModel(Estimator[PairFound]):
     """
 
     preprocess_y: Preprocess
-    coef_: Matrix
-    n_targets_: int
-    x_mean_: Vector
-    y_mean_: Vector
-    x_std_: Vector
-    y_std_: Vector
-    n_samples_: int
-    n_omitted_: int
-    _state: Accumulator | None
-    _state_bytes: int = 0  # of the fit, whose state may not be kept
-    _weight_sums: WeightSums = None
-    _roundings: tuple[float, float] = (EPS, EPS)  # of the stored values of both sides
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
-    _target_grid: Grid | None = None
-    _target_view: View | None = None
-    _single_target: bool = False  # whether Y of the fit was (n,), which predictions then are too
+    _kind: ClassVar[type[PairResult]]
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
-    _shapes: ClassVar[dict[str, str]]  # of the arrays of a solution, in the letters p, q, k and numbers
-    _of_targets: ClassVar[tuple[str, ...]] = ()  # arrays without their first dimension where the target is single
     _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
     _predicts: ClassVar[bool] = False  # whether ``coef_`` predicts Y from X
     _output_name = "scores"
 
     @abstractmethod
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
-        """Return the arrays of the solution, and "x_std" and "y_std"; ``state`` is that of the last read."""
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
+        """Return the solution by the fields of the result; ``state`` is that of the last read."""
 
     @abstractmethod
     def _check(self, p: int, q: int) -> None:
@@ -277,9 +329,9 @@ class PairModel(Estimator[PairFound]):
         """Return the rows of a second read, for a solution with too few digits; a hook for those that divide."""
         return None
 
-    def _check_solution(self) -> None:
-        """Warn of a solution that is uncertain; a hook."""
-        error = getattr(self, "solve_error_", 0.0)
+    def _warn(self, found: PairResult) -> None:
+        super()._warn(found)
+        error = getattr(found, "solve_error_", 0.0)
         if error > ENOUGH:
             warn_approximation(
                 f"the columns are so nearly dependent that rounding may change the solution by {error:.1g} of its size "
@@ -337,25 +389,31 @@ class PairModel(Estimator[PairFound]):
 
     def _side_like(self, y: Input) -> Rows:
         """Return new rows of Y as those of the fit."""
-        return open_side(y, type(self).__name__, grid=self._target_grid, view=self._target_view)
+        known = self._kept.targets
+        return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
 
-    def _solver_of(
-        self, p: int, grid: Grid | None, view: View | None, roundings: tuple[float, float], single: bool
-    ) -> Callable[[Accumulator, int, Refinement | None], PairFound]:
+    @property
+    def _kept(self) -> PairResult:
+        """The statistics of all rows, solved or not; the solution may be that of fewer rows."""
+        found = self._found
+        return cast("PairResult", found.kept) if isinstance(found, Waiting) else found
+
+    def _solver_of(self, p: int, targets: Targets) -> Callable[[Accumulator, int, Refinement | None], PairFound]:
         scale = self._scales
 
         def solve(state: Accumulator, omitted: int, second: Refinement | None = None) -> PairFound:
+            roundings = targets.roundings[0], targets.roundings[1]
             joint = JointMoments(whole_moments(state), p, scale, roundings, centred=self._centred).checked(omitted)
             last = state if second is None or second.state is None else second.state
             if second is not None:
                 joint = replace(joint, second=second, again=whole_moments(last))
             with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
-                return PairFound(state, omitted, p, grid, view, single, joint, self._solve(joint, last))
+                return PairFound(state, omitted, targets, joint, self._solve(joint, last))
 
         return solve
 
     def _refined(self, found: PairFound) -> Refinement | None:
-        return self._second(found.joint) if found.arrays.get("solve_error", np.zeros(())) > ENOUGH else None
+        return self._second(found.joint) if found.solution["solve_error_"] > ENOUGH else None
 
     def _fit(self, rows: Rows, y: Input) -> PairFit[PairFound, Accumulator]:
         joined, resources = self._joined(rows, y)
@@ -369,8 +427,8 @@ class PairModel(Estimator[PairFound]):
         view = None if side.view is None or side is joined or side.view.absent else side.view  # absent: as of the grid
         owner = self._with_parameters()
         single = side.sample == () if joined.batches is None else joined.batches.stream.single[-1]
-        solve = owner._solver_of(p, grid, view, (joined.roundings[0], joined.roundings[-1]), single)
-        refine = owner._refined if "solve_error" in self._shapes else None
+        solve = owner._solver_of(p, Targets(single, (joined.roundings[0], joined.roundings[-1]), grid, view))
+        refine = owner._refined if "solve_error_" in self._kind.__dataclass_fields__ else None
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine)
 
     @solving
@@ -402,18 +460,17 @@ class PairModel(Estimator[PairFound]):
         ValueError
             As ``fit``; for a different number of columns, and if the model did not keep its statistics.
         """
-        if "_state" not in vars(self):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight=sample_weight, groups=groups, progress=progress)
-        old, p, omitted = self._whole_state("partial_fit"), self.n_features_in_, self.n_omitted_
+        old, p, kept = self._whole_state("partial_fit"), self.n_features_in_, self._kept
         joined, resources = self._joined_like(X, y, sample_weight)
-        roundings = (max(self._roundings[0], joined.roundings[0]), max(self._roundings[1], joined.roundings[-1]))
-        of_y = (self._target_grid, self._target_view, roundings, self._single_target)
-        solve = self._with_parameters()._solver_of(p, *of_y)
+        targets = kept.targets.beside(joined.roundings)
+        solve = self._with_parameters()._solver_of(p, targets)
         fit = PairFit(joined, resources, self._placed(joined, groups, old), solve, old)
         read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress, adds=True)
-        state, omitted = old.merge(read.state), omitted + read.omitted
-        self._take_later(lambda: solve(state, omitted, None))
-        self._state, self.n_omitted_ = state, omitted
+        state, omitted = old.merge(read.state), kept.n_omitted_ + read.omitted
+        grown = replace(kept, n_samples_=whole_moments(state).count, n_omitted_=omitted, state=state, targets=targets)
+        self._solve_later(lambda: solve(state, omitted, None), grown)
         self._record_rows(made)
         return self
 
@@ -513,9 +570,9 @@ class PairModel(Estimator[PairFound]):
             if Y of the fit was one, a DataArray on its grid. ``out`` has two dimensions.
         """
         check_is_fitted(self)
-        to, rows, grid = Destination(out, overwrite, what="predictions"), self._open_like(X), self._target_grid
+        to, rows, grid = Destination(out, overwrite, what="predictions"), self._open_like(X), self._result.targets.grid
         found = self._mapped(rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
-        if self._single_target and out is None:
+        if self._result.targets.single and out is None:
             labels = rows.labels if is_labelled(X) else None
             if grid is None or labels is None:
                 return found[:, 0]
@@ -528,7 +585,8 @@ class PairModel(Estimator[PairFound]):
     @property
     def _coefficients(self) -> Matrix:
         """The coefficients (q, p), of a single target too."""
-        return self.coef_.reshape(self.n_targets_, self.n_features_in_)
+        found: Matrix = self.coef_.reshape(self.n_targets_, self.n_features_in_)
+        return found
 
     @only_with("_predicts")
     @solving
@@ -579,13 +637,14 @@ class PairModel(Estimator[PairFound]):
         ValueError
             If they are not kept.
         """
-        if self._state is None:
-            size = self._state_bytes or self._template(self.n_features_in_ + self.n_targets_).state_bytes
+        kept = self._kept
+        if kept.state is None:
+            size = kept.state_bytes or self._template(self.n_features_in_ + self.n_targets_).state_bytes
             raise ValueError(
                 f"{what} needs the moments of all rows, which are not kept because "
                 f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}."
             )
-        return self._state
+        return kept.state
 
     def _take_merged(self, a: PairModel, b: PairModel) -> None:
         """Set the fitted attributes from the statistics of two models."""
@@ -594,45 +653,35 @@ class PairModel(Estimator[PairFound]):
         states = [model._whole_state("merge") for model in (a, b)]
         check_folds(*states)
         state = states[0].merge(states[1])
-        views = [model._target_view for model in (a, b)]
+        one, other = a._kept.targets, b._kept.targets
         # Rows of maps of several sizes are alike.
-        patterns = [view and view.pattern and replace(view.pattern, sizes=()) for view in views]
+        patterns = [each.view and each.view.pattern and replace(each.view.pattern, sizes=()) for each in (one, other)]
         if patterns[0] != patterns[1]:
             raise ValueError(
                 f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
                 "with the same."
             )
-        same = views[0] is not None and views[1] is not None and views[0].describe() == views[1].describe()
-        grid, view = common_grid(a._target_grid, b._target_grid), views[0] if same else None
-        roundings = (max(a._roundings[0], b._roundings[0]), max(a._roundings[1], b._roundings[1]))
-        of_y = (grid, view, roundings, a._single_target)
-        found = self._solver_of(a.n_features_in_, *of_y)(state, a.n_omitted_ + b.n_omitted_, None)
-        self._take(found, a.solver_)
-        self._check_shares()
+        same = one.view is not None and other.view is not None and one.view.describe() == other.view.describe()
+        grid, view = common_grid(one.grid, other.grid), one.view if same else None
+        targets = replace(one.beside(other.roundings), grid=grid, view=view)
+        omitted = a.n_omitted_ + b.n_omitted_
+        found = self._made(self._solver_of(a.n_features_in_, targets)(state, omitted, None))
+        self._found, self.solver_ = found, a.solver_
+        self._warn(found)
 
-    def _take(self, found: PairFound, solver: str) -> None:
-        moments, p = whole_moments(found.state), found.p
-        self._state_bytes = found.state.state_bytes
-        kept = self._state_bytes <= setting(self, "keep_state_bytes")
-        self._single_target = found.single
-        self._set_solution(found.arrays)
-        self.x_mean_, self.y_mean_ = found.joint.mean[:p], found.joint.mean[p:]
-        self.n_features_in_, self.n_targets_ = p, moments.n_features - p
-        self._count(moments.count, found.omitted, moments.weight_sums)
-        self.solver_, self._target_grid, self._target_view = solver, found.grid, found.view
-        self._state, self._roundings = found.state if kept else None, found.joint.roundings
-        self._check_solution()
-
-    def _set_solution(self, arrays: dict[str, Array]) -> None:
-        for name, array in arrays.items():
-            value = array[0] if self._single_target and name in self._of_targets else array
-            setattr(self, f"{name}_", value.item() if value.ndim == 0 else np.ascontiguousarray(value))
-        self.n_components_ = len(arrays["coef"]) if not self._axes else int(arrays["x_weights"].shape[1])
-
-    def _count(self, n: int, omitted: int, sums: WeightSums) -> None:
-        self.n_samples_, self.n_omitted_, self._weight_sums = n, omitted, sums
-        self.sum_weights_ = float(n) if sums is None else sums[0]
-        self.n_effective_ = float(n) if sums is None else sums[0] ** 2 / sums[1]
+    def _made(self, found: PairFound) -> PairResult:
+        moments, p, state, joint = whole_moments(found.state), found.joint.p, found.state, found.joint
+        kept = state.state_bytes <= setting(self, "keep_state_bytes")
+        solution = {
+            name: np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one
+            for name, one in found.solution.items()
+        }
+        return self._kind(
+            n_samples_=moments.count, n_omitted_=found.omitted, n_targets_=moments.n_features - p,
+            x_mean_=joint.mean[:p], y_mean_=joint.mean[p:], targets=found.targets, state=state if kept else None,
+            groups=state.labels if kept and isinstance(state, FoldStates) else None, state_bytes=state.state_bytes,
+            weight_sums=moments.weight_sums, **solution,
+        )  # fmt: skip
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -643,67 +692,16 @@ class PairModel(Estimator[PairFound]):
             tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in self._shapes}
-        if self._single_target:
-            arrays |= {name: arrays[name][None] for name in self._of_targets}
-        arrays |= {name: getattr(self, f"{name}_") for name in ("x_mean", "y_mean")}
-        if self._state is not None:
-            arrays |= {f"pair_{name}": np.asarray(array) for name, array in self._state.to_arrays().items()}
-        attributes: Values = {
-            "n_samples": int(self.n_samples_), "n_omitted": int(self.n_omitted_), "n_features": self.n_features_in_,
-            "n_targets": self.n_targets_, "solver": self.solver_, "roundings": list(self._roundings),
-            "single_target": self._single_target,
-        }  # fmt: skip
-        if isinstance(self._state, FoldStates) and self._state.labels is not None:
-            attributes["groups"] = pack_values(self._state.labels)
-        if self._weight_sums is not None:
-            attributes["weight_sums"] = list(self._weight_sums)
-        if self._target_view is not None:
-            attributes["target_rows"] = self._target_view.to_json()
-        if self._target_grid is not None:
-            attributes["target_grid"], own = grid_to_stored(self._target_grid)
-            arrays |= {f"target_grid_{name}": array for name, array in own.items()}
-        return arrays, attributes
+    def _restored(self, held: Held) -> PairResult:
+        def template(held: Held, name: str) -> Accumulator:
+            found = self._template(held.size("d") + held.size("q"))
+            if "groups" in held.values and isinstance(found, FoldStates):
+                labels = unpack_values(held.values["groups"])
+                return replace(found, n_folds=len(labels), labels=labels)
+            return found
 
-    def _restore(self, stored: StoredModel) -> None:
-        arrays, attributes = stored.arrays, stored.attributes
-        p, q = int(attributes["n_features"]), int(attributes["n_targets"])
-        grid = attributes.get("target_grid")
-        grid = grid and grid_from_stored(grid, stored.named("target_grid_"))
-        if q < 1 or isinstance(attributes["n_targets"], bool) or (grid and grid.n_columns != q):
-            raise ValueError(f"it has n_targets = {attributes['n_targets']!r}; the number of columns of Y was expected")
-        known = {"p": p, "q": q}
-        for name, letters in {**self._shapes, "x_mean": "p", "y_mean": "q"}.items():
-            array = arrays[name]
-            if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-                raise ValueError(f"it has {name} with values that are not finite numbers")
-            own = letters.split() if not letters.endswith("?") else ["q"] * array.ndim  # of each target, or of all
-            for letter, size in zip(own, array.shape, strict=len(own) == array.ndim):
-                known.setdefault(letter, size)
-            if array.shape != tuple(known[letter] for letter in own):
-                raise ValueError(f"it has {name} of shape {array.shape}; ({', '.join(own)}) was expected")
-        own_state, template = stored.named("pair_"), self._template(p + q)
-        if "groups" in attributes and isinstance(template, FoldStates):
-            labels = unpack_values(attributes["groups"])
-            template = replace(template, n_folds=len(labels), labels=labels)
-        self._single_target = attributes["single_target"]
-        if self._single_target not in (False, q == 1):
-            raise ValueError(
-                f"it has single_target = {attributes['single_target']!r}; True for one of {q} was expected"
-            )
-        self._set_solution({name: arrays[name] for name in self._shapes})
-        self.x_mean_, self.y_mean_ = arrays["x_mean"], arrays["y_mean"]
-        self.n_features_in_, self.n_targets_, self.solver_ = p, q, attributes["solver"]
-        sums = attributes.get("weight_sums")
-        n, omitted = int(attributes["n_samples"]), int(attributes["n_omitted"])
-        self._count(n, omitted, None if sums is None else (float(sums[0]), float(sums[1])))
-        self._state, self._target_grid = None, grid
-        self._roundings = (float(attributes["roundings"][0]), float(attributes["roundings"][1]))
-        self._target_view = View.from_json(attributes["target_rows"], q) if "target_rows" in attributes else None
-        if own_state:
-            self._state = template.with_arrays(own_state)
-            _check_state(self._state, p + q, n)
+        held.context["state"] = template
+        return super()._restored(held)
 
 
 def check_folds(before: Accumulator, added: Accumulator) -> None:

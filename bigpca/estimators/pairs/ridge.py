@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, field
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal
+from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal
 from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import Refinement, left_out
-from bigpca.estimators.pairs.model import JointMoments, PairModel, squared_errors
+from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, squared_errors
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import Preprocess
+from bigpca.records import stored
 from bigpca.solvers.moments import least_squares
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeResult(PairResult):
+    """The result of :class:`Ridge`, whose attributes it has.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (q, p), intercept : ndarray of shape (q,)
+        Of a single target too.
+    cv_scores_ : ndarray of shape (number of alphas, q)
+    chosen : ndarray of shape (q,)
+        Penalties; all equal unless ``per_target``.
+    """
+
+    coef: Matrix = stored("q", "d")
+    intercept: Vector = stored("q")
+    cv_scores_: Matrix = stored("a", "q")
+    chosen: Vector = stored("q")
+    per_target: bool = stored(of=bool)
+    solve_error_: float = stored(of=float, least=0)
+
+    n_components_ = property(lambda self: self.n_targets_)
+
+    @property
+    def coef_(self) -> Matrix | Vector:
+        """Coefficients (q, p), or (p,)."""
+        return self.coef[0] if self.targets.single else self.coef
+
+    @property
+    def intercept_(self) -> Vector | float:
+        """Intercepts (q,), or one number."""
+        return float(self.intercept[0]) if self.targets.single else self.intercept
+
+    @property
+    def alpha_(self) -> Vector | float:
+        """Penalties (q,), or that of all targets."""
+        return self.chosen if self.per_target else float(self.chosen[0])
 
 
 @with_parameters
@@ -77,14 +115,8 @@ class Ridge(PairModel):
     _output_name = "predictions"
     _merged_alike = ("preprocess", "cv", "fit_intercept")
     _predicts = True
-    _of_targets = ("coef", "intercept")
-    _shapes: ClassVar[dict[str, str]] = {
-        "coef": "q p", "intercept": "q", "cv_scores": "a q", "alpha": "q?", "solve_error": "",
-    }  # fmt: skip
+    _kind = RidgeResult
     _remedy = "Give a larger penalty, or fewer columns."
-    cv_scores_: Matrix = field(init=False)
-    alpha_: float | Vector = field(init=False)
-    solve_error_: float = field(init=False)
 
     alphas: Input = 1.0
     _: KW_ONLY
@@ -136,7 +168,7 @@ class Ridge(PairModel):
         B, _ = least_squares(joint.x, joint.cross, 0.0)
         return Refinement(joint.mean, joint.x.refined(), B=B)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Array]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
         p, alphas = joint.p, self._penalties()
         q, scores = joint.moments.n_features - p, None
         if isinstance(state, FoldStates):
@@ -155,9 +187,8 @@ class Ridge(PairModel):
             intercept += last[p:] - D.T @ last[:p]
         chosen = np.array(alphas)[best]
         return {
-            "coef": np.ascontiguousarray(W.T), "intercept": intercept + 0.0, "cv_scores": scores,
-            "alpha": chosen if self.alpha_per_target else chosen[0],
-            "solve_error": np.array(joint.x.solved(min(alphas)).error),
+            "coef": W.T, "intercept": intercept + 0.0, "cv_scores_": scores, "chosen": chosen,
+            "per_target": bool(self.alpha_per_target), "solve_error_": float(joint.x.solved(min(alphas)).error),
         }  # fmt: skip
 
 

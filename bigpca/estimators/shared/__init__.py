@@ -7,13 +7,14 @@
 - ``inputs``        what users may pass as X, checked once at the entrance; what a fit made of its rows
 - ``outputs``       where mapped rows go: to the caller, lazily or at once, or to a store
 - ``labelled``      labelled arrays in and out: columns without values, scores, rows on the grid of the fit, Datasets
-- ``certificates``  bounds of the error of approximate fits, and their warnings; as a record, in files
+- ``results``       the fitted numbers: a frozen record, or in its place the solve that will return it
+- ``certificates``  bounds of the error of approximate fits, and their warnings
 - ``sklearn_bases``  scikit-learn's base classes, with types
 - ``files``         a fitted estimator as arrays and JSON values; rows with which a kernel compares new rows
 
 ``fit`` opens X (``inputs``), gets the ``Fit`` of the class, raises if its plan does not fit in memory, and executes it
-inside ``running``, whose ``Run`` rejects every pass that was not declared. The class then sets its attributes from the
-result.
+inside ``running``, whose ``Run`` rejects every pass that was not declared. The attributes of the model are those of the
+record that it returns (``results``).
 
 Nothing here depends on a solver or a family: such code belongs in the folder of the family.
 """

@@ -1,6 +1,6 @@
 """Certificates of approximate models: bounds from the reads of the fit itself, and the warnings that follow.
 
-First the record, as fitted attributes and in model files; then :func:`certify`, which makes it from what the reads of
+First the record, and its fitted attributes; then :func:`certify`, which makes it from what the reads of
 a fit have left.
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix, Vector
+from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
-from bigpca.estimators.shared.files import Values
 from bigpca.operators.base import Probes
+from bigpca.records import bytes_of, stored
 from bigpca.solvers.certificates import (
     FAILURE,
     Bounds,
@@ -37,17 +37,7 @@ from bigpca.solvers.nystrom import NystromApproximation
 if TYPE_CHECKING:
     from bigpca.solvers.krylov import BasisApproximation
 
-ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
-SUBSPACE_ARRAYS = tuple(field.name for field in fields(SubspaceBounds))
-CERTIFICATE_FIELDS = {
-    "eigenvalue_bounds_": "eigenvalue_bounds",
-    "residuals_": "residuals",
-    "captured_variance_bounds_": "captured_variance_bounds",
-    "subspace_error_bounds_": "subspace_error_bounds",
-    "bounds_confidence_": "confidence",
-    "n_passes_": "n_passes",
-    "converged_": "converged",
-}
+MAX_PASSES = 1e9  # reads of a fit that a file may name
 
 
 @dataclass(frozen=True)
@@ -73,13 +63,13 @@ class Certificate:
         not positive semi-definite.
     """
 
-    eigenvalue_bounds: Matrix
-    residuals: Vector | None
-    captured_variance_bounds: Vector | None
-    confidence: float
-    n_passes: float | None = None
-    converged: bool | None = None
-    subspaces: SubspaceBounds | None = None
+    eigenvalue_bounds: Matrix = stored("k", "2")
+    residuals: Vector | None = stored("k", optional=True)
+    captured_variance_bounds: Vector | None = stored("2", optional=True)
+    confidence: float = stored(of=float, least=0, most=1)
+    n_passes: float | None = stored(of=float, least=0, most=MAX_PASSES, default=None)
+    converged: bool | None = stored(of=bool, default=None)
+    subspaces: SubspaceBounds | None = stored(of=SubspaceBounds, default=None)
 
     def times(self, exponent: int) -> Certificate:
         """Return the certificate of ``2^exponent A``; sines and shares do not change."""
@@ -88,7 +78,7 @@ class Certificate:
             self, eigenvalue_bounds=np.ldexp(limits, exponent),
             residuals=None if residuals is None else np.ldexp(residuals, exponent),
             subspaces=subspaces
-            and SubspaceBounds(**{name: np.ldexp(getattr(subspaces, name), exponent) for name in SUBSPACE_ARRAYS}),
+            and SubspaceBounds(*(np.ldexp(getattr(subspaces, one.name), exponent) for one in fields(subspaces))),
         )  # fmt: skip
 
     def limited(self, k: int) -> Certificate:
@@ -107,53 +97,33 @@ class Certificate:
         return None if self.subspaces is None else self.subspaces.errors
 
 
-def certified_attributes(certificate: Certificate | None) -> dict[str, object]:
-    """Return the fitted attributes of a certificate; None for those that are unknown."""
-    return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
+def _certified(name: str) -> property:
+    return property(lambda found: getattr(found.certificate, name, None))
+
+
+class Certified:
+    """A result whose certificate gives fitted attributes."""
+
+    certificate: Certificate | None
+    eigenvalue_bounds_ = _certified("eigenvalue_bounds")
+    residuals_ = _certified("residuals")
+    captured_variance_bounds_ = _certified("captured_variance_bounds")
+    subspace_error_bounds_ = _certified("subspace_error_bounds")
+    bounds_confidence_ = _certified("confidence")
+    n_passes_ = _certified("n_passes")
+    converged_ = _certified("converged")
 
 
 def bounds_subspaces(model: object) -> bool:
     """Whether a model has bounds of subspaces; otherwise the method that requires them does not exist."""
-    return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
+    found = getattr(model, "_result", None) if getattr(model, "__sklearn_is_fitted__", bool)() else None
+    return getattr(getattr(found, "certificate", None), "subspaces", None) is not None
 
 
 def certificate_bytes(k: int, size: int) -> int:
     """Return the bytes of the certificate of k eigenvalues of a positive semi-definite matrix of that size."""
-    return 8 * (6 * k + 2 + min(2 * k, size) + 1)
-
-
-def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array], Values | None]:
-    """Return a certificate as arrays and JSON values; the values are None without a certificate."""
-    if certificate is None:
-        return {}, None
-    arrays = {name: getattr(certificate, name) for name in ARRAYS if getattr(certificate, name) is not None}
-    if certificate.subspaces is not None:
-        arrays |= {f"subspace_{name}": getattr(certificate.subspaces, name) for name in SUBSPACE_ARRAYS}
-    return arrays, {
-        "confidence": float(certificate.confidence),
-        "n_passes": None if certificate.n_passes is None else float(certificate.n_passes),
-        "converged": None if certificate.converged is None else bool(certificate.converged),
-    }
-
-
-def unpack_certificate(arrays: dict[str, Array], certified: Values | None) -> Certificate | None:
-    """Return the certificate that :func:`pack_certificate` packed.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If a value is missing, or shapes disagree.
-    """
-    if certified is None:
-        return None
-    bounds, subspaces = arrays["eigenvalue_bounds"], None
-    if "subspace_upper" in arrays:
-        subspaces = SubspaceBounds(**{name: arrays[f"subspace_{name}"] for name in SUBSPACE_ARRAYS})
-        shapes = [np.shape(getattr(subspaces, name)) for name in SUBSPACE_ARRAYS]
-        if shapes[:3] != [bounds.shape[:1]] * 3 or len(shapes[3]) != 1 or shapes[3] <= bounds.shape[:1]:
-            raise ValueError(f"it has bounds of subspaces of shapes {shapes} beside those of {len(bounds)} eigenvalues")
-    known = (arrays.get("residuals"), arrays.get("captured_variance_bounds"))
-    return Certificate(bounds, *known, **certified, subspaces=subspaces)
+    sizes = {"k": k, "P": min(2 * k, size) + 1}
+    return bytes_of(Certificate, sizes, "residuals", "captured_variance_bounds", "subspaces")
 
 
 def certify(

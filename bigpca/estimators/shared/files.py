@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.source import Source
+from bigpca.data.sources import open as open_array
+from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
+from bigpca.records import Coding, Held, Values, pack
 from bigpca.rows import L2, Power
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
@@ -62,9 +65,8 @@ def decode_record(value: Any) -> Any:
     return value
 
 
-Values: TypeAlias = dict[str, Any]  # JSON values by name
-
 MAX_PLACE = 400  # characters of a path in a message
+HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,6 @@ class TrustedRows:
         )
 
 
-class StoredState(Protocol):
-    """Sufficient statistics that a model keeps, so that rows can be added."""
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the statistics as named arrays."""
-
-
 @dataclass(frozen=True)
 class StoredModel:
     """A fitted estimator as arrays and JSON values.
@@ -128,8 +123,6 @@ class StoredModel:
         Including ``parameters`` (all parameters of the class) and ``feature_names``.
     rows : TrustedRows
         Where the training rows may be, for a model that was read.
-    inner : estimator or None
-        The restored inner estimator, if there is one.
     provenance : Provenance or None
         How it was made, with the digest of its row map.
     """
@@ -138,7 +131,6 @@ class StoredModel:
     arrays: dict[str, Array]
     attributes: Values
     rows: TrustedRows = TrustedRows()
-    inner: Any = None
     provenance: Provenance | None = None
 
     @classmethod
@@ -147,7 +139,7 @@ class StoredModel:
         model._settle()  # before it is copied, or both would solve
         of_fit = copy(model)  # by the parameters of its fit, which may have been changed since
         vars(of_fit).update(model._steps.parameters)
-        arrays, attributes = of_fit._fitted_values()
+        arrays, attributes = pack(model._result)
         names = getattr(model, "feature_names_in_", None)
         view, grid = model._steps.view, model._steps.grid
         now, fitted = _encode_all(model, grid), _encode_all(model, grid, model._steps.parameters)
@@ -156,6 +148,8 @@ class StoredModel:
             "environment": numerical_environment(),
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
+            "n_features": model.n_features_in_,
+            "solver": model.solver_,
         }
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
@@ -171,16 +165,22 @@ class StoredModel:
         made = model.provenance_ and replace(model.provenance_, model=of_fit._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
-    @classmethod
-    def held(cls, model: Any) -> tuple[dict[str, Array], Values]:
-        """Return arrays and attributes of a model in the file of another: a prefix keeps its arrays apart."""
-        own = cls.of(model)
-        arrays = {f"inner_{name}": array for name, array in own.arrays.items()}
-        return arrays, {"inner": {"kind": own.kind, "attributes": own.attributes}}
-
     def named(self, prefix: str) -> dict[str, Array]:
         """Return the arrays whose names start with a prefix, which is removed."""
         return named(self.arrays, prefix)
+
+
+def _of_model(model: Any) -> tuple[Values, dict[str, Array]]:
+    own = StoredModel.of(model)
+    return {"kind": own.kind, "attributes": own.attributes}, own.arrays
+
+
+def _held_model(value: Values, own: dict[str, Array], held: Held) -> Any:
+    # The table of classes is above: an estimator that holds another need not know it.
+    return held.context["restored"](StoredModel(value["kind"], own, value["attributes"], held.context["trusted"]))
+
+
+OF_MODELS: Coding = (_of_model, _held_model)
 
 
 _DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}
@@ -200,6 +200,9 @@ def unpack_values(packed: list[Any]) -> Array:
     if kind == "S":
         return np.char.encode(np.array(values), "latin1")
     return np.array(values, _DTYPES[kind])  # uint64 and int64 together would become float64
+
+
+OF_VALUES: Coding = (lambda values: (pack_values(values), {}), lambda packed, own, held: unpack_values(packed))
 
 
 def _encode_all(model: Any, grid: Grid | None, parameters: Values | None = None) -> Values:
@@ -375,3 +378,50 @@ class References:
         if self.source is not None:
             return {"source": self.source.describe(), "stamp": self.stamp}
         return {"rows": content_digest(self.rows)}
+
+
+def _of_references(references: References) -> tuple[Values | None, dict[str, Array]]:
+    """Return rows of at most 256 MiB, or that are in memory; a larger store is named, with its fingerprint."""
+    held, source = references.shape[0] * references.shape[1] * references.dtype.itemsize, references.source
+    if references.rows is not None or source is None or held <= HELD_BYTES:
+        return None, {"rows": np.concatenate([rows for _, rows in references.tiles()])}
+    place = {"path": source.path, "member": source.member, "shape": list(source.shape)}
+    return {**place, "fingerprint": references.fingerprint()}, {}
+
+
+def _held_references(place: Values | None, own: dict[str, Array], held: Held) -> References:
+    """Return the training rows from the model, or from the store that it names.
+
+    Raises
+    ------
+    ModelFormatError
+        If that store is not in an allowed place.
+    ValueError
+        If the store does not exist, or holds an array of another shape or other rows.
+    """
+    if place is None:
+        found = References(held.array("expansion__references__rows"), None, held.arrays.get("landmark_indices"))
+    else:
+        found = _named_references(place, held.context["trusted"])
+    held.check("expansion__references", found.shape[:1], ("p",))
+    if held.context["kernel"].needs_rows:
+        for letters in (("p", "s"), ("p", "d")):
+            held.check("expansion__references", found.shape, letters)
+    return found
+
+
+def _named_references(place: Values, trusted: TrustedRows) -> References:
+    path = trusted.resolve(str(place["path"]))
+    if kind_of(path) == "disk" and not os.path.exists(path):
+        raise ValueError(f"its training rows were in {path}, which is gone. Put them back there")
+    source = source_of(open_array(path, member=place["member"] or None))
+    if source is None or list(source.shape) != place["shape"]:
+        found = None if source is None else source.shape
+        raise ValueError(f"its training rows were of shape {brief(tuple(place['shape']))}, but {path} holds {found}")
+    references = References.stored(source)
+    if references.fingerprint() != place["fingerprint"]:
+        raise ValueError(f"its training rows were in {path}, which now holds other rows. Put them back there")
+    return references
+
+
+OF_REFERENCES: Coding = (_of_references, _held_references)

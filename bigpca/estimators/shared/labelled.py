@@ -74,7 +74,7 @@ def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPO
 def grid_of(model: BaseEstimator, side: str = "") -> Grid:
     """Return the grid of the features of a fit, or of its Y (``side`` "y_"); see :func:`grid_of_columns`."""
     if side == "y_":
-        return model._target_grid or grid_of_columns(None, model.n_targets_)
+        return model._result.targets.grid or grid_of_columns(None, model.n_targets_)
     return model._steps.grid or grid_of_columns(getattr(model, "feature_names_in_", None), model.n_features_in_)
 
 

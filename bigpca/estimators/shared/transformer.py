@@ -7,10 +7,9 @@ the names in bigpca of parameters that scikit-learn names differently, and metho
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from inspect import Signature, signature
@@ -21,12 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, Vector
+from bigpca.arrays import Vector
 from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
@@ -36,8 +36,8 @@ from bigpca.data.roles import ROWS
 from bigpca.data.views import View, carrying
 from bigpca.data.weights import degrees_of_freedom, warn_of_shares
 from bigpca.errors import ShortTraceback, check_choice, closest, naming_argument, required
-from bigpca.estimators.shared.certificates import Certificate, bounds_subspaces
-from bigpca.estimators.shared.files import StoredModel, Values, save_model
+from bigpca.estimators.shared.certificates import bounds_subspaces
+from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
 from bigpca.estimators.shared.inputs import (
     Exported,
@@ -74,10 +74,11 @@ from bigpca.estimators.shared.outputs import (
     reject_container,
     write_rows,
 )
+from bigpca.estimators.shared.results import Kept, Result, Waiting, unsolved
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
-from bigpca.passes.engine.driver import solving, solving_with
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.local import threads_here
@@ -97,6 +98,7 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.planning import Plan, Resources
+from bigpca.records import Held, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import brought_by, config, in_force, setting
 
@@ -180,9 +182,7 @@ def check_parameter_names(estimator: str, given: Iterable[str], known: Iterable[
             raise TypeError(f"{estimator} has no parameter {name!r}.{hint}")
 
 
-Found = TypeVar("Found")
-
-
+Found = TypeVar("Found", bound=Result)
 Method = TypeVar("Method")
 Constructed = TypeVar("Constructed")
 
@@ -232,43 +232,6 @@ def only_with(flag: str) -> Callable[[Method], Method]:
     return of_classes
 
 
-@dataclass(frozen=True, eq=False)
-class Unsolved(Generic[Found]):
-    """The pending solve of an estimator to which rows were added.
-
-    Attributes
-    ----------
-    solve : callable
-        Computes the result from the statistics and parameters at the time when the rows were added.
-    solver : str
-    threads : int or None
-        ``solve_threads``.
-    lock : threading.Lock
-        Held while one thread solves.
-    """
-
-    solve: Callable[[], Found]
-    solver: str
-    threads: int | None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-NOT_SOLVED_FOR = {
-    "n_features_in_",
-    "feature_names_in_",
-    "covariate_names_in_",
-    "plan_",
-    "seed_",
-}  # known from the rows, or from a fit
-
-
-def is_answer(name: str) -> bool:
-    """Whether an attribute of this name holds the result of a solve."""
-    return name in ("_found", "_preimage", "_certificate") or (
-        name[-1:] == "_" != name[:1] and name not in NOT_SOLVED_FOR
-    )
-
-
 FLOPS_PER_VALUE = 4  # of preprocessing
 
 
@@ -282,9 +245,10 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
     A subclass has the parameters named below and a row in the table of :mod:`bigpca.estimators.loading`. :meth:`_fit`
-    plans its fit, :meth:`_take` sets the attributes from the result, and :meth:`_row_map` returns the map of rows. A
-    ``partial_fit`` adds rows by :meth:`_take_later`, which postpones the solve until a fitted attribute is first
-    accessed: by ``transform``, ``save`` or pickle, but not by ``clone``, ``repr`` or ``check_is_fitted``.
+    plans its fit, ``_kind`` is the class of the record that it returns, whose attributes are those of the fitted model,
+    and :meth:`_row_map` returns the map of rows. A ``partial_fit`` adds rows by :meth:`_solve_later`, which postpones
+    the solve until a fitted attribute is first accessed: by ``transform``, ``save`` or pickle, but not by ``clone``,
+    ``repr`` or ``check_is_fitted``.
 
     Attributes
     ----------
@@ -306,8 +270,8 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     seed_: int
     plan_: Plan
     solver_: str
-    _unsolved: Unsolved[Found] | None
-    _certificate: Certificate | None
+    _found: Found | Waiting[Found]
+    _kind: ClassVar[type[Result]]  # of the record of a fit
     _prefix: ClassVar[str]  # of the names of components
     _summarized: ClassVar[tuple[tuple[str, str], ...]] = (  # columns of summary(), and attributes that some models have
         ("variance", "eigenvalues_"), ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"),
@@ -341,9 +305,24 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     def _fit(self, rows: Rows, y: Input) -> Reading:
         """Check the parameters and plan the fit, without reading X: a ``Fit``, unless the class overrides ``fit``."""
 
-    @abstractmethod
-    def _take(self, found: Found, solver: str) -> None:
-        """Set the fitted attributes."""
+    def _made(self, found: Input) -> Found:
+        """Return the record of what a fit returned; a hook for models that make more of it."""
+        return cast("Found", found)
+
+    def _warn(self, found: Found) -> None:
+        """Warn where a new result is uncertain: where the weights are hardly counts; see :func:`warn_of_shares`.
+
+        Raises
+        ------
+        ValueError
+            For weights that add up to too little for a variance.
+        """
+        getattr(found, "total_variance_", None)
+        warn_of_shares(getattr(found, "sum_weights_", 0.0), getattr(found, "n_effective_", 0.0), self._n_classes(found))
+
+    def _n_classes(self, found: Found) -> int:
+        """Return the number of classes between which the fit tells rows apart; a hook."""
+        return 1
 
     @abstractmethod
     def _row_map(self) -> RowMap:
@@ -358,13 +337,9 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """Number of columns of the output of ``transform``: that of the components, where there are such."""
         return self.n_components_
 
-    @abstractmethod
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        """Return the fitted values except the feature names: arrays, and JSON values."""
-
-    @abstractmethod
-    def _restore(self, stored: StoredModel) -> None:
-        """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
+    def _restored(self, held: Held) -> Found:
+        """Return the record that a file holds; KeyError, TypeError or ValueError if it is invalid."""
+        return cast("Found", unpack(self._kind, held))
 
     @solving
     def plan(
@@ -799,7 +774,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         AttributeError
             If the model has no ``subspace_error_bounds_``.
         """
-        subspaces = None if self._certificate is None else self._certificate.subspaces
+        subspaces = getattr(getattr(self._result, "certificate", None), "subspaces", None)
         if subspaces is None:
             raise AttributeError("the model has no certified bounds of subspaces.")
         k, most = len(subspaces.lowest), len(subspaces.upper) - 1
@@ -1159,21 +1134,16 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         threads = threads_here(setting(self, "solve_threads"))
         self._set_known(_provenance=before and replace(before.with_rows(added), solve_threads=threads))
 
-    def _finish(self, rows: Rows, plan: Plan, found: Found) -> None:
+    def _finish(self, rows: Rows, plan: Plan, found: Input) -> None:
         """Set the fitted attributes after a fit that succeeded."""
-        self._take(found, plan.solver)  # first: if it fails, nothing has changed
-        self._check_shares()
-        self._set_known(_unsolved=None, _provenance=None)  # those of the previous fit
+        made = self._made(found)  # first: if it fails, nothing has changed
+        self._warn(made)
+        self._found, self.solver_ = made, plan.solver
+        self._set_known(_provenance=None)  # that of the previous fit
         self._remember(rows)
         if hasattr(self, "random_state"):
             self.seed_ = rows.seed
         self.plan_ = plan
-
-    def _check_shares(self) -> None:
-        """Warn where the weights are hardly counts; see :func:`warn_of_shares`."""
-        labels = getattr(self, "_problem", None)
-        classes = len(vars(self)["classes_"]) if labels is not None and labels().needs_classes else 1
-        warn_of_shares(getattr(self, "sum_weights_", 0.0), getattr(self, "n_effective_", 0.0), classes)
 
     def _set_known(self, **values: object) -> None:
         """Set the attributes whose value is not None, and delete the others, which an earlier fit may have set."""
@@ -1292,58 +1262,57 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
         It depends neither on where blocks are multiplied nor on what becomes of rows with missing values.
         """
-        self._settle()
         plain = copy(self)
         plain.nan_policy = "raise"
         with config(arithmetic="numpy"):
             return digest(plain._whole_map().describe())
 
     @property
-    def _pending(self) -> Unsolved[Found] | None:
-        """The solve that waits, if any."""
-        return cast("Unsolved[Found] | None", vars(self).get("_unsolved"))
+    def _result(self) -> Found:
+        """The fitted numbers; the solve that waits, if any, runs now."""
+        found = vars(self).get("_found")
+        if found is None:
+            raise NotFittedError(f"This {type(self).__name__} instance is not fitted yet. Call fit first.")
+        if isinstance(found, Waiting):
+            vars(self)["_found"] = found = found()
+        return cast("Found", found)
 
-    def _take_later(self, solve: Callable[[], Found], solver: str | None = None) -> None:
-        """Delete the fitted attributes of fewer rows, and keep ``solve``: it runs once, when one of them is accessed.
+    def _solve_later(self, solve: Callable[[], Input], kept: Kept, solver: str | None = None) -> None:
+        """Keep a solve in the place of the result: it runs once, when that is needed.
 
         ``solver`` is its name; None for the solver of the fit to which the rows are added.
         """
-        pending = self._pending
-        solver = solver or (self.solver_ if pending is None else pending.solver)
-        for name in filter(is_answer, list(vars(self))):
-            delattr(self, name)
-        self._unsolved = Unsolved(solve, solver, setting(self, "solve_threads"))
+        owner = self._with_parameters()
 
-    def _settle(self) -> None:
-        """Run the solve that waits, if any, in one thread only; a solve that fails changes nothing."""
-        pending = self._pending
-        if pending is None:
-            return
-        with pending.lock, solving_with(pending.threads):
-            if self._pending == pending:  # no other thread has solved it meanwhile
-                solved = self._without_solve()
-                solved._take(pending.solve(), pending.solver)
-                solved._check_shares()
-                del solved._unsolved
-                self.__dict__ = solved.__dict__  # in one step: another thread sees the whole result, or none of it
+        def solved() -> Found:
+            found = owner._made(solve())
+            owner._warn(found)
+            return found
 
-    def _without_solve(self) -> Self:
-        """Return a shallow copy without the solve that waits: its names and display can be computed without solving."""
-        twin = copy(self)
-        if "_unsolved" in vars(twin):
-            twin._unsolved = None
-        return twin
+        self._found = Waiting(solved, kept, setting(self, "solve_threads"))
+        self.solver_ = solver or self.solver_
 
     if not TYPE_CHECKING:  # a type checker would conclude that every attribute exists
 
         def __getattr__(self, name: str) -> object:
-            if is_answer(name):
-                self._settle()
+            found = vars(self).get("_found")
+            if found is not None and name in self._kind.names():
+                with suppress(AttributeError):
+                    if isinstance(found, Waiting) and name in ("n_samples_", "n_omitted_"):
+                        return getattr(found.kept, name)
+                    if self.__sklearn_is_fitted__():
+                        return self._result.attribute(name)
             ours = ATTRIBUTES.get(name, "")
-            there = ours.partition("(")[0] in vars(self) or hasattr(type(self), ours.partition("(")[0])
-            if ours and there and name not in vars(self):
+            if ours and hasattr(self, ours.partition("(")[0]):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. Use {ours}.")
-            return object.__getattribute__(self, name)  # set by now, or AttributeError
+            return object.__getattribute__(self, name)  # raises AttributeError, with the reason of a property
+
+    def __setattr__(self, name: str, value: object) -> None:
+        found = vars(self).get("_found")
+        if found is not None and name[-1:] == "_" and name in self._kind.__dataclass_fields__:
+            self._found = replace(cast("Input", self._result), **{name: value})
+        else:
+            object.__setattr__(self, name, value)
 
     def __copy__(self) -> Self:
         """Return a shallow copy, with the same pending solve."""
@@ -1352,7 +1321,6 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         return twin
 
     def __getstate__(self) -> dict[str, object]:
-        self._settle()
         state: dict[str, object] = super().__getstate__()
         return {**state, "_brought": brought} if (brought := in_force(self)) else state
 
@@ -1362,15 +1330,24 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         return twin
 
     def __dir__(self) -> list[str]:
-        return list(super(Estimator, self._without_solve()).__dir__())
+        found = vars(self).get("_found")
+        shown = super(Estimator, self._shown()).__dir__()
+        return sorted({*shown, *([] if found is None or isinstance(found, Waiting) else found.attributes)})
+
+    def _shown(self) -> Self:
+        """Return a copy that has no attributes while a solve waits: pages that show a model look at all of them."""
+        twin, found = copy(self), vars(self).get("_found")
+        if isinstance(found, Waiting):
+            twin._found = replace(found, solve=unsolved, found=None)
+        return twin
 
     def _repr_html_inner(self) -> str:
-        return str(super(Estimator, self._without_solve())._repr_html_inner()) + captured(vars(self))
+        return str(super(Estimator, self._shown())._repr_html_inner()) + captured(vars(self).get("_found"))
 
     def _repr_mimebundle_(self, **options: Input) -> dict[str, str]:
-        bundle: dict[str, str] = super(Estimator, self._without_solve())._repr_mimebundle_(**options)
+        bundle: dict[str, str] = super(Estimator, self._shown())._repr_mimebundle_(**options)
         if "text/html" in bundle:
-            bundle["text/html"] += captured(vars(self))
+            bundle["text/html"] += captured(vars(self).get("_found"))
         return bundle
 
     def __sklearn_tags__(self) -> Tags:
@@ -1382,19 +1359,20 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_unsolved" in vars(self) or "n_components_" in vars(self)
+        found = vars(self).get("_found")
+        return found is not None and not (isinstance(found, Waiting) and found.kept.n_samples_ < self._min_rows)
 
     def _with_parameters(self) -> Self:
         """Return an unfitted estimator with the current parameters, for a solve that waits."""
         return type(self)(**self.get_params(deep=False))
 
 
-def captured(attributes: Mapping[str, object]) -> str:
+def captured(found: Result | Waiting[Input] | None) -> str:
     """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    k, ratio = attributes.get("n_components_"), attributes.get("explained_variance_ratio_")
+    k, ratio = getattr(found, "n_components_", None), getattr(found, "explained_variance_ratio_", None)
     if not isinstance(k, Integral):
         return ""
-    whole = "the variance between the classes" if "discriminants_" in attributes else "the variance"
+    whole = "the variance between the classes" if hasattr(found, "discriminants_") else "the variance"
     share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
     return f"<p>{int(k):,} component{'' if k == 1 else 's'}{share}</p>"
 

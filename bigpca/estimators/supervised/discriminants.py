@@ -209,7 +209,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         [0.3, 11.2, 361.3]
         """
         check_is_fitted(self)
-        distance = ClassDistance.of(self._statistics, self.nan_policy)
+        distance = ClassDistance.of(self._result.statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
         return self._mapped_to_numbers(X, distance, "mahalanobis", to)
 

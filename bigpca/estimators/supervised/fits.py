@@ -12,11 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Matrix
-from bigpca.blas import blas_threads
+from bigpca.arrays import Integers, Matrix, Vector
+from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
+from bigpca.estimators.shared.results import Result
 from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
@@ -35,31 +36,92 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.records import stored
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import ENOUGH, eigh_bytes
 from bigpca.solvers.moments import Scatter
-from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
+from bigpca.solvers.roweis import Axes, Conditioning, Discriminants, RoweisFamily
 
 
 @dataclass(frozen=True)
-class SupervisedResult:
-    """The result of a read of labelled rows and a solve.
+class SupervisedResult(Result):
+    """The result of a read of labelled rows and a solve: the fitted attributes, and the statistics.
 
     Attributes
     ----------
     statistics : LabelStatistics
     supervision : Supervision
     axes : Axes
-    n_passes : int or None
-    converged : bool or None
+    n_passes_ : int or None
+    converged_ : bool or None
         For an iteration: reads of X, and whether the tolerance was met.
     """
 
-    statistics: LabelStatistics
-    supervision: Supervision
-    axes: Axes
-    n_passes: int | None = None
-    converged: bool | None = None
+    statistics: LabelStatistics = stored(of=LabelStatistics)
+    supervision: Supervision = stored(of=Supervision)
+    axes: Axes = stored(of=Axes)
+    n_passes_: int | None = stored(of=int, least=0, default=None)
+    converged_: bool | None = stored(of=bool, default=None)
+
+    @property
+    def kept(self) -> KeptStatistics:
+        """The statistics, to which rows are added."""
+        return KeptStatistics(self.statistics, self.supervision)
+
+    components_ = property(lambda self: self.axes.components)
+    eigenvalues_ = property(lambda self: self.axes.values)
+    rank_ = property(lambda self: self.axes.rank)
+    n_components_ = property(lambda self: len(self.axes.values))
+    solve_error_ = property(lambda self: self.axes.error or None)
+    mean_ = property(lambda self: self.statistics.mean)
+    n_samples_ = property(lambda self: self.statistics.count)
+    n_omitted_ = property(lambda self: self.statistics.omitted)
+    sum_weights_ = property(lambda self: self.statistics.weight)
+    n_effective_ = property(lambda self: self.statistics.n_effective)
+    total_variance_ = property(lambda self: self.statistics.total_scatter / self.statistics.divisor)
+    n_unlabelled_ = property(lambda self: self.supervision.unlabelled)
+    missed_label_trace_ = property(lambda self: self.supervision.missed_label_trace)
+    classes_ = property(lambda self: self.supervision.classes)
+
+    @property
+    def class_counts_(self) -> Integers | Vector | None:
+        """Rows of each class (c,), or sums of their weights."""
+        moments = self.statistics.moments
+        if self.classes_ is None:
+            return None
+        return moments.counts.astype(np.int64) if moments.weight_sums is None else moments.counts
+
+    @property
+    def class_means_(self) -> Matrix | None:
+        """Means of the classes (c, d)."""
+        return None if self.classes_ is None else self.statistics.moments.means
+
+    @cached_property
+    def discriminants_(self) -> Discriminants | None:
+        """Of a classifier, if R2 is the within-class scatter alone."""
+        statistics, inverses = self.statistics, self.axes.inverses
+        if inverses is None:
+            return None
+        with one_blas_thread():  # so that a loaded model has the bits of the one that was saved
+            return Discriminants.of(inverses, statistics.deviations, statistics.mean, statistics.moments.counts)
+
+    @property
+    def coef_(self) -> Matrix | None:
+        """Of the discriminant functions about the origin."""
+        return None if self.discriminants_ is None else self.discriminants_.coefficients
+
+    @property
+    def intercept_(self) -> Vector | None:
+        """Of the same functions."""
+        return None if self.discriminants_ is None else self.discriminants_.intercepts
+
+    @cached_property
+    def explained_variance_ratio_(self) -> Vector | None:
+        """Of a classifier: shares (k,) of the scatter between classes."""
+        if self.discriminants_ is None:
+            return None
+        with one_blas_thread():
+            return self.statistics.shares_between(self.components_, self.discriminants_.slopes)
 
 
 @dataclass(frozen=True)

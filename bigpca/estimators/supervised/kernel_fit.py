@@ -32,10 +32,9 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.shared.files import StoredModel, unpack_values
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, fold_labels, merge_labelled
+from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, fold_labels
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks.base import landmark_values
 from bigpca.operators.kernel import KernelOperator, product_pass
@@ -77,9 +76,9 @@ class FeatureRead:
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
         return KernelSpectrum(
             statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
-            landmark_expansion(features, axes.components.T, statistics.mean), self.evaluations, rank=axes.rank,
-            landmark_transform=features.transform, landmark_indices=features.indices, classes=supervision.classes,
-            n_unlabelled=supervision.unlabelled, missed_label_trace=supervision.missed_label_trace, state=self.kept,
+            landmark_expansion(features, axes.components.T, statistics.mean), self.evaluations, rank_=axes.rank,
+            landmark_transform_=features.transform, landmark_indices_=features.indices, classes_=supervision.classes,
+            n_unlabelled_=supervision.unlabelled, missed_label_trace_=supervision.missed_label_trace, state=self.kept,
             weight_sums=statistics.moments.weight_sums,
         )  # fmt: skip
 
@@ -185,7 +184,7 @@ class FeatureLabelFit(LandmarksFit):
     @property
     def output_bytes(self) -> int:
         kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
-        return super().output_bytes + kept + classes_bytes(self.labelled)
+        return super().output_bytes + kept
 
     def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}
@@ -239,10 +238,12 @@ class LabelledGrowth(Growth):
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:
         cost, old = self.read_of_features, kept_by(latest)
         new = read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
-        merged = merge_labelled(old.statistics, old.supervision, new.statistics, new.kept.supervision)
-        kept, evaluations = KeptStatistics(*merged), latest.evaluations + new.evaluations
+        kept, evaluations = old.merge(new.kept), latest.kernel_evaluations_ + new.evaluations
         read = replace(new, kept=kept, evaluations=evaluations)
-        return Grown(replace(latest, state=kept, evaluations=evaluations), partial(_solve_grown, read, self.problem))
+        grown = replace(
+            latest, n_samples_=kept.n_samples_, n_omitted_=kept.n_omitted_, state=kept, kernel_evaluations_=evaluations
+        )
+        return Grown(grown, partial(_solve_grown, read, self.problem))
 
 
 def _solve_grown(read: FeatureRead, problem: Problem) -> KernelSpectrum:
@@ -254,22 +255,6 @@ def kept_by(found: KernelSpectrum) -> KeptStatistics:
     if not isinstance(found.state, KeptStatistics):
         raise TypeError(f"the fit keeps {type(found.state).__name__}, where statistics of labels were expected")
     return found.state
-
-
-def classes_bytes(labelled: Labelled) -> int:
-    """Return the bytes of the classes as a stored array; strings are JSON."""
-    classes = labelled.supervision.classes
-    return 0 if classes is None or classes.dtype.kind in "US" else classes.nbytes
-
-
-def stored_statistics(stored: StoredModel) -> KeptStatistics | None:
-    """Return the stored statistics of the features; None if the model kept none."""
-    own = stored.named("state_")
-    if not own:
-        return None
-    texts, arrays = stored.attributes["texts"], stored.arrays
-    classes = unpack_values(texts["classes"]) if "classes" in texts else arrays.get("fact_classes")
-    return KeptStatistics.of_arrays(own, arrays["fact_landmark_transform"].shape[1], classes)
 
 
 @dataclass(frozen=True)
@@ -303,7 +288,7 @@ class DualFit(PairsFit):
     def solve_cost(self) -> SolveCost:
         given, rank = self.settings.n_components, self.labelled.rank
         k = rank if given is None else min(rank, int(given))  # type: ignore[arg-type]
-        return self.cost_of(k, beside=classes_bytes(self.labelled))
+        return self.cost_of(k)
 
     def identity(self) -> dict[str, object]:
         return self.compared | {"computes": "kernel label product", "labels": self.labelled.describe()}
@@ -342,7 +327,7 @@ class DualFit(PairsFit):
         expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
         supervision = self.labelled.supervision
         return KernelSpectrum(
-            rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, rank=rank,
-            classes=supervision.classes, n_unlabelled=supervision.unlabelled,
-            missed_label_trace=supervision.missed_label_trace,
+            rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, rank_=rank,
+            classes_=supervision.classes, n_unlabelled_=supervision.unlabelled,
+            missed_label_trace_=supervision.missed_label_trace,
         )  # fmt: skip

@@ -11,12 +11,11 @@ from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks import landmark_features
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
-from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.fit import RandomState, running
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.estimators.supervised.fits import LabelsFit
-from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
+from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_by
 from bigpca.estimators.supervised.problems import (
     Problem,
     RoweisProblem,
@@ -130,8 +129,8 @@ class KernelSupervisedPCA(KernelModel):
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
         return labelled_growth(self, rows, y, latest)
 
-    def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
-        return stored_statistics(stored)
+    def _template(self) -> object:
+        return KeptStatistics
 
 
 @with_parameters
@@ -211,11 +210,14 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     def _planned(self, rows: Rows, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
         return plan_features(self, rows, y, problem)
 
+    def _n_classes(self, found: KernelSpectrum) -> int:
+        return 1 if found.classes_ is None or not self._problem().needs_classes else len(found.classes_)
+
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
         return labelled_growth(self, rows, y, latest)
 
-    def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
-        return stored_statistics(stored)
+    def _template(self) -> object:
+        return KeptStatistics
 
 
 def plan_features(

@@ -12,6 +12,7 @@ from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.distance import RBF
+from bigpca.records import pack, stored
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import weighted_pivots
@@ -36,9 +37,6 @@ class LabelFeatures(Protocol):
     def features(self, values: Matrix) -> Matrix:
         """Return Delta (n, m) of labels (n, t)."""
 
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the arrays from which :func:`label_features_from` restores them."""
-
 
 @dataclass(frozen=True)
 class LinearLabels:
@@ -50,7 +48,7 @@ class LinearLabels:
     offset : ndarray of shape (t,)
     """
 
-    offset: Vector
+    offset: Vector = stored("t")
 
     @classmethod
     def of(cls, values: Matrix) -> LinearLabels:
@@ -70,10 +68,6 @@ class LinearLabels:
     def features(self, values: Matrix) -> Matrix:
         """Return the labels less the offset."""
         return values - self.offset
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the offset."""
-        return {"offset": self.offset}
 
 
 def candidates(values: Matrix) -> tuple[Matrix, Vector]:
@@ -102,9 +96,9 @@ class LandmarkLabels:
     transform : ndarray of shape (m, r)
     """
 
-    gamma: float
-    landmarks: Matrix
-    transform: Matrix
+    gamma: float = stored(of=float, least=0)
+    landmarks: Matrix = stored("l", "t")
+    transform: Matrix = stored("l", "r")
 
     @property
     def columns(self) -> int:
@@ -149,10 +143,6 @@ class LandmarkLabels:
             out[i : i + 4096] = kernel(values[i : i + 4096], self.landmarks) @ self.transform
         return out
 
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the landmarks and their factor."""
-        return {"gamma": np.array(self.gamma), "landmarks": self.landmarks, "transform": self.transform}
-
 
 @dataclass(frozen=True)
 class FourierLabels:
@@ -164,8 +154,8 @@ class FourierLabels:
     phases : ndarray of shape (m,), uniform on [0, 2 pi)
     """
 
-    frequencies: Matrix
-    phases: Vector
+    frequencies: Matrix = stored("t", "q")
+    phases: Vector = stored("q")
 
     @property
     def columns(self) -> int:
@@ -187,10 +177,6 @@ class FourierLabels:
         """Return Delta."""
         features: Matrix = np.sqrt(2 / len(self.phases)) * np.cos(values @ self.frequencies + self.phases)
         return features
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return frequencies and phases."""
-        return {"frequencies": self.frequencies, "phases": self.phases}
 
 
 @dataclass(frozen=True)
@@ -219,10 +205,6 @@ class ColumnLabels:
     def features(self, values: Matrix) -> Matrix:
         """Return the labels of rows that were read, less the origin."""
         return self.known.features(values) if len(values) else values
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the place of the offset, which is not known yet."""
-        return {"offset": np.zeros(self.columns)}
 
 
 @dataclass(frozen=True)
@@ -271,19 +253,20 @@ class DeltaRows:
 
     def digest(self) -> str:
         """Digest of the labels and of the arrays of their features."""
-        arrays = self.maker.to_arrays().values()
+        arrays = arrays_of(self.maker)
         if isinstance(self.values, ColumnRows):
             return self.values.digest() + content_digest(*arrays)
         return content_digest(self.values, *arrays)
 
 
-def label_features_from(arrays: dict[str, Array]) -> LabelFeatures:
-    """Return the features that ``to_arrays`` packed."""
-    if "frequencies" in arrays:
-        return FourierLabels(arrays["frequencies"], arrays["phases"])
-    if "landmarks" in arrays:
-        return LandmarkLabels(float(arrays["gamma"]), arrays["landmarks"], arrays["transform"])
-    return LinearLabels(arrays["offset"])
+STORED_FEATURES = (LinearLabels, LandmarkLabels, FourierLabels)  # in model files
+
+
+def arrays_of(maker: LabelFeatures) -> list[Array]:
+    """Return the arrays that a model file has of label features."""
+    if isinstance(maker, ColumnLabels):  # whose offset is not known yet
+        return [np.zeros(maker.columns)]
+    return list(pack(maker)[0].values())
 
 
 def label_width(values: Matrix, gamma: Input = None) -> float:

@@ -9,39 +9,34 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
-from bigpca.blas import one_blas_thread
+from bigpca.arrays import Array, DType, Matrix
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import open_weights
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.fit import execute
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import maps_rows
+from bigpca.estimators.shared.results import Result
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
 from bigpca.estimators.supervised.problems import Problem, check_among, open_classes, read_labels
-from bigpca.estimators.supervised.statistics import (
-    KeptStatistics,
-    LabelStatistics,
-    Supervision,
-    merge_labelled,
-    merge_models,
-)
+from bigpca.estimators.supervised.statistics import KeptStatistics, merge_models
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
+from bigpca.records import Held
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.roweis import Axes, Discriminants
+from bigpca.solvers.roweis import Discriminants
 
 
 def classifies(model: SupervisedModel) -> bool:
@@ -114,19 +109,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     n_components: NComponents
     missing_labels: str
-    classes_: Array
-    class_counts_: Integers | Vector
-    class_means_: Matrix
-    n_passes_: int
-    converged_: bool
-    missed_label_trace_: float
-    discriminants_: Discriminants
-    coef_: Matrix
-    intercept_: Vector
-    explained_variance_ratio_: Vector
-    solve_error_: float
-    _statistics: LabelStatistics
-    _supervision: Supervision
+    _kind: ClassVar[type[Result]] = SupervisedResult
     _output_name = "scores"
     _labelled = _labels_beside_rows = True
     _maps_linearly = _has_axes = True
@@ -175,22 +158,21 @@ class SupervisedModel(Estimator[SupervisedResult]):
             raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
         if classes is not None:
             check_among(y, classes, self.missing_labels)
-        if not hasattr(self, "_statistics"):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight=sample_weight, progress=progress)
-        old, before, problem, name = self._statistics, self._supervision, self._problem(), type(self).__name__
+        kept, problem, name = self._kept, self._problem(), type(self).__name__
         # Before the read: a fit at (1, 0), or by krylov, kept only the diagonal of the scatter.
         if problem.whole:
-            old.check_whole()
+            kept.statistics.check_whole()
         opened = self._open_like(X)
         rows, resources = self._rows(opened.weighted(sample_weight))
         y = self._labels_of_fit(opened.X, y)
-        labelled = read_labels(self, y, rows.n_rows, problem, like=before, weights=rows.weights)
-        fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
+        labelled = read_labels(self, y, rows.n_rows, problem, like=kept.supervision, weights=rows.weights)
+        fit = LabelsFit(rows, resources, name, labelled, kept.statistics.moments.whole, problem)
         new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress, adds=True)
-        merged, supervision = merge_labelled(old, before, new.statistics, new.supervision)
+        merged = kept.merge(new)
         # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
-        self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
-        self._statistics, self._supervision = merged, supervision
+        self._solve_later(partial(_solved, merged, problem), merged)
         self._record_rows(made)
         return self
 
@@ -277,7 +259,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     def _classified(self, X: Input, output: str, *, one: bool = False) -> Lazy:
         check_is_fitted(self)
-        functions = getattr(self, "discriminants_", None)
+        functions = self._result.discriminants_
         if functions is None:
             raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
@@ -301,13 +283,17 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def _take_merged(self, a: SupervisedModel, b: SupervisedModel) -> None:
         """Set the fitted attributes from the statistics of two models."""
         problem = self._problem(getattr(a, "seed_", 0))
-        if problem.whole:
-            a._statistics.check_whole()
-            b._statistics.check_whole()
-        kept = merge_models(*(KeptStatistics(model._statistics, model._supervision) for model in (a, b)))
-        axes = problem.solve(kept.statistics)
-        self._take(SupervisedResult(kept.statistics, kept.supervision, axes), type(self).__name__)
-        self._check_shares()
+        parts = a._kept, b._kept
+        for part in parts if problem.whole else ():
+            part.statistics.check_whole()
+        self._found, self.solver_ = _solved(merge_models(*parts), problem), type(self).__name__
+        self._warn(self._found)
+
+    @property
+    def _kept(self) -> KeptStatistics:
+        """The statistics of all rows, solved or not."""
+        found = self._found
+        return cast("KeptStatistics", found.kept)
 
     def _fit(self, rows: Rows, y: Input) -> LabelledFit:
         return self._planned(rows, y, self._problem(rows.seed))
@@ -318,76 +304,21 @@ class SupervisedModel(Estimator[SupervisedResult]):
         labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
         return plan_labelled(rows, resources, type(self).__name__, labelled, problem)
 
-    def _take(self, found: SupervisedResult, solver: str) -> None:
-        statistics, supervision, axes = found.statistics, found.supervision, found.axes
-        self._statistics, self._supervision = statistics, supervision
-        self.components_, self.eigenvalues_, self.rank_ = axes.components, axes.values, axes.rank
-        self.mean_, self.n_samples_, self.n_omitted_ = statistics.mean, statistics.count, statistics.omitted
-        self.n_unlabelled_, self.solver_ = supervision.unlabelled, solver
-        self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
-        self.sum_weights_, self.n_effective_ = statistics.weight, statistics.n_effective
-        self.total_variance_ = statistics.total_scatter / statistics.divisor
-        # None removes what an earlier fit of the same object has set.
-        self._set_known(
-            n_passes_=found.n_passes, converged_=found.converged, missed_label_trace_=supervision.missed_label_trace,
-            classes_=None, class_counts_=None, class_means_=None, discriminants_=None, coef_=None, intercept_=None,
-            explained_variance_ratio_=None, solve_error_=axes.error if axes.error > 0 else None,
-        )  # fmt: skip
-        if supervision.classes is not None:
-            self.classes_ = supervision.classes
-            # Counts of rows are whole numbers; sums of weights are not.
-            counts = statistics.moments.counts
-            self.class_counts_ = counts.astype(np.int64) if statistics.moments.weight_sums is None else counts
-            self.class_means_ = statistics.moments.means
-        if axes.inverses is not None:
-            self._take_classifier(axes.inverses, statistics)
+    def _n_classes(self, found: SupervisedResult) -> int:
+        return len(found.statistics.moments.counts) if self._problem().needs_classes else 1
 
-    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
-    def _take_classifier(self, inverses: Matrix, statistics: LabelStatistics) -> None:
-        """Set the attributes of the classifier, if R2 is the within-class scatter alone."""
-        deviations, counts = statistics.deviations, statistics.moments.counts
-        self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
-        self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
-        self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
-
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        arrays = KeptStatistics(self._statistics, self._supervision).to_arrays()
-        arrays |= {"components": self.components_, "eigenvalues": self.eigenvalues_}
-        # Slopes and offsets are computed from these again, with the same bits.
-        if hasattr(self, "discriminants_"):
-            arrays["inverses"] = self.discriminants_.inverses
-        classes = self._supervision.classes
-        attributes = {
-            "classes": None if classes is None else pack_values(classes),
-            "facts": {name: vars(self)[f"{name}_"] for name in ("n_passes", "converged") if f"{name}_" in vars(self)},
-            "n_samples": self.n_samples_, "n_omitted": self.n_omitted_, "n_features": self.n_features_in_,
-            "rank": self.rank_, "solver": self.solver_, "solve_error": vars(self).get("solve_error_", 0.0),
-        }  # fmt: skip
-        return arrays, attributes
-
-    def _restore(self, stored: StoredModel) -> None:
-        arrays, attributes = stored.arrays, stored.attributes
-        # Files are not trusted: one NaN in an axis makes all scores along it NaN.
-        for name, array in arrays.items():
-            if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-                raise ValueError(f"it has {name} with values that are not finite numbers")
-        d = int(attributes["n_features"])
-        classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])
-        kept = KeptStatistics.of_arrays(arrays, d, classes)
-        components, values = arrays["components"], arrays["eigenvalues"]
-        if components.shape != (len(values), d):
-            raise ValueError(
-                f"it has {len(values)} eigenvalues of {d} features, but components of shape {components.shape}"
-            )
-        inverses, c = arrays.get("inverses"), len(kept.statistics.moments.counts)
-        if inverses is not None and inverses.shape != (c + 1, d):
+    def _restored(self, held: Held) -> SupervisedResult:
+        held.context["columns"] = "d"
+        found = super()._restored(held)
+        found.kept.checked()  # together
+        c, inverses = len(found.statistics.moments.counts), found.axes.inverses
+        if inverses is not None and len(inverses) != c + 1:
             raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
-        axes = Axes(values, components, int(attributes["rank"]), inverses, float(attributes["solve_error"]))
-        found = SupervisedResult(kept.statistics, kept.supervision, axes, **attributes["facts"])
-        self._take(found, attributes["solver"])
-        counted = {"n_samples": self.n_samples_, "n_omitted": self.n_omitted_}
-        if any(attributes[name] != count for name, count in counted.items()):
-            raise ValueError(f"it has n_samples or n_omitted other than its statistics, of {counted}")
+        return found
+
+
+def _solved(kept: KeptStatistics, problem: Problem) -> SupervisedResult:
+    return SupervisedResult(kept.statistics, kept.supervision, problem.solve(kept.statistics))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from bigpca.estimators.supervised.label_features import (
     LabelFeatures,
     LandmarkLabels,
     LinearLabels,
+    arrays_of,
     checked_gamma,
     label_width,
 )
@@ -359,13 +360,13 @@ class Labelled:
 
     def kept_bytes(self, d: int, *, whole: bool) -> int:
         """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
-        # Seven single numbers: counted (3), missed, precision, rounding, and the count of the moments.
-        numbers = 7 + self.n_classes * (d + 1) + (packed_size(d) if whole else d)
+        # The count of the moments, and what they hold.
+        numbers = 1 + self.n_classes * (d + 1) + (packed_size(d) if whole else d)
         maker = self.supervision.features
         if self.features is None or maker is None:
             return 8 * numbers
         m = self.features.shape[1]
-        return 8 * (numbers + m * d + m + d) + sum(array.nbytes for array in maker.to_arrays().values())
+        return 8 * (numbers + m * d + m + d) + sum(array.nbytes for array in arrays_of(maker))
 
     def delta(self) -> Matrix:
         """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path as Place
@@ -19,7 +19,7 @@ from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -31,19 +31,15 @@ from bigpca.data.views import carrying, columns_of
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, open_rows, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.results import Result
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
-from bigpca.estimators.supervised.statistics import (
-    KeptStatistics,
-    LabelStatistics,
-    Supervision,
-    merge_labelled,
-)
+from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
@@ -58,6 +54,7 @@ from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, Preprocess, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.records import Coding, Held, stored
 from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components
@@ -173,9 +170,9 @@ class LabelSpread:
         About the mean.
     """
 
-    count: int
-    mean: Vector
-    scatter: Matrix
+    count: int = stored(of=int, least=0)
+    mean: Vector = stored("w")
+    scatter: Matrix = stored("w", "w")
 
     @classmethod
     def of(cls, values: Matrix) -> LabelSpread:
@@ -189,24 +186,6 @@ class LabelSpread:
         n, apart = self.count + other.count, other.mean - self.mean
         scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
         return LabelSpread(n, self.mean + other.count / n * apart, scatter)
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return it as named arrays."""
-        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.scatter}
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Array]) -> LabelSpread:
-        """Return the spread that :meth:`to_arrays` packed.
-
-        Raises
-        ------
-        KeyError, ValueError
-            For arrays that are missing or of other shapes.
-        """
-        m, shape = len(arrays["mean"]), arrays["scatter"].shape
-        if shape != (m, m):
-            raise ValueError(f"it has a scatter of {m} labels of shape {shape}, where {(m, m)} was expected")
-        return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
 
 
 def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> Vector:
@@ -385,9 +364,15 @@ class Scoring(LabelledReading):
         }  # fmt: skip
 
 
+OF_SHARES: Coding = (
+    lambda found: ([[int(q), share] for q, share in found.items()], {}),
+    lambda pairs, own, held: {int(q): float(share) for q, share in pairs},
+)
+
+
 @dataclass(frozen=True)
-class ScoredResult:
-    """The result of scored PCA.
+class ScoredResult(Result):
+    """The result of scored PCA: the fitted attributes, and the statistics of the scores.
 
     Attributes
     ----------
@@ -395,21 +380,32 @@ class ScoredResult:
         Statistics of the labelled rows.
     spread : LabelSpread or None
         Of real labels.
-    scores : ndarray of shape (d,)
-    selected : ndarray of shape (q,)
+    scores_ : ndarray of shape (d,)
+    selected_ : ndarray of shape (q,)
         Features, in order.
-    estimator : Estimator
+    estimator_ : Estimator
         Fitted to those.
-    cv_scores : dict of int to float, or None
+    cv_scores_ : dict of int to float, or None
         Explained share by number of features.
     """
 
-    kept: KeptStatistics
-    spread: LabelSpread | None
-    scores: NDArray[np.float64]
-    selected: Integers
-    estimator: BaseEstimator
-    cv_scores: dict[int, float] | None
+    kept: KeptStatistics = stored(of=KeptStatistics)
+    spread: LabelSpread | None = stored(of=LabelSpread, optional=True)
+    scores_: NDArray[np.float64] = stored("d")
+    selected_: Integers = stored("s")
+    estimator_: AnyEstimator = stored(coding=OF_MODELS)
+    cv_scores_: dict[int, float] | None = stored(coding=OF_SHARES, default=None)
+
+    @property
+    def mean_(self) -> Vector:
+        """Means (d,) of the labelled rows."""
+        return self.kept.statistics.mean
+
+    def checked(self) -> Self:
+        """Return itself; raises ValueError if the estimator is of other columns."""
+        if len(self.selected_) != self.estimator_.n_features_in_:
+            raise ValueError(f"it has {len(self.selected_)} of {len(self.scores_)} features in selected")
+        return self
 
 
 @dataclass(frozen=True)
@@ -535,6 +531,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     """
 
     _prefix = "scored"
+    _kind = ScoredResult
     _output_name = "scores"
 
     _labelled = True
@@ -553,7 +550,6 @@ class ScoredPCA(Estimator[ScoredResult]):
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
-    cv_scores_: dict[int, float] = field(init=False)
 
     @solving
     @one_fit()
@@ -649,22 +645,22 @@ class ScoredPCA(Estimator[ScoredResult]):
         Self
             The estimator itself.
         """
-        if not hasattr(self, "estimator_"):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X, y, progress=progress)
         # Added to a copy: a read that fails leaves the model as it was.
         inner = copy(self.estimator_)
         rows = self._open_like(X)
         y = self._labels_of_fit(rows.X, y)
         rows, resources = self._rows(rows)
-        labelled = self._read_labels(y, rows.n_rows, self._supervision)
+        old = self._result
+        labelled = self._read_labels(y, rows.n_rows, old.kept.supervision)
         X, before = mapped_lazily(rows), rows.files_digest()
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
         new, made = execute(
             self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress, adds=True
         )
-        merged = merge_labelled(self._statistics, self._supervision, new.statistics, new.supervision)
-        kept = KeptStatistics(*merged)
-        spread, own = self._spread, scoring.spread
+        kept = old.kept.merge(new)
+        spread, own = old.spread, scoring.spread
         if spread is not None and own is not None:
             spread = spread.merge(own)
         inner.partial_fit(columns_of(X, self.selected_), y, progress=progress)
@@ -678,7 +674,7 @@ class ScoredPCA(Estimator[ScoredResult]):
                 f"{len(others)} of the {len(best)} features with the highest scores over all rows were not selected by "
                 f"the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to select again."
             )
-        self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
+        self._found = replace(self._result, kept=kept, spread=spread, scores_=scores, estimator_=inner)
         self._record_rows(replace(made, reads=2.0))
         return self
 
@@ -713,9 +709,6 @@ class ScoredPCA(Estimator[ScoredResult]):
         placed = Placed(self.selected_, self.mean_)
         rows = open_rows(back, type(self).__name__)
         return self._mapped_as_given(rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "estimator_")
 
     def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(self, y, n, LabelUse(), like=like)
@@ -780,38 +773,12 @@ class ScoredPCA(Estimator[ScoredResult]):
         """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
         return Rows.of(X, **self._policies) if rows.steps and rows.source is None else rows
 
-    def _take(self, found: ScoredResult, solver: str) -> None:
-        self._statistics, self._supervision, self._spread = found.kept.statistics, found.kept.supervision, found.spread
-        self.scores_, self.selected_, self.estimator_ = found.scores, found.selected, found.estimator
-        self.mean_ = found.kept.statistics.mean
-        self._set_known(cv_scores_=found.cv_scores)
-
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows = Rows.of(columns_of(opened, np.sort(candidates)), **self._policies)
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 
-    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
-        supervision, (arrays, attributes) = self._supervision, StoredModel.held(self.estimator_)
-        kept = KeptStatistics(self._statistics, supervision).to_arrays()
-        arrays |= {f"kept_{name}": array for name, array in kept.items()}
-        if self._spread is not None:
-            arrays |= {f"spread_{name}": array for name, array in self._spread.to_arrays().items()}
-        attributes |= {
-            "n_features": self.n_features_in_,
-            "cv_scores": [[int(q), share] for q, share in getattr(self, "cv_scores_", {}).items()],
-            "classes": None if supervision.classes is None else pack_values(supervision.classes),
-        }  # fmt: skip
-        return arrays | {"scores": self.scores_, "selected": self.selected_}, attributes
-
-    def _restore(self, stored: StoredModel) -> None:
-        arrays, attributes = stored.arrays, stored.attributes
-        self.n_features_in_ = d = int(attributes["n_features"])
-        classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])
-        kept = KeptStatistics.of_arrays(stored.named("kept_"), d, classes)
-        spread = None if classes is not None else LabelSpread.of_arrays(stored.named("spread_"))
-        tried = {int(q): float(share) for q, share in attributes["cv_scores"]} or None
-        self._take(ScoredResult(kept, spread, arrays["scores"], arrays["selected"], stored.inner, tried), "")
-        if not len(self.scores_) == len(self.mean_) == d or len(self.selected_) != self.estimator_.n_features_in_:
-            raise ValueError(f"it has {len(self.scores_)} scores of {d} features")
+    def _restored(self, held: Held) -> ScoredResult:
+        held.context["columns"] = "d"
+        return super()._restored(held)

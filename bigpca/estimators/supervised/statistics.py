@@ -5,16 +5,21 @@ What a model keeps of its labelled rows, so that rows can be added to it, and mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, named, packed_diagonal, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpack
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.estimators.supervised.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_features_from
+from bigpca.estimators.shared.files import OF_VALUES
+from bigpca.estimators.supervised.label_features import (
+    STORED_FEATURES,
+    LabelFeatures,
+    LandmarkLabels,
+    LinearLabels,
+)
 from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct, LeftRows
@@ -22,11 +27,28 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
+from bigpca.records import Held, pack, stored
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import CENTRED
 
 FLOAT64 = float(np.finfo(np.float64).eps)
+
+
+def _held_moments(held: Held, name: str) -> ClassMoments:
+    """Return the template of stored moments, of the columns that the context names.
+
+    Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
+    """
+    means, within = held.arrays[f"{name}__means"], held.arrays[f"{name}__within"]
+    held.check(f"{name}__means", means.shape, ("c", held.context["columns"]))
+    c, d = means.shape
+    return ClassMoments(d, c, np.zeros(0, np.int32), within.shape != (d,) or d == 1)
+
+
+def _held_products(held: Held, name: str) -> LeftProduct:
+    m = len(held.arrays[f"{name}__weight"])
+    return LeftProduct(held.size(held.context["columns"]), np.zeros((0, m)))
 
 
 @dataclass(frozen=True)
@@ -47,11 +69,11 @@ class LabelStatistics:
         Relative rounding of the stored values, as a standard deviation.
     """
 
-    moments: ClassMoments
-    cross: LeftProduct | None = None
-    omitted: int = 0
-    precision: float = FLOAT64
-    rounding: float = FLOAT64
+    moments: ClassMoments = stored(of=_held_moments)
+    cross: LeftProduct | None = stored(of=_held_products, default=None)
+    omitted: int = stored(of=int, least=0, default=0)
+    precision: float = stored(of=float, least=0, default=FLOAT64)
+    rounding: float = stored(of=float, least=0, default=FLOAT64)
 
     @property
     def count(self) -> int:
@@ -233,10 +255,10 @@ class Supervision:
         Share of the RBF label kernel's trace that its features miss; 0 for other features.
     """
 
-    classes: Array | None
-    features: LabelFeatures | None
-    unlabelled: int
-    missed: float = 0.0
+    classes: Array | None = stored(coding=OF_VALUES, optional=True)
+    features: LabelFeatures | None = stored(of=STORED_FEATURES, optional=True)
+    unlabelled: int = stored(of=int, least=0)
+    missed: float = stored(of=float, least=0, default=0.0)
 
     @property
     def missed_label_trace(self) -> float | None:
@@ -264,47 +286,29 @@ class KeptStatistics:
     supervision : Supervision
     """
 
-    statistics: LabelStatistics
-    supervision: Supervision
+    statistics: LabelStatistics = stored(of=LabelStatistics)
+    supervision: Supervision = stored(of=Supervision)
 
-    def to_arrays(self) -> dict[str, Array]:
-        """Return named arrays, for a model file that stores the classes separately."""
-        statistics, labels = self.statistics, self.supervision
-        counted = np.array([statistics.omitted, labels.unlabelled, int(statistics.moments.whole)])
-        arrays = {"counted": counted, "missed": np.array(labels.missed), "precision": np.array(statistics.precision)}
-        arrays["rounding"] = np.array(statistics.rounding)
-        for prefix, part in (("moments", statistics.moments), ("cross", statistics.cross), ("labels", labels.features)):
-            if part is not None:
-                arrays |= {f"{prefix}_{name}": array for name, array in part.to_arrays().items()}
-        return arrays
+    @property
+    def n_samples_(self) -> int:
+        """Rows used."""
+        return self.statistics.count
 
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Array], d: int, classes: Array | None) -> KeptStatistics:
-        """Return the statistics of d columns that :meth:`to_arrays` packed.
+    @property
+    def n_omitted_(self) -> int:
+        """Rows omitted because of missing values."""
+        return self.statistics.omitted
 
-        Raises
-        ------
-        KeyError, ValueError
-            For arrays that are missing or of other shapes.
-        """
-        omitted, unlabelled, whole = (int(value) for value in arrays["counted"])
-        missed, precision, rounding = (float(arrays[name]) for name in ("missed", "precision", "rounding"))
-        if arrays["counted"].dtype.kind != "i" or min(omitted, unlabelled, missed, precision, rounding) < 0:
-            raise ValueError(
-                f"it has counted = {arrays['counted'].tolist()}, missed = {missed}, precision = {precision}, "
-                f"rounding = {rounding}"
-            )
-        held, crossed = named(arrays, "moments_"), named(arrays, "cross_")
-        c, m = len(held["counts"]), len(crossed.get("weight", ()))
-        if "weight_sums" not in held and held["count"] != held["counts"].sum():
-            raise ValueError(f"it has {held['counts'].sum():g} rows of classes, but moments of {held['count']} rows")
-        # Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
-        moments, cross = ClassMoments(d, c, np.zeros(0, np.int32), bool(whole)).with_arrays(held), None
-        if crossed:
-            cross = LeftProduct(d, np.zeros((0, m))).with_arrays(crossed)
-        features = label_features_from(named(arrays, "labels_")) if classes is None else None
-        statistics = LabelStatistics(moments, cross, omitted, precision, rounding)
-        return cls(statistics, Supervision(classes, features, unlabelled, missed)).checked()
+    def merge(self, other: KeptStatistics) -> KeptStatistics:
+        """Return those of both sets of rows; new classes are inserted in sorted order."""
+        own, more, old, new = self.supervision, other.supervision, self.statistics, other.statistics
+        classes = own.classes
+        if classes is not None and more.classes is not None:
+            classes, before, now = merge_classes(classes, more.classes)
+            old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
+        merged, unlabelled = old.merge(new), own.unlabelled + more.unlabelled
+        missed = (own.missed * old.count + more.missed * new.count) / max(1, merged.count)
+        return KeptStatistics(merged, replace(more, classes=classes, unlabelled=unlabelled, missed=missed))
 
     def checked(self) -> Self:
         """Return itself; raises ValueError if the statistics and the labels differ in classes or label features."""
@@ -313,6 +317,10 @@ class KeptStatistics:
         if features is not None:
             m = features.features(np.zeros((1, features.columns))).shape[1]  # its arrays fit each other
         moments, cross = self.statistics.moments, self.statistics.cross
+        if moments.weight_sums is None and moments.count != moments.counts.sum():
+            raise ValueError(
+                f"it has {moments.counts.sum():g} rows of classes, but n_samples = {moments.count} in its moments"
+            )
         found = 0 if cross is None else len(cross.weight)
         if (len(moments.counts), found) != (c, m):
             raise ValueError(
@@ -336,7 +344,7 @@ def merge_models(a: KeptStatistics, b: KeptStatistics) -> KeptStatistics:
             "the labels of one model are classes, those of the other are numbers. Fit both to labels of one kind."
         )
     statistics = b.statistics
-    if a.statistics.moments.whole != statistics.moments.whole:
+    if a.statistics.moments.whole != statistics.moments.whole and a.statistics.moments.n_features > 1:
         raise ValueError(
             "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps only the "
             "diagonal of the scatter. Fit both with the same parameters."
@@ -349,25 +357,9 @@ def merge_models(a: KeptStatistics, b: KeptStatistics) -> KeptStatistics:
             "of each fit, and other features depend on the number of columns. Add the rows of one to the other by "
             "partial_fit."
         )
-    return KeptStatistics(
-        *merge_labelled(a.statistics, a.supervision, statistics, replace(b.supervision, features=one))
-    )
+    return a.merge(KeptStatistics(statistics, replace(b.supervision, features=one)))
 
 
 def _same_features(one: LabelFeatures, other: LabelFeatures) -> bool:
-    first, second = one.to_arrays(), other.to_arrays()
+    first, second = pack(one)[0], pack(other)[0]
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
-
-
-def merge_labelled(
-    old: LabelStatistics, old_supervision: Supervision, new: LabelStatistics, own: Supervision
-) -> tuple[LabelStatistics, Supervision]:
-    """Return the statistics of both sets of rows; new classes are inserted in sorted order."""
-    classes = old_supervision.classes
-    if classes is not None and own.classes is not None:
-        classes, before, now = merge_classes(classes, own.classes)
-        old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
-    merged = old.merge(new)
-    missed = (old_supervision.missed * old.count + own.missed * new.count) / max(1, merged.count)
-    unlabelled = old_supervision.unlabelled + own.unlabelled
-    return merged, replace(own, classes=classes, unlabelled=unlabelled, missed=missed)

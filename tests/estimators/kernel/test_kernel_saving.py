@@ -18,6 +18,7 @@ import bigpca as bp
 from bigpca import KernelPCA, kernels
 from bigpca.errors import ModelFormatError
 from bigpca.estimators.kernel import spectrum
+from bigpca.estimators.shared import files
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.storage import read_group, write_group
 from tests.builders import data_with_spectrum, power_law
@@ -60,7 +61,7 @@ def test_preimages_are_the_same_bits_after_loading(kernel: str, dtype: str, thre
         model = KernelPCA(5, kernel=kernel, fit_inverse_transform=True).fit(rows)
         model.save(tmp_path / "model")
         stored = zarr.open_group(tmp_path / "model", mode="r")
-        assert stored["preimage_coefficients"].shape == rows.shape  # nothing is solved again
+        assert stored["preimage__coefficients"].shape == rows.shape  # nothing is solved again
         loaded, scores = bp.load(tmp_path / "model"), model.transform(rows)
         for given in (scores, scores[:1], da.from_array(scores, chunks=(100, 5))):
             back = [np.asarray(one.inverse_transform(given)) for one in (model, loaded, model)]
@@ -116,7 +117,8 @@ def test_training_rows_of_a_small_store_are_copied_into_the_model(dtype: str, tm
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take every store for one that is too large to copy."""
-    monkeypatch.setattr(spectrum, "HELD_BYTES", 100)
+    for module in (files, spectrum):
+        monkeypatch.setattr(module, "HELD_BYTES", 100)
 
 
 @pytest.mark.usefixtures("large")
@@ -127,7 +129,7 @@ def test_training_rows_of_a_large_store_stay_where_they_are(tmp_path: Path, monk
     monkeypatch.chdir("/")
     loaded = bp.load(tmp_path / "model.zarr")
     assert np.array_equal(loaded.transform(NEW), model.transform(NEW))
-    assert "references" not in StoredModel.of(model).arrays
+    assert "expansion__references__rows" not in StoredModel.of(model).arrays
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.transform(NEW), model.transform(NEW))
     assert len(pickle.dumps(model)) < 3 * (X.nbytes + 20_000)
@@ -187,22 +189,25 @@ def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"offsets": np.zeros(4)}, r"it has offsets of shape \(4,\); \(2,\) was expected, as eigenvalues has it"),
         (
-            {"mean_weights": np.zeros(7)},
-            r"it has mean_weights of shape \(7,\); \(90,\) was expected, as coeff",
+            {"expansion__offsets": np.zeros(4)},
+            r"it has expansion__offsets of shape \(4,\); \(2,\) was expected, as eigenvalues has it",
         ),
         (
-            {"coefficients": np.zeros((90, 3))},
-            r"it has coefficients of shape \(90, 3\); \(90, 2\) was expected, as eigenvalues has it",
+            {"expansion__mean_weights": np.zeros(7)},
+            r"it has expansion__mean_weights of shape \(7,\); \(90,\) was expected, as expansion__references has it",
         ),
         (
-            {"coefficients": np.zeros((80, 2))},
-            r"it has mean_weights of shape \(90,\); \(80,\) was expected, as coeff",
+            {"expansion__coefficients": np.zeros((90, 3))},
+            r"it has expansion__coefficients of shape \(90, 3\); \(90, 2\) was expected, as eigenvalues has it",
         ),
-        ({"references": np.full((90, 5), np.nan)}, "references with values that are not finite"),
-        ({"shift": np.zeros(4)}, r"it has rows of 5 columns, but a shift of shape \(4,\) and n_features = 5"),
-        ({"shift": None}, "does not hold what a KernelPCA of format"),
+        (
+            {"expansion__coefficients": np.zeros((80, 2))},
+            r"it has expansion__coefficients of shape \(80, 2\); \(90, 2\) was expected, as expansion__references has",
+        ),
+        ({"expansion__references__rows": np.full((90, 5), np.nan)}, "references__rows with values that are not finite"),
+        ({"expansion__shift": np.zeros(4)}, r"it has expansion__references of shape \(90, 5\); \(90, 4\) was expected"),
+        ({"expansion__shift": None}, "does not hold what a KernelPCA of format"),
     ],
 )
 def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -220,7 +225,7 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
     (store,) = rows.glob("store-*")
     model.save(place)
     opened: list[str] = []
-    monkeypatch.setattr(spectrum, "open_array", lambda path, member: opened.append(path) or bp.open(path))
+    monkeypatch.setattr(files, "open_array", lambda path, member: opened.append(path) or bp.open(path))
     for references in ((), str(tmp_path / "row"), [f"{store}-2"], [f"{store}/c"], "https://example.org"):
         line = re.escape(f"bigpca.load({str(place)!r}, references={str(store)!r}), or --references")
         with pytest.raises(
@@ -250,7 +255,7 @@ def test_a_model_that_names_other_places_opens_nothing(
     model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": named.format(here=tmp_path)})
-    monkeypatch.setattr(spectrum, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
+    monkeypatch.setattr(files, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
     with pytest.raises(ModelFormatError, match="by default only stores next to or inside a model are opened") as caught:
         bp.load(tmp_path / "model.zarr")
     assert len(str(caught.value)) < 2000
@@ -260,7 +265,7 @@ def test_a_model_that_names_other_places_opens_nothing(
 def forge(path: Path, place: dict[str, Any]) -> None:
     """Change where a model says that its training rows are, with valid checksums."""
     group = read_group(path, kind=None, newest=(1, 0))
-    group.attributes["references"] |= place
+    group.attributes["expansion__references"] |= place
     write_group(path, group.arrays, group.attributes, kind=group.kind, format_version=group.format, overwrite=True)
 
 
@@ -271,7 +276,7 @@ def test_a_url_is_opened_with_the_credentials_of_the_caller(tmp_path: Path, monk
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": "s3://bucket/rows.zarr"})
     urls: list[str] = []
-    monkeypatch.setattr(spectrum, "open_array", lambda path, member: urls.append(path) or bp.open(store))
+    monkeypatch.setattr(files, "open_array", lambda path, member: urls.append(path) or bp.open(store))
     loaded = bp.load(tmp_path / "model.zarr", references="s3://key:secret@bucket/rows.zarr")
     assert urls == ["s3://key:secret@bucket/rows.zarr"]
     assert np.array_equal(loaded.transform(NEW), model.transform(NEW))

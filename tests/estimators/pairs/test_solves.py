@@ -345,7 +345,8 @@ def test_what_is_divided_by_is_multiplied_in_float64_whatever_it_costs(
     precise = SOLVED[name](rows)
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     large = SOLVED[name](rows)
-    found = {key: value for key, value in vars(precise).items() if key.endswith("_") and isinstance(value, np.ndarray)}
+    known = {key: getattr(precise, key) for key in dir(precise) if key[-1] == "_" != key[0]}
+    found = {key: value for key, value in known.items() if isinstance(value, np.ndarray)}
     assert len(found) > 3
     for key, value in found.items():
         np.testing.assert_array_equal(getattr(large, key), value, err_msg=key)

@@ -130,7 +130,7 @@ def test_a_pass_runs_as_often_as_declared_and_reads_are_added_up() -> None:
 
 def test_float64_is_within_a_plan_that_has_room_for_it() -> None:
     fit, run = planned(dtype=np.dtype("f4"), refinable=True)
-    assert fit.run(run).count == len(X)
+    assert fit.run(run).n_samples_ == len(X)
 
 
 def test_two_passes_of_one_name_are_no_plan() -> None:

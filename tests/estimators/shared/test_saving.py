@@ -184,12 +184,12 @@ def test_a_newer_format_is_rejected_with_both_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mean": np.zeros(5)}, r"mean of shape \(5,\); \(6,\) was expected, as components has it"),
+        ({"mean": np.zeros(5)}, r"mean of shape \(5,\); \(6,\) was expected, as n_features has it"),
         ({"components": np.zeros(6)}, r"components of shape \(6,\); \(k, d\) was expected"),
         ({"components": 2 * np.eye(3, 6)}, "components that are not orthonormal"),
         ({"mean": np.full(6, np.nan)}, "mean with values that are not finite"),
         ({"mean": None}, "lacks mean"),
-        ({"moments_count": None}, "does not hold what a PCA of format"),
+        ({"state__count": None}, "does not hold what a PCA of format"),
     ],
 )
 def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -206,14 +206,18 @@ def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
         bp.load(tmp_path / "rows.zarr")
 
 
-DETERMINE_NOTHING = {"subspace_upper", "state_moments_0_packed"}  # arrays whose size no other has, or that may be flat
+DETERMINE_NOTHING = {
+    "certificate__subspaces__upper",
+    "state__moments_0_packed",
+}  # arrays whose size no other has, or that may be flat
 FORGED = {
     "n_features": (-1, 0, 1.5, "6", True, None, 2**70), "n_samples": (-1, 1.5, "6", True, None, []),
-    "n_omitted": (-1, 0.5, "0", True, None), "rank": (-1, 0.5, "1", None), "evaluations": (-1, 0.5, "9", None),
+    "n_omitted": (-1, 0.5, "0", True, None), "rank": (-1, 0.5, "1"), "axes__rank": (-1, 0.5, "1", None),
     "total_variance": ("2", True, None, float("nan")), "total": ("2", True, None, float("inf")),
-    "solver": (1, None, []), "facts": ([], None, "x"), "feature_names": (["a"], [1, 2, 3, 4, 5, 6], "abcdef"),
-    "certificate": ({"confidence": 2, "n_passes": 1, "converged": None}, {"confidence": 0.9, "n_passes": -1.0},
-                    {"confidence": 0.9, "n_passes": 1.0, "converged": "yes"}), "weight_sums": ([3.0, float("nan")],),
+    "solver": (1, None, []), "feature_names": (["a"], [1, 2, 3, 4, 5, 6], "abcdef"),
+    "certificate__confidence": (2, None, "0.9"), "certificate__n_passes": (-1.0, "1"),
+    "certificate__converged": ("yes", 1), "weight_sums": ([3.0, float("nan")],), "kernel_evaluations": (-1, 0.5, "9"),
+    "statistics__omitted": (-1, 0.5), "supervision__unlabelled": (-1, 0.5, True), "supervision__missed": (-1.0, "0"),
 }  # fmt: skip
 
 
@@ -232,14 +236,10 @@ def test_forged_counts_types_and_sizes_are_rejected_when_a_model_is_read(model: 
         for value in FORGED[name]:
             with pytest.raises((TypeError, ValueError), match=f"it has .*{name}"):
                 restored(replace(stored, attributes=stored.attributes | {name: value}))
-    counts = {"n_features", "n_samples"} if "moments_count" in stored.arrays else {"n_features"}
+    counts = {"n_features", "n_samples"} if "state__count" in stored.arrays else {"n_features"}
     for name in counts & stored.attributes.keys() if stored.arrays else ():  # a sketch has its sizes alone
         with pytest.raises((TypeError, ValueError)):
             restored(replace(stored, attributes=stored.attributes | {name: stored.attributes[name] + 1}))
-    for name in [one for one in stored.arrays if one.endswith("counted")]:  # rows left out, and without labels
-        for array in (stored.arrays[name] - 1, stored.arrays[name] + 0.5):
-            with pytest.raises(ValueError, match="it has counted"):
-                restored(replace(stored, arrays=stored.arrays | {name: array}))
     for name, array in stored.arrays.items():
         if array.ndim and name not in DETERMINE_NOTHING:
             for axis in range(array.ndim):
@@ -247,5 +247,5 @@ def test_forged_counts_types_and_sizes_are_rejected_when_a_model_is_read(model: 
                     restored(replace(stored, arrays=stored.arrays | {name: np.delete(array, 0, axis)}))
             with pytest.raises((TypeError, ValueError, KeyError)):
                 restored(replace(stored, arrays=stored.arrays | {name: array[None]}))
-            with pytest.raises((TypeError, ValueError), match=f"it has .*{name}"):
+            with pytest.raises((TypeError, ValueError), match=f"it has .*{name.removeprefix('estimator__')}"):
                 restored(replace(stored, arrays=stored.arrays | {name: array.astype("U8")}))

@@ -40,16 +40,16 @@ growing = pytest.mark.parametrize("name", GROWING)
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the solvers of waiting solves that were made."""
     made: list[str] = []
-    later = Estimator._take_later
+    later = Estimator._solve_later
 
-    def counted(self: Any, solve: Callable[[], Any], *names: str) -> None:
+    def counted(self: Any, solve: Callable[[], Any], *rest: Any) -> None:
         def counting() -> Any:
             made.append(type(self).__name__)
             return solve()
 
-        later(self, counting, *names)
+        later(self, counting, *rest)
 
-    monkeypatch.setattr(Estimator, "_take_later", counted)
+    monkeypatch.setattr(Estimator, "_solve_later", counted)
     return made
 
 

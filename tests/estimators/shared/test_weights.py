@@ -63,8 +63,9 @@ def assert_alike(model: Any, truth: Any, *, rtol: float = 1e-8) -> None:
     truth.n_components_  # noqa: B018  (solves what waits)
     model.n_components_  # noqa: B018
     compared = 0
-    for name, expected in vars(truth).items():
-        if name.endswith("_") and name not in OF_WEIGHTS | OF_ITERATIONS and np.asarray(expected).dtype.kind == "f":
+    for name in dir(truth):
+        expected = getattr(truth, name) if name[-1] == "_" != name[0] else None
+        if expected is not None and name not in OF_WEIGHTS | OF_ITERATIONS and np.asarray(expected).dtype.kind == "f":
             found = getattr(model, name)
             scale = max(float(np.abs(expected).max()), 1e-300)
             np.testing.assert_allclose(found, expected, rtol=0, atol=rtol * scale, err_msg=name)

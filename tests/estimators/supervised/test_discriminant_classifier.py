@@ -77,7 +77,7 @@ def test_scores_have_variance_1_within_classes_however_many_rows_there_are() -> 
     np.testing.assert_allclose(model.components_ @ R2 @ model.components_.T, np.eye(2), atol=1e-10)
     inverse = np.linalg.inv(R2 * (N - 5) / N)
     np.testing.assert_allclose(model.coef_, model.class_means_ @ inverse, rtol=1e-9)
-    axes, between = model.components_, model._statistics.between
+    axes, between = model.components_, model._result.statistics.between
     shares = ((between @ axes.T) ** 2).sum(axis=0) / np.trace(between @ np.linalg.inv(R2) @ between.T)
     np.testing.assert_allclose(model.explained_variance_ratio_, shares, rtol=1e-9)
 
@@ -236,7 +236,7 @@ def test_a_damaged_classifier_is_rejected(tmp_path: Path) -> None:
     from bigpca.estimators.shared.files import StoredModel, save_model
 
     model = StoredModel.of(FisherDiscriminantAnalysis().fit(X, Y))
-    arrays = dict(model.arrays) | {"inverses": model.arrays["inverses"][1:]}
+    arrays = dict(model.arrays) | {"axes__inverses": model.arrays["axes__inverses"][1:]}
     save_model(tmp_path / "model", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
     with pytest.raises(bp.errors.ModelFormatError, match=r"inverses of shape \(5, 9\) for 5 classes"):
         bp.load(tmp_path / "model")

@@ -252,23 +252,23 @@ def test_feature_names_come_back_and_are_checked(tmp_path: Path) -> None:
 
 
 def with_nan(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["moments_within"] = np.full_like(arrays["moments_within"], np.nan)
+    arrays["statistics__moments__within"] = np.full_like(arrays["statistics__moments__within"], np.nan)
 
 
 def with_fewer_components(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["components"] = arrays["components"][:, 1:]
+    arrays["axes__components"] = arrays["axes__components"][:, 1:]
 
 
 def with_fewer_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["moments_counts"] = arrays["moments_counts"][:-1]
+    arrays["statistics__moments__counts"] = arrays["statistics__moments__counts"][:-1]
 
 
 def with_less_scatter(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["moments_within"] = arrays["moments_within"][:-1]
+    arrays["statistics__moments__within"] = arrays["statistics__moments__within"][:-1]
 
 
 def without_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    del attributes["classes"]
+    del attributes["supervision__classes"]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_damaged_model_is_rejected(damage: Any, tmp_path: Path) -> None:
 def test_statistics_of_other_shapes_than_the_labels_are_rejected(name: str, tmp_path: Path) -> None:
     """Each array of theirs, one shorter along its last axis."""
     model = StoredModel.of(fresh(REAL_MODELS[name]).fit(X, REAL))
-    names = [n for n, a in model.arrays.items() if n.startswith(("moments_", "cross_", "labels_")) and a.ndim]
+    names = [n for n, a in model.arrays.items() if n.startswith(("statistics_", "supervision_")) and a.ndim]
     assert len(names) >= 7
     for own in names:
         arrays = dict(model.arrays) | {own: model.arrays[own][..., :-1]}

@@ -101,7 +101,7 @@ def test_the_trace_that_landmarks_of_labels_miss_is_measured_reported_and_less_t
     options: dict[str, Any] = {"label_kernel": "rbf", "label_gamma": 0.3}
     with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
         model = SupervisedPCA(2, **options).fit(ROWS, MANY)
-    delta = model._supervision.features.features(MANY)
+    delta = model._result.supervision.features.features(MANY)
     missed = 1 - (delta**2).sum() / 2000
     assert model.missed_label_trace_ == pytest.approx(missed, rel=1e-9)
     assert 1e-3 < missed < 0.8 * by_quantiles
