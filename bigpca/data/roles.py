@@ -90,7 +90,11 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
         check_scores(opened)
         return True
     components = [str(name) for name in model.get_feature_names_out()]
-    k, d, kind = len(components), int(model.n_features_in_), getattr(model, "_output_name", "scores")
+    k, d, kind = (
+        len(components),
+        int(model.n_features_in_),
+        getattr(getattr(model, "_traits", None), "output", "scores"),
+    )
     own = model._digest() if made is not None and made.model is not None else None
     if said != "rows":
         _check_order(X, names, components)

@@ -20,8 +20,7 @@ from bigpca.blas import one_blas_thread
 from bigpca.data.batches import from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
 from bigpca.errors import brief
-from bigpca.estimators.shared.inputs import Input
-from bigpca.estimators.shared.outputs import Path
+from bigpca.estimators.shared.inputs import Input, Path
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.engine.events import Event, PlanEvent
 from bigpca.passes.engine.local import threads_here

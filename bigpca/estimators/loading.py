@@ -24,6 +24,7 @@ from bigpca.estimators.pairs.ridge import Ridge
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters
 from bigpca.estimators.shared.inputs import Steps
 from bigpca.estimators.shared.labelled import kept_view
+from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
@@ -148,7 +149,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     if beside := values.get("covariate_names"):
         if len(beside) != model._steps.covariates or not all(isinstance(name, str) for name in beside):
             raise ValueError(f"it has {len(beside)} names of covariates; {model._steps.covariates} were expected")
-        model._set_known(covariate_names_in_=np.array(beside, dtype=object))
+        set_known(model, covariate_names_in_=np.array(beside, dtype=object))
     # Those that were changed since the fit are what the model has, as the one that was saved.
     vars(model).update(_decoded({name: now[name] for name in of_fit}))
     return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,11 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
-from bigpca.estimators.linear.model import KeptRows, LinearModel
+from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.pairs.model import PairModel
+from bigpca.estimators.shared.growing import kept_by
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.labelled import common_grid
+from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.local import threads_here
@@ -65,22 +67,17 @@ def merge(a: Model, b: Model) -> Model:
     view, other = a._steps.view, b._steps.view
     if view is None or other is None or view.describe() != other.describe():
         view = None
-    a._fitted_preprocessors()  # raises if they were changed after the fit
+    fitted_preprocessors(a)  # raises if they were changed after the fit
     both = type(a)(**a.get_params(deep=False))
-    both.n_features_in_ = a.n_features_in_
+    both.n_features_in_, both.solver_ = a.n_features_in_, a.solver_
     both._steps = replace(both._steps_of(a.n_features_in_, view, grid), covariates=a._steps.covariates)
     for name in ("feature_names_in_", "covariate_names_in_"):
-        both._set_known(**{name: vars(a).get(name)})
+        set_known(both, **{name: vars(a).get(name)})
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
-        if isinstance(a, SupervisedModel | PairModel):
-            both._take_merged(a, b)  # type: ignore[arg-type]  # of one class
-        else:
-            states = [model._whole_state("merge") for model in (a, b)]
-            roundings = tuple(map(max, *(cast("KeptRows[Any]", model._kept).roundings for model in (a, b))))
-            both._absorb(KeptRows(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_, roundings))
+        both._keep(kept_by(a).merge(kept_by(b)))
     of_a, of_b = a.provenance_, b.provenance_
-    both._set_known(_provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))
+    set_known(both, _provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))
     return both
 
 
@@ -128,7 +125,7 @@ def _check_alike(a: Model, b: Model) -> None:
 
 
 def _check_state(model: LinearModel[Any]) -> None:
-    if model._kept is None or model._kept.state is None:
+    if kept_by(model).state is None:
         raise ValueError(model._missing_state("merge"))
     if model._steps.filled:
         raise ValueError(of_all_rows("merge"))

@@ -65,7 +65,7 @@ def fitted(model: Any) -> Any:
             "reads a saved model."
         )
     check_is_fitted(model)
-    return getattr(model, getattr(model, "_components_of", ""), model)
+    return getattr(model, getattr(getattr(model, "_traits", None), "core", ""), model)
 
 
 def shares(model: Any) -> Vector:

@@ -20,6 +20,7 @@ from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import Shown, positive_integer
+from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
@@ -277,7 +278,7 @@ def standard_errors(
             f"scale = {model.scale!r} is learned from the rows and also varies between samples, which is covered only "
             "for scale=True with center=True. Fit so, or with the divisors: scale=model.scale_."
         )
-    rows, _ = model._rows(model._open_like(X).weighted(sample_weight))
+    rows, _ = rows_of_fit(model, open_like(model, X).weighted(sample_weight))
     unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 and not learned else 1.0
     k, step = model.n_components_, SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step
     template: Moments | ColumnMoments = Moments(k + 1)
@@ -631,8 +632,8 @@ def extremes(
     if are_scores(model, X, opened, said):
         read = mapped = Rows.of(opened, nan_policy="omit")
     else:
-        read, _ = model._rows(model._open_like(X))
-        k = model._n_features_out
+        read, _ = rows_of_fit(model, open_like(model, X))
+        k = model._result.width
         mapped = read.mapped(MapStep(model._row_map(), k, 2 * read.n_columns * k))
     limit = None if model is None else setting(model, "memory_limit")
     ends = read_ends(mapped, n, memory_limit=limit, progress=progress).ends

@@ -19,9 +19,12 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, check_choice, positive_integer
+from bigpca.estimators.linear.model import residual_state
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
+from bigpca.estimators.shared.opening import open_like, rows_of_fit
+from bigpca.estimators.shared.outputs import codes_of
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels.base import rows_of
 from bigpca.passes.accumulators.moments import Moments
@@ -419,7 +422,7 @@ def reconstruction_error(
     nan_policy = getattr(model, "nan_policy", "raise")
     maps = preprocessors(getattr(model, "preprocess", None))
     own = isinstance(model, Estimator)  # whose rows may need covariates, which it asks for
-    rows = model._open_like(X) if own else as_fitted(model, open_rows(X, type(model).__name__))
+    rows = open_like(model, X) if own else as_fitted(model, open_rows(X, type(model).__name__))
     rows = rows.begun(nan_policy=nan_policy)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
@@ -584,7 +587,7 @@ def _moments_of(model: Any, name: str) -> Moments:
             f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
         )
     check_is_fitted(model)
-    return model._residual_state("frechet_distance")
+    return residual_state(model, "frechet_distance")
 
 
 def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
@@ -751,18 +754,18 @@ def recall(
             f"the rows of this {type(model).__name__} are {rows_of(kernel)}, not vectors of features, whose distances "
             "recall compares with those of scores. Fit a kernel of vectors."
         )
-    rows, asked = (model._rows(model._open_like(given))[0] for given in (X, queries))
+    rows, asked = (rows_of_fit(model, open_like(model, given))[0] for given in (X, queries))
     if rows.n_rows < k:
         raise ValueError(f"X has {rows.n_rows} rows; at least k = {k} were expected. Lower k.")
     given = read_rows(asked, np.arange(asked.n_rows), "queries").astype(np.float64)
     try:
-        codes = tuple(model._codes(kind) for kind in ("int8", "bits"))
+        codes = tuple(codes_of(model, kind) for kind in ("int8", "bits"))
     except (TypeError, ValueError):  # the scores have no variances
         codes = ()
     mean = getattr(model, "mean_", None) if metric == "euclidean" else None
     centre = np.zeros(given.shape[1]) if mean is None else np.asarray(mean, np.float64)
     distances = QueryDistances(model._row_map(), codes, metric == "cosine", centre, given)
-    step = MapStep(distances, distances.width, 2 * given.size + 2 * given.shape[1] * model._n_features_out, TILE_ROWS)
+    step = MapStep(distances, distances.width, 2 * given.size + 2 * given.shape[1] * model._result.width, TILE_ROWS)
     limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
     ends = read_ends(rows.mapped(step), k, memory_limit=limit, progress=progress).ends  # one pass over X
     wanted, *others = ends.lowest.reshape(2 + len(codes), len(given), -1)

@@ -33,6 +33,7 @@ from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, GroupEvent, PassEvent
 from bigpca.passes.reading import layout
+from bigpca.records import pack
 
 SHAPES = {"tall": (3200, 64), "short": (640, 16), "wide": (160, 1800)}
 CHUNKS = {"tall": ((25, 64), (40, 64), (57, 64)), "short": ((10, 16), (17, 16)), "wide": ((160, 30), (160, 47))}
@@ -200,7 +201,7 @@ def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tupl
 
 def digest_of_model(model: Any) -> str:
     """Digest of every array and value that a model would be saved with."""
-    arrays, attributes = model._fitted_values()
+    arrays, attributes = pack(model._result)
     text = hashlib.sha256(json.dumps(attributes, sort_keys=True, default=repr).encode())
     for name in sorted(arrays):
         text.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())

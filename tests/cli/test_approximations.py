@@ -206,7 +206,7 @@ def test_rules_for_the_number_of_components_have_names(store: Path, text: str, r
 
 def test_the_prefixes_of_components_are_those_of_the_classes() -> None:
     classes = {name: getattr(bp, name) for name in bp.__all__}
-    assert {name: one._prefix for name, one in classes.items() if hasattr(one, "_prefix")} == PREFIXES
+    assert {name: one._traits.prefix for name, one in classes.items() if hasattr(one, "_traits")} == PREFIXES
 
 
 def test_the_defaults_that_help_names_are_the_library_s() -> None:

@@ -58,7 +58,7 @@ def batched(rows: Array, size: int) -> list[Array]:
 
 
 def fitted(model: Any, rows: Any, **options: Any) -> Any:
-    return model.fit(rows, CODES, **options) if model._labelled else model.fit(rows, **options)
+    return model.fit(rows, CODES, **options) if "labels" in model._traits.accepts else model.fit(rows, **options)
 
 
 @pytest.mark.parametrize("name", READING)

@@ -126,7 +126,7 @@ NEAR = {
     "covariance of one chunk": 2,
     "fisher of one chunk": 2,
     "krylov of one chunk": 3,
-    "sparse covariance": 3,
+    "sparse covariance": 4,
     "dense of wide rows": 3,
     "dense of many rows": 3,
     "dual of wide rows": 3,

@@ -14,7 +14,7 @@ from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
-from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
     KernelSpectrum,
@@ -29,6 +29,8 @@ from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, count
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import rows_of_fit
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
@@ -270,7 +272,7 @@ class ApproximateKernelPCA(KernelModel):
     (300, 2)
     """
 
-    _prefix = "kpca"
+    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -288,7 +290,7 @@ class ApproximateKernelPCA(KernelModel):
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
         check_choice("approximation", self.approximation, APPROXIMATIONS)
-        rows, resources = self._rows(rows, weighted=False)
+        rows, resources = rows_of_fit(self, rows, weighted=False)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":
             raise ValueError(

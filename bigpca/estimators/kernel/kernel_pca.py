@@ -20,7 +20,7 @@ from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper
 from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
-from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
@@ -44,6 +44,8 @@ from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
 from bigpca.estimators.shared.fit import RandomState, check_iteration, choose, first_that_fits
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import rows_of_fit
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
@@ -572,7 +574,7 @@ class KernelPCA(KernelModel):
     ((200, 2), True)
     """
 
-    _prefix = "kpca"
+    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -592,7 +594,7 @@ class KernelPCA(KernelModel):
     def _fit(self, rows: Rows, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
         check_choice("solver", self.solver, ("auto", *FITS))
-        rows, resources = self._rows(rows, weighted=False)
+        rows, resources = rows_of_fit(self, rows, weighted=False)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, rows.seed)
         fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=bool(self.fit_inverse_transform))

@@ -7,9 +7,8 @@ Kernel PCA of a kernel with an exact finite feature map: PCA of the features, wi
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar, Self, cast
 
 import numpy as np
@@ -591,22 +590,6 @@ def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
 
 
 @dataclass(frozen=True)
-class Grown:
-    """A fit to which rows were added.
-
-    Attributes
-    ----------
-    found : KernelSpectrum
-        With the statistics of all rows; the other values are those of the previous fit.
-    solve : callable
-        Returns the fit to all rows.
-    """
-
-    found: KernelSpectrum
-    solve: Callable[[], KernelSpectrum]
-
-
-@dataclass(frozen=True)
 class Growth(KernelReading):
     """Added rows, with the landmarks of the fit: one read, into moments or statistics of labels.
 
@@ -639,7 +622,7 @@ class Growth(KernelReading):
         """The read."""
 
     @abstractmethod
-    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+    def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
         """Read the new rows, and merge them with the latest fit."""
 
     def passes(self) -> tuple[PassCost, ...]:
@@ -661,21 +644,20 @@ class MomentsGrowth(Growth):
     def read_of_features(self) -> PassPlan:
         return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
 
-    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+    def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
         new = fold_features(run, self.read_of_features, self.rows, (self.features,))
         if not isinstance(latest.state, LandmarkMoments):
             raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
         state = latest.state.merge(new.state)
-        grown = replace(
+        return replace(
             latest, n_samples_=state.moments[0].count, state=state, n_omitted_=latest.n_omitted_ + new.omitted,
             kernel_evaluations_=latest.kernel_evaluations_ + new.state.evaluations,
         )  # fmt: skip
-        return Grown(grown, partial(_solve_grown, grown, state, self.features, self.settings))
 
 
-def _solve_grown(
-    grown: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
-) -> KernelSpectrum:
+def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:
+    """Return the fit to all rows, from their statistics."""
+    state, features = cast("LandmarkMoments", grown.state), landmark_features(grown)
     found = solve_features(state, 0, features, settings, omitted=grown.n_omitted_)
     return replace(
         completed_features(found, state, features, settings),

@@ -7,9 +7,9 @@ scores that ``inverse_transform`` uses, which is checked before a fit and fitted
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
-from typing import ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import Tags
@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Vector
 from bigpca.data.containers import is_path_list, reject_foreign
+from bigpca.data.provenance import Provenance
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.landmarks import Growth
 from bigpca.estimators.kernel.maps import (
@@ -30,10 +31,12 @@ from bigpca.estimators.kernel.maps import (
     RidgePreimage,
 )
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, with_regression
-from bigpca.estimators.shared.fit import RandomState, execute
-from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
-from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.estimators.shared.results import Result, Waiting
+from bigpca.estimators.shared.certificates import BoundedSubspaces
+from bigpca.estimators.shared.fit import RandomState, called, execute
+from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, is_lazy
+from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups
+from bigpca.estimators.shared.outputs import Destination, mapped_back, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel, is_number
@@ -41,8 +44,6 @@ from bigpca.kernels.distance import RBF
 from bigpca.kernels.string import string_codes
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.records import Held
@@ -149,13 +150,6 @@ def regresses(model: KernelModel) -> bool:
     return True
 
 
-def grows(model: KernelModel) -> bool:
-    """Whether rows can be added to a fitted model."""
-    if model._why_fixed:
-        raise AttributeError(model._why_fixed)
-    return True
-
-
 def _projects(model: KernelModel) -> bool:
     """Whether the scores are those of an orthogonal projection."""
     if not model._orthonormal:
@@ -167,13 +161,14 @@ def _projects(model: KernelModel) -> bool:
     return True
 
 
+UNWEIGHTED = "a kernel matrix of all rows is centred with every row counted once"
 MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense system of their number
 
 
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 
 
-class KernelModel(Estimator[KernelSpectrum]):
+class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
     A subclass plans its fit in :meth:`_fit`, and the read of added rows in :meth:`_growth` if it has landmarks.
@@ -217,68 +212,33 @@ class KernelModel(Estimator[KernelSpectrum]):
     coef0: float
     random_state: RandomState
     fit_inverse_transform: bool | float
-    _output_name: ClassVar[str] = "scores"
-    _certified: ClassVar[bool] = True
-    _unweighted: ClassVar[str] = "a kernel matrix of all rows is centred with every row counted once"
-    _kind: ClassVar[type[Result]] = KernelSpectrum
 
-    @available_if(grows)  # type: ignore[untyped-decorator]
-    @solving
-    def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
-    ) -> Self:
-        """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
+    @property
+    def _why_fixed(self) -> str:
+        return f"{type(self).__name__} compares all pairs of rows, so rows cannot be added. Use NystromKernelPCA."
 
-        The first call is a fit and chooses the landmarks; later calls keep them, and solve only when a fitted attribute
-        is next accessed. Labelled rows may belong to new classes. Not available without landmarks, or for
-        ``components_from="landmarks"`` and ``solver="pairs"``, which keep no statistics.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (m, d)
-            New rows, as for :meth:`fit`.
-        y : labels of the new rows, for supervised models, default None
-        sample_weight : weights of the new rows as for :meth:`fit`, default None
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            If the fit kept no statistics, because of its parameters.
-        MemoryBudgetError, EvaluationBudgetError
-            Before the read, if it does not fit.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, sample_weight=sample_weight, progress=progress)
-        # Rows are added to the last fit, with the statistics of all rows, solved or not.
-        latest = cast("KernelSpectrum", self._found.kept if isinstance(self._found, Waiting) else self._found)
-        if latest.state is None:
+    def _more(self, kept: KernelSpectrum, more: MoreRows) -> tuple[KernelSpectrum, Provenance]:
+        if kept.state is None:
             raise ValueError(
                 'partial_fit needs the statistics of the features, which a fit with components_from="landmarks" or '
                 'solver="pairs" does not keep. Fit again with other parameters.'
             )
-        opened = self._open_like(X)
-        growth = self._growth(opened, self._labels_of_fit(opened.X, y), latest)
-        if sample_weight is not None:
-            growth = growth.weighted(sample_weight)
-        grown, made = execute(
-            self,
-            growth,
-            partial(growth.read, latest=latest),
-            f"{self._called}.partial_fit(X)",
-            progress=progress,
-            adds=True,
-        )
-        # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
-        self._solve_later(lambda: with_regression(grown.solve(), growth.settings), grown.found)
-        self._record_rows(made)
-        return self
+        opened = open_like(self, more.X, more.given)
+        reject_groups(self, more.groups)
+        growth = self._growth(opened, labels_of_fit(self, opened.X, more.y), kept)
+        if more.weights is not None:
+            growth = growth.weighted(more.weights)
+        read = partial(growth.read, latest=kept)
+        return execute(self, growth, read, f"{called(self)}.partial_fit(X)", progress=more.progress, adds=True)
+
+    def _solution(self, kept: KernelSpectrum) -> tuple[Callable[[], KernelSpectrum], str]:
+        settings = self._settings(self.n_features_in_)
+        grown = self._solve_grown(kept, settings)
+        return lambda: with_regression(grown(), settings), self.solver_
+
+    def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
+        """Return the solve from statistics, by the landmarks of the fit."""
+        raise AttributeError(self._why_fixed)
 
     @available_if(measures_distances)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -295,8 +255,8 @@ class KernelModel(Estimator[KernelSpectrum]):
             of its samples.
         """
         check_is_fitted(self)
-        return self._mapped_to_numbers(
-            X, Novelty(self._expansion(), self.nan_policy), "novelty", Destination(out, overwrite)
+        return mapped_to_numbers(
+            self, X, Novelty(self._expansion(), self.nan_policy), "novelty", Destination(out, overwrite)
         )
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
@@ -327,7 +287,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         if not isinstance(expansion, Expansion):
             raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
-        return self._mapped_to_rows(X, back, Destination(out, overwrite))
+        return mapped_to_rows(self, X, back, Destination(out, overwrite))
 
     @available_if(regresses)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -359,12 +319,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
-        return self._mapped_back(X, RidgePreimage(found), Destination(out, overwrite))
-
-    @property
-    def _why_fixed(self) -> str:
-        """The reason why rows cannot be added; empty if they can."""
-        return f"{type(self).__name__} compares all pairs of rows, so rows cannot be added. Use NystromKernelPCA."
+        return mapped_back(self, X, RidgePreimage(found), Destination(out, overwrite))
 
     def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
         """Plan the read of added rows."""
@@ -375,16 +330,12 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True
 
-    def _open_as_fitted(self, X: Input) -> Rows:
-        if as_kernel(self.kernel).accepts_strings:
-            return self._open(X)  # without the comparison of lengths: strings may be longer than in the fit
-        return super()._open_as_fitted(X)
-
-    def _open(self, X: Input, *, minimum: int = 1) -> Rows:
+    def _open(self, X: Input, *, minimum: int = 1, fitted: bool = False) -> Rows:
+        strings = as_kernel(self.kernel).accepts_strings
         lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is data, not paths
-        if lazy or not as_kernel(self.kernel).accepts_strings:
-            return super()._open(X, minimum=minimum)
-        return super()._open(coded_strings(X), minimum=minimum)
+        if strings and not lazy:
+            X = coded_strings(X)
+        return super()._open(X, minimum=minimum, fitted=fitted and not strings)  # which may be longer than in the fit
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         found, kernel = super()._preprocessors(), as_kernel(self.kernel)
@@ -439,9 +390,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         )
         return tags
 
-    def _score_variances(self) -> Vector:
-        known = self._result.explained_variance_
-        return super()._score_variances() if known is None else known
+    def _score_variances(self) -> Vector | None:
+        return self._result.explained_variance_
 
     def _restored(self, held: Held) -> KernelSpectrum:
         held.context |= {"kernel": resolved_kernel(self, held.size("d")), "state": self._template(), "columns": "m"}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, replace
+from functools import partial
 from typing import Self
 
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.errors import check_choice, positive_integer
-from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features
-from bigpca.estimators.kernel.model import KernelModel, requested_kernel
-from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
+from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features, solve_grown
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel, requested_kernel
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
+from bigpca.estimators.shared.fit import RandomState, called, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.base import landmark_values
@@ -93,7 +96,7 @@ class NystromKernelPCA(KernelModel):
     ((500, 2), True)
     """
 
-    _prefix = "kpca"
+    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -134,7 +137,7 @@ class NystromKernelPCA(KernelModel):
         ValueError
             If no gamma is given. Not available for a kernel without a width, or for ``components_from="landmarks"``.
         """
-        opened = replace(self._open_weighted(X, None), seed=draw_fit_seed(self))
+        opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
         kernel: Input = planned.settings.kernel
         if not len(gammas):
@@ -143,7 +146,7 @@ class NystromKernelPCA(KernelModel):
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
         found, made = execute(
             self, fit, lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
-            f"{self._called}.fit_widths(X, gammas)", progress=progress,
+            f"{called(self)}.fit_widths(X, gammas)", progress=progress,
         )  # fmt: skip
         models = []
         for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
@@ -163,8 +166,11 @@ class NystromKernelPCA(KernelModel):
             'components_from="rows".'
         )
 
+    def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
+        return partial(solve_grown, kept, settings)
+
     def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
-        rows, resources = self._rows(rows)
+        rows, resources = rows_of_fit(self, rows)
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
     def _fit(self, rows: Rows, y: Input) -> NystromFit:
@@ -174,7 +180,7 @@ class NystromKernelPCA(KernelModel):
                 f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "
                 f"or rows."
             )
-        rows, resources = self._rows(rows)
+        rows, resources = rows_of_fit(self, rows)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.weight_sums)

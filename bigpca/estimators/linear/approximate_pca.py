@@ -11,14 +11,16 @@ import numpy as np
 
 from bigpca.arrays import Vector
 from bigpca.data.grids import Grid
+from bigpca.data.provenance import Provenance
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
-from bigpca.estimators.linear.model import Added, KeptRows, LinearModel
+from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit
 from bigpca.estimators.linear.sketch import APPROXIMATIONS, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
-from bigpca.estimators.shared.fit import Fit, execute
+from bigpca.estimators.shared.fit import Fit, called, execute
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.events import ProgressArgument
@@ -95,7 +97,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
-    _prefix = "pca"
+    _traits = Traits(Spectrum, "pca", frozenset({"gaps"}))
     _apart_bytes = 0
     _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
 
@@ -155,26 +157,27 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         labels = rows.labels
         settings = self._settings(d, None if labels is None else labels.grid)
-        rows, _, resources = self._rows_to_fit(rows)
+        rows, _, resources = rows_to_fit(self, rows)
         check_enough_rows(rows.n_present, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
-    def _read_state(self, rows: Rows, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
+    def _read_state(
+        self, rows: Rows, *, old: FusedProduct | None, progress: ProgressArgument
+    ) -> tuple[KeptRows[FusedProduct], Provenance]:
         reject_undecided(self.n_components, variances=False)
         fit = self._planned(rows, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
-        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress, adds=True)
-        return Added(found.state, found.omitted, made, fit.rows.roundings)
+        found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
+        return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
-    def _solution(
-        self, state: FusedProduct, kept: KeptRows[FusedProduct]
-    ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
+    def _solution(self, kept: KeptRows[FusedProduct]) -> tuple[Callable[[], Spectrum], str]:
+        state = kept.known(self._missing_state, "merge")
         settings = self._settings(state.n_features)
         k = counted(self.n_components)
         if k is not None and kept.n_samples_ < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
-        solve = partial(_solve_and_warn, settings=settings, omitted=kept.n_omitted_, roundings=kept.roundings)
+        solve = partial(_solve_and_warn, state, settings, omitted=kept.n_omitted_, roundings=kept.roundings)
         return solve, f"sketch ({self.approximation})"
 
     @property

@@ -35,12 +35,28 @@ from bigpca.estimators.linear.maps import (
     of_all_rows,
     orthonormality_error,
 )
-from bigpca.estimators.linear.monitoring import RowStatistics, has_covariance
+from bigpca.estimators.linear.monitoring import (
+    RowStatistics,
+    check_centred,
+    check_density,
+    has_covariance,
+    plain_projection,
+)
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, without_covariates
-from bigpca.estimators.shared.fit import fit_seed
-from bigpca.estimators.shared.inputs import Input, Lazy, Steps, check_features, check_filling, in_memory, is_lazy
-from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.estimators.shared.results import Result, Waiting
+from bigpca.estimators.shared.certificates import BoundedSubspaces
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.fit import fit_seed, unfitted
+from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, Steps, check_features, check_filling, in_memory, is_lazy
+from bigpca.estimators.shared.opening import (
+    open_like,
+    reject_groups,
+    rows_of_fit,
+    with_covariates,
+    without_absent_columns,
+)
+from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
+from bigpca.estimators.shared.tables import component_names
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -106,15 +122,6 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
 State = TypeVar("State", Moments, "FusedProduct")
 
 
-def _adds_rows(model: LinearModel[State]) -> bool:
-    """Whether the state of one read determines the model; otherwise raises AttributeError, with the reason."""
-    if model.nan_policy == "mean":
-        raise AttributeError(of_all_rows("partial_fit"))
-    if not model._additive:
-        raise AttributeError(model._missing_state("partial_fit"))
-    return True
-
-
 @dataclass(frozen=True)
 class KeptRows(Generic[State]):
     """The statistics of all rows of a model.
@@ -140,33 +147,24 @@ class KeptRows(Generic[State]):
         """Rows of the state, and apart from it."""
         return (0 if self.state is None else self.state.count) + sum(len(batch) for batch in self.apart)
 
+    def known(self, missing: Callable[[str], str], what: str) -> State:
+        """Return the state that ``what`` needs; raises ValueError with the message if it is not kept."""
+        if self.state is None:
+            raise ValueError(missing(what))
+        return self.state
+
+    def merge(self, other: KeptRows[State]) -> KeptRows[State]:
+        """Return the statistics of both sets of rows."""
+        state, more = self.known(str, "merge"), other.known(str, "merge")
+        roundings = tuple(map(max, self.roundings, other.roundings))
+        return KeptRows(state.merge(more), self.n_omitted_ + other.n_omitted_, roundings, self.apart + other.apart)
+
     def beside(self, rows: Array) -> KeptRows[State]:
         """Return the same with further rows apart."""
         return KeptRows(self.state, self.n_omitted_, self.roundings, (*self.apart, rows))
 
 
-@dataclass(frozen=True)
-class Added(Generic[State]):
-    """The rows of one read, to be added to a model.
-
-    Attributes
-    ----------
-    state : Accumulator
-    omitted : int
-        Rows omitted because of NaN or infinite values.
-    made : Provenance
-        The record of the read.
-    roundings : tuple of float
-        Relative rounding of the stored values, of rows and of covariates.
-    """
-
-    state: State
-    omitted: int
-    made: Provenance
-    roundings: tuple[float, ...]
-
-
-class LinearModel(RowStatistics, Generic[State]):
+class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubspaces, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
@@ -200,24 +198,15 @@ class LinearModel(RowStatistics, Generic[State]):
 
     n_components: NComponents
     whiten: bool | Whitening
-    _kind: ClassVar[type[Result]] = Spectrum
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
-    _output_name: ClassVar[str] = "scores"
-    _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit", "mean")
-    _maps_linearly = _has_axes = _certified = True
 
     @abstractmethod
-    def _read_state(self, rows: Rows, *, old: State | None, progress: ProgressArgument) -> Added[State]:
-        """Return the sufficient statistics of opened rows, to be added to ``old``, in one read of them.
+    def _read_state(
+        self, rows: Rows, *, old: State | None, progress: ProgressArgument
+    ) -> tuple[KeptRows[State], Provenance]:
+        """Return the statistics of opened rows, to be added to ``old``, in one read of them, and its record.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
-        """
-
-    @abstractmethod
-    def _solution(self, state: State, kept: KeptRows[State]) -> tuple[Callable[[State], Spectrum], str]:
-        """Check the parameters, and return the function that solves from all statistics, and the solver's name.
-
-        ``state`` is what is kept of them beside rows apart.
         """
 
     @property
@@ -238,77 +227,39 @@ class LinearModel(RowStatistics, Generic[State]):
         """Whether the state of one read determines a model with these parameters, so that rows can be added."""
         return True
 
-    @available_if(_adds_rows)  # type: ignore[untyped-decorator]
-    @solving
-    def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None,
-        progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
-        """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
+    @property
+    def _why_fixed(self) -> str:
+        if self.nan_policy == "mean":
+            return of_all_rows("partial_fit")
+        return "" if self._additive else self._missing_state("partial_fit")
 
-        ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
-        component per row. The model is solved when a fitted attribute is next accessed.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (m, d)
-            New rows, as for :meth:`fit`.
-        y : ignored, default None
-        sample_weight : weights of the new rows as for :meth:`fit`, default None
-        given : covariates of the new rows as for :meth:`fit`, default None
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            If the model has no sufficient statistics, because its solver keeps none or they exceed
-            ``keep_state_bytes``; or if ``preprocess``, or a ``center`` or ``scale`` given as numbers, was changed after
-            the fit. Not available if the parameters exclude such statistics.
-        MemoryBudgetError
-            Before any read, if the plan does not fit.
-        """
-        before = self._kept
-        if before is None:
-            opened = self._without_empty_columns(self._open(X).weighted(sample_weight), progress=progress)
-            opened = replace(self._with_covariates(opened, given), seed=fit_seed(self))
-            first = self._read_state(opened, old=None, progress=progress)
-            self._remember(opened)
-            self._absorb(KeptRows(first.state, first.omitted, first.roundings))
-            self._provenance = first.made
-            return self
-        # Statistics add up if they are of the same quantities.
-        fitted = self._steps
-        now = self._steps_of(self.n_features_in_, fitted.view, fitted.grid)
-        if any(getattr(now, one) != getattr(fitted, one) for one in ("preprocessing", "filled", "standardized")):
-            raise ValueError(
-                f"preprocess, nan_policy, center or scale was changed after the fit: {self._called}. The kept "
-                f"statistics were computed with the former values, so new rows cannot be added. Set them "
-                f"again, or fit all rows."
-            )
-        old = before.state
-        if old is None:
-            raise ValueError(self._missing_state("partial_fit"))
-        # Small batches in memory wait as rows: one product of many rows is faster than many of few.
-        beside = (progress, sample_weight, given)
-        rows = self._small_batch(X) if all(one is None for one in beside) else None
-        if rows is None:
-            new = self._read_state(self._open_like(X, given).weighted(sample_weight), old=old, progress=progress)
-            made, roundings = new.made, tuple(map(max, before.roundings, new.roundings))
-            grown = KeptRows(old.merge(new.state), new.omitted + before.n_omitted_, roundings, before.apart)
-        else:
-            made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
-            grown = before.beside(rows)
-            if sum(batch.nbytes for batch in grown.apart) > self._apart_bytes:
-                grown = KeptRows(self._with_apart(old, grown.apart), before.n_omitted_, before.roundings)
-        self._absorb(grown)
-        self._record_rows(made)
+    def _first(self, more: MoreRows) -> Self:
+        opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
+        opened = replace(with_covariates(self, opened, more.given), seed=fit_seed(self))
+        reject_groups(self, more.groups)
+        kept, made = self._read_state(opened, old=None, progress=more.progress)
+        self._remember(opened)
+        self._keep(kept)
+        self._provenance = made
         return self
+
+    def _more(self, kept: KeptRows[State], more: MoreRows) -> tuple[KeptRows[State], Provenance]:
+        old = kept.known(self._missing_state, "partial_fit")
+        reject_groups(self, more.groups)
+        # Small batches in memory wait as rows: one product of many rows is faster than many of few.
+        beside = (more.progress, more.weights, more.given)
+        rows = small_batch(self, more.X) if all(one is None for one in beside) else None
+        if rows is None:
+            opened = open_like(self, more.X, more.given).weighted(more.weights)
+            new, made = self._read_state(opened, old=old, progress=more.progress)
+            return kept.merge(new), made
+        kept = kept.beside(rows)
+        if sum(batch.nbytes for batch in kept.apart) > self._apart_bytes:
+            kept = replace(kept, state=self._with_apart(old, kept.apart), apart=())
+        return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
+
+    def _kept(self, found: Spectrum) -> KeptRows[State]:
+        return KeptRows(cast("State | None", found.state), found.n_omitted_, found.roundings)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
@@ -328,9 +279,9 @@ class LinearModel(RowStatistics, Generic[State]):
             If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
-        self._check_density()
-        likelihood = LogLikelihood(self._plain_projection(), self.explained_variance_, self.noise_variance_)
-        return self._mapped_to_numbers(X, likelihood, "log_likelihood")
+        check_density(self)
+        likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
+        return mapped_to_numbers(self, X, likelihood, "log_likelihood")
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -408,7 +359,7 @@ class LinearModel(RowStatistics, Generic[State]):
         [2, 1]
         """
         check_is_fitted(self)
-        (column,) = component_columns([component], self._component_names)
+        (column,) = component_columns([component], component_names(self))
         return TopFeatures.of(
             self.components_[column], positive_integer("n", n), getattr(self, "feature_names_in_", None)
         )
@@ -431,9 +382,9 @@ class LinearModel(RowStatistics, Generic[State]):
             If the model does not keep the statistics of its rows, or is not centred at the mean.
         """
         check_is_fitted(self)
-        self._check_centred("a correlation")
+        check_centred(self, "a correlation")
         divisors = self._standardization(self.n_features_in_).divisors
-        variances = column_variances(self._residual_state("feature_correlations")) * divisors**2  # of columns as given
+        variances = column_variances(residual_state(self, "feature_correlations")) * divisors**2  # of columns as given
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
     @solving
@@ -468,10 +419,10 @@ class LinearModel(RowStatistics, Generic[State]):
         also subtract the mean.
         """
         check_is_fitted(self)
-        axes = self.components_[component_columns(components, self._component_names)]
+        axes = self.components_[component_columns(components, component_names(self))]
         duals = axes if self._orthonormal else dual_axes(axes)
-        removal = Removal(replace(self._plain_projection(), components=duals), axes)
-        return self._mapped_to_rows(X, removal, Destination(out, overwrite))
+        removal = Removal(replace(plain_projection(self), components=duals), axes)
+        return mapped_to_rows(self, X, removal, Destination(out, overwrite))
 
     @property
     def loadings_(self) -> NDArray[np.float64]:
@@ -484,46 +435,19 @@ class LinearModel(RowStatistics, Generic[State]):
 
     def _reconstruction(self) -> Reconstruction:
         """Return the map from scores, maybe whitened, to rows; raises as :func:`inverse_transform`."""
-        if self._whitening is not None and self._whitening.l2:
+        if scored_l2(self):
             raise ValueError(
                 f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
                 f"Fit with l2=False for inverse_transform."
             )
         axes = self.components_ if self._orthonormal else dual_axes(self.components_)
-        return Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-
-    def _whole_state(self, what: str) -> State:
-        """Return the statistics of all rows, which ``what`` requires.
-
-        Raises
-        ------
-        ValueError
-            If they are not kept.
-        """
-        kept = self._kept
-        if kept is None or kept.state is None:
-            raise ValueError(self._missing_state(what))
-        return self._with_apart(kept.state, kept.apart)
-
-    @property
-    def _kept(self) -> KeptRows[State] | None:
-        """The statistics of all rows, solved or not; None before the first rows."""
-        found = vars(self).get("_found")
-        if found is None or isinstance(found, Waiting):
-            return None if found is None else cast("KeptRows[State]", found.kept)
-        return KeptRows(cast("State | None", found.state), found.n_omitted_, found.roundings)
-
-    def _residual_state(self, what: str) -> State:
-        """Return the statistics of all rows without the effect of covariates; raises as :meth:`_whole_state`."""
-        state, q = self._whole_state(what), self._steps.covariates
-        settings = Settings(None, covariates=q, roundings=self._result.roundings)
-        return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
+        return Reconstruction(self.mean_, self.scale_, axes, score_divisors(self))
 
     def _column_shares(self) -> Vector | None:
         """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""
         if self._result.state is None:
             return None
-        state, standardization = self._residual_state("a share"), self._standardization(self.n_features_in_)
+        state, standardization = residual_state(self, "a share"), self._standardization(self.n_features_in_)
         columns = column_variances(state)
         if not standardization.center:  # about zero, or about the given centre, which the state has subtracted
             columns = columns + state.weight / (state.weight - 1) * state.mean**2
@@ -532,36 +456,14 @@ class LinearModel(RowStatistics, Generic[State]):
         total = float(columns.sum())
         return columns / total if total > 0 else columns
 
-    def _small_batch(self, X: Input) -> Array | None:
-        """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes or self._steps.view is not None or self._steps.covariates:
-            return None
-        batch, names, _ = in_memory(X, type(self).__name__)
-        check_features(self, batch.shape[1], names)
-        if not isinstance(batch, np.ndarray):  # sparse rows
-            return None
-        if batch.nbytes > self._apart_bytes or not np.isfinite(batch).all():
-            return None
-        mapped = batch
-        for one in self._preprocessors():  # whose errors are those of this call, not of the solve
-            mapped = one.apply(mapped, "the added rows")
-        return batch.copy()
-
     def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
         """Return the statistics including the rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
             held = Rows.opened(open_in_memory(rows), lazy=False)
-            state = state.merge(self._read_state(held, old=state, progress=None).state)
+            new, _ = self._read_state(held, old=state, progress=None)
+            state = state.merge(new.known(self._missing_state, "merge"))
         return state
-
-    def _absorb(self, kept: KeptRows[State]) -> None:
-        """Keep the statistics and the rows apart from them, and postpone the solve."""
-        state = cast("State", kept.state)
-        solve, solver = self._solution(state, kept)
-        reader = self._with_parameters()
-        reader._steps = self._steps
-        self._solve_later(lambda: solve(reader._with_apart(state, kept.apart)), kept, solver)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         found = replace(super()._steps_of(d, view, grid), covariates=self._steps.covariates)
@@ -570,48 +472,32 @@ class LinearModel(RowStatistics, Generic[State]):
         return replace(found, filled=self.nan_policy == "mean", standardized=standardized)
 
     def _row_map(self) -> Projection:
-        l2 = self._whitening is not None and self._whitening.l2
+        l2 = scored_l2(self)
         check_filling(self)
         mean, scale, axes = self.mean_, self.scale_, self.components_
         known = self._result.regression
         if known is not None:  # of rows (x, z): (x - mean - coef (z - mean_z)) / scale along the components
             mean, axes = np.append(mean, known.mean), axes if scale is None else axes / scale
             axes, scale = np.hstack([axes, -axes @ known.coef]), None
-        return Projection(mean, scale, axes, self._deviations(), self.nan_policy, l2, limits_of(self.scale))
+        return Projection(mean, scale, axes, score_divisors(self), self.nan_policy, l2, limits_of(self.scale))
 
     def _score_variances(self) -> Vector:
-        if self._whitening is not None and self._whitening.l2:
+        if scored_l2(self):
             raise ValueError(
                 f"whiten = {self.whiten!r} divides the scores of each row by their norm, so their ranges are not "
                 "known from the variances of the fit. Fit without l2 (a database normalises vectors itself), or write "
                 "float16."
             )
-        variances, divisors = self.explained_variance_, self._deviations()
+        variances, divisors = self._result.explained_variance_, score_divisors(self)
         if divisors is not None:
             variances = variances / np.where(divisors > 0, divisors, np.inf) ** 2
         return variances
-
-    @property
-    def _whitening(self) -> Whitening | None:
-        return self.whiten if isinstance(self.whiten, Whitening) else Whitening() if self.whiten else None
-
-    def _deviations(self) -> NDArray[np.float64] | None:
-        """Return the divisors of the scores; None if they are not whitened."""
-        rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
-        return None if whitening is None else whitening.divisors(self._result.known_variances, rank)
-
-    def _rows_to_fit(self, rows: Rows) -> tuple[Rows, Standardization, Resources]:
-        """Return the rows that a fit reads, about a given centre and divided by a given scale."""
-        rows, resources = self._rows(rows)
-        rows, labels = rows.filled() if self.nan_policy == "mean" else rows, rows.labels
-        standardization = self._standardization(rows.n_columns, None if labels is None else labels.grid)
-        return standardization.applied(rows), standardization, resources
 
     def _standardization(self, d: int, grid: Grid | None = None) -> Standardization:
         """Return centre and scale of d columns, those of ``grid`` or of the fit."""
         return Standardization.of(self.center, self.scale, d, self._steps.grid if grid is None else grid)
 
-    def _warn(self, found: Spectrum) -> None:
+    def _warn(self, found: Spectrum, n_classes: int = 1) -> None:
         super()._warn(found)
         if found.regression is not None and found.regression.error > ENOUGH:
             warn_approximation(
@@ -631,3 +517,69 @@ class LinearModel(RowStatistics, Generic[State]):
             raise ValueError(f"it has n_samples = {found.n_samples_} other than those of its state")
         self._steps = replace(self._steps, covariates=q)
         return found
+
+
+def whole_state(model: LinearModel[State], what: str) -> State:
+    """Return the statistics of all rows, which ``what`` requires.
+
+    Raises
+    ------
+    ValueError
+        If they are not kept.
+    """
+    kept: KeptRows[State] = kept_by(model)
+    return model._with_apart(kept.known(model._missing_state, what), kept.apart)
+
+
+def residual_state(model: LinearModel[State], what: str) -> State:
+    """Return the statistics of all rows without the effect of covariates; raises as :meth:`_whole_state`."""
+    state, q = whole_state(model, what), model._steps.covariates
+    settings = Settings(None, covariates=q, roundings=model._result.roundings)
+    return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
+
+
+def small_batch(model: LinearModel[State], X: Input) -> Array | None:
+    """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
+    if is_lazy(X) or not model._apart_bytes or model._steps.view is not None or model._steps.covariates:
+        return None
+    batch, names, _ = in_memory(X, type(model).__name__)
+    check_features(model, batch.shape[1], names)
+    if not isinstance(batch, np.ndarray):  # sparse rows
+        return None
+    if batch.nbytes > model._apart_bytes or not np.isfinite(batch).all():
+        return None
+    mapped = batch
+    for one in model._preprocessors():  # whose errors are those of this call, not of the solve
+        mapped = one.apply(mapped, "the added rows")
+    return batch.copy()
+
+
+def scored_l2(model: LinearModel[State]) -> bool:
+    """Whether scores are divided by their norm."""
+    whitening = whitening_of(model)
+    return whitening is not None and whitening.l2
+
+
+def whitening_of(model: LinearModel[State]) -> Whitening | None:
+    return model.whiten if isinstance(model.whiten, Whitening) else Whitening() if model.whiten else None
+
+
+def score_divisors(model: LinearModel[State]) -> NDArray[np.float64] | None:
+    """Return the divisors of the scores; None if they are not whitened."""
+    rank, whitening = min(model.n_samples_, model.n_features_in_), whitening_of(model)
+    return None if whitening is None else whitening.divisors(model._result.known_variances, rank)
+
+
+def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization, Resources]:
+    """Return the rows that a fit reads, about a given centre and divided by a given scale."""
+    rows, resources = rows_of_fit(model, rows)
+    rows, labels = rows.filled() if model.nan_policy == "mean" else rows, rows.labels
+    standardization = model._standardization(rows.n_columns, None if labels is None else labels.grid)
+    return standardization.applied(rows), standardization, resources
+
+
+def reader_of(model: LinearModel[State]) -> LinearModel[State]:
+    """Return an estimator with the parameters of now, for a solve that waits."""
+    twin = unfitted(model)
+    twin._steps = model._steps
+    return twin

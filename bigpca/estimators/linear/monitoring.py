@@ -26,8 +26,9 @@ from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
-from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
-from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
+from bigpca.estimators.shared.opening import open_like, rows_of_fit
+from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
@@ -75,13 +76,6 @@ class RowStatistics(Estimator[Spectrum]):
 
     center: Center
     scale: Scale
-    components_: NDArray[np.float64]
-    explained_variance_: Vector
-    noise_variance_: float
-    mean_: Vector
-    scale_: Vector | None
-    n_samples_: int
-    sum_weights_: float
 
     @property
     @abstractmethod
@@ -111,7 +105,7 @@ class RowStatistics(Estimator[Spectrum]):
             Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its
             samples.
         """
-        return self._one_statistic(X, "t2", out, overwrite)
+        return one_statistic(self, X, "t2", out, overwrite)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -126,7 +120,7 @@ class RowStatistics(Estimator[Spectrum]):
             Lazy if X is lazy: one read of X when it is computed. For a DataArray, one with the coordinates of its
             samples.
         """
-        return self._one_statistic(X, "spe", out, overwrite)
+        return one_statistic(self, X, "spe", out, overwrite)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -148,7 +142,7 @@ class RowStatistics(Estimator[Spectrum]):
         ValueError
             If the noise variance is 0 and k < d, or a variance is 0: the model has no density.
         """
-        return self._one_statistic(X, "mahalanobis", out, overwrite)
+        return one_statistic(self, X, "mahalanobis", out, overwrite)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -180,8 +174,8 @@ class RowStatistics(Estimator[Spectrum]):
         """
         check_is_fitted(self)
         to = Destination(out, overwrite, progress, keys, check_statistics(names), "statistics")
-        f = self._statistics_map(to.names)
-        return self._mapped_to_numbers(X, f, "statistics", to, dim="statistic", values=to.names)
+        f = statistics_map(self, to.names)
+        return mapped_to_numbers(self, X, f, "statistics", to, dim="statistic", values=to.names)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -206,10 +200,10 @@ class RowStatistics(Estimator[Spectrum]):
         """
         check_is_fitted(self)
         check_choice("of", of, CONTRIBUTIONS)
-        f = Contributions(self._plain_projection(), self._result.known_variances, of)
+        f = Contributions(plain_projection(self), self._result.known_variances, of)
         names = tuple(map(str, getattr(self, "feature_names_in_", ())))
         to = Destination(out, overwrite, names=names, what="contributions")
-        return self._mapped_to_rows(X, f, to)
+        return mapped_to_rows(self, X, f, to)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -241,8 +235,8 @@ class RowStatistics(Estimator[Spectrum]):
         check_is_fitted(self)
         n = positive_integer("n", n)
         check_choice("of", of, STATISTICS)
-        f = self._statistics_map((of,))
-        rows, _ = self._rows(self._open_like(X))
+        f = statistics_map(self, (of,))
+        rows, _ = rows_of_fit(self, open_like(self, X))
         step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
         ends = read_ends(rows.mapped(step), n, memory_limit=setting(self, "memory_limit"), progress=progress).ends
         keys = keys_of(rows)
@@ -286,8 +280,8 @@ class RowStatistics(Estimator[Spectrum]):
         check_choice("rows", rows, ("new", "training"))
         check_choice("limit", limit, ("empirical", "theory"))
         if limit == "empirical":
-            return quantile_limit(self._typical_values(X, "t2"), confidence)
-        self._check_centred("the distribution of T2")
+            return quantile_limit(typical_values(self, X, "t2"), confidence)
+        check_centred(self, "the distribution of T2")
         k = int(np.count_nonzero(self._result.known_variances))
         return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
 
@@ -326,7 +320,7 @@ class RowStatistics(Estimator[Spectrum]):
         real_number("confidence", confidence, "(0, 1)", "a share of the rows such as 0.95")
         check_choice("limit", limit, ("empirical", "moments", "jackson-mudholkar", "box"))
         if limit in ("empirical", "moments"):
-            values = self._typical_values(X, "spe")
+            values = typical_values(self, X, "spe")
             if limit == "empirical":
                 return quantile_limit(values, confidence)
             if len(values) < 2:
@@ -337,7 +331,7 @@ class RowStatistics(Estimator[Spectrum]):
             unit = power_unit(values)  # the squares of very large or small values leave the range of float64
             values /= unit
             return unit * chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
-        self._check_centred("the distribution of SPE")
+        check_centred(self, "the distribution of SPE")
         # For Gaussian rows SPE is a sum of chi^2(1), weighted by the eigenvalues of the axes that were not kept.
         left = self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :]
         unit = power_unit(left)
@@ -346,58 +340,64 @@ class RowStatistics(Estimator[Spectrum]):
             return unit * chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
         return unit * jackson_mudholkar_limit(confidence, thetas)
 
-    def _one_statistic(self, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
-        check_is_fitted(self)
-        to = Destination(out, overwrite, names=(name,), what="statistics")
-        return self._mapped_to_numbers(X, self._statistics_map(to.names), name, to)
 
-    def _statistics_map(self, names: tuple[str, ...]) -> StatisticsMap:
-        if "mahalanobis" in names:
-            self._check_density()
-        return StatisticsMap(self._plain_projection(), self._result.known_variances, self.noise_variance_, names)
+def one_statistic(model: RowStatistics, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
+    check_is_fitted(model)
+    to = Destination(out, overwrite, names=(name,), what="statistics")
+    return mapped_to_numbers(model, X, statistics_map(model, to.names), name, to)
 
-    def _typical_values(self, X: Input, name: str) -> Vector:
-        """Return a statistic of the rows that have one."""
-        if X is None:
-            raise ValueError(
-                "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
-                "choose a limit from theory."
-            )
-        values = np.asarray(self._one_statistic(X, name, None, False), np.float64).ravel()
-        return values[~np.isnan(values)]
 
-    def _plain_projection(self) -> Projection:
-        """Return the map of complete rows to scores that are not whitened."""
-        policy = "raise" if self.nan_policy == "mean" else self.nan_policy
-        return Projection(self.mean_, self.scale_, self.components_, None, policy, limits=limits_of(self.scale))
+def statistics_map(model: RowStatistics, names: tuple[str, ...]) -> StatisticsMap:
+    if "mahalanobis" in names:
+        check_density(model)
+    return StatisticsMap(plain_projection(model), model._result.known_variances, model.noise_variance_, names)
 
-    def _check_density(self) -> None:
-        """Reject a model whose covariance is singular.
 
-        Raises
-        ------
-        ValueError
-        """
-        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
-        if degenerate or (self.explained_variance_ <= 0).any():
-            raise ValueError(
-                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
-                f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
-                f"positive values were expected. Keep fewer components."
-            )
+def typical_values(model: RowStatistics, X: Input, name: str) -> Vector:
+    """Return a statistic of the rows that have one."""
+    if X is None:
+        raise ValueError(
+            "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
+            "choose a limit from theory."
+        )
+    values = np.asarray(one_statistic(model, X, name, None, False), np.float64).ravel()
+    return values[~np.isnan(values)]
 
-    def _check_centred(self, what: str) -> None:
-        """Reject a model of rows that are not about their mean: ``what`` requires that.
 
-        Raises
-        ------
-        ValueError
-        """
-        if not isinstance(self.center, bool | np.bool_) or not self.center:
-            raise ValueError(
-                f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
-                f"center=True."
-            )
+def plain_projection(model: RowStatistics) -> Projection:
+    """Return the map of complete rows to scores that are not whitened."""
+    policy = "raise" if model.nan_policy == "mean" else model.nan_policy
+    return Projection(model.mean_, model.scale_, model.components_, None, policy, limits=limits_of(model.scale))
+
+
+def check_density(model: RowStatistics) -> None:
+    """Reject a model whose covariance is singular.
+
+    Raises
+    ------
+    ValueError
+    """
+    degenerate = model.noise_variance_ <= 0 and model.n_components_ < model.n_features_in_
+    if degenerate or (model.explained_variance_ <= 0).any():
+        raise ValueError(
+            f"the model has no density: {model.n_components_} components of {model.n_features_in_} features with "
+            f"noise variance {model.noise_variance_:g} and least variance {model.explained_variance_.min():g}; "
+            f"positive values were expected. Keep fewer components."
+        )
+
+
+def check_centred(model: RowStatistics, what: str) -> None:
+    """Reject a model of rows that are not about their mean: ``what`` requires that.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(model.center, bool | np.bool_) or not model.center:
+        raise ValueError(
+            f"{what} is known for rows about their mean, but the model has center={model.center!r}. Fit with "
+            f"center=True."
+        )
 
 
 def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:

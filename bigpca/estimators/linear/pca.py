@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.utils import Tags
 
 from bigpca.arrays import Vector
+from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
-from bigpca.estimators.linear.model import Added, KeptRows, LinearModel
+from bigpca.estimators.linear.model import KeptRows, LinearModel, reader_of, rows_to_fit, whole_state
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
     Settings,
@@ -21,8 +20,10 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
-from bigpca.estimators.shared.fit import Fit, RandomState, check_iteration, execute
+from bigpca.estimators.shared.fit import Fit, RandomState, called, check_iteration, execute
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import rows_of_fit
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
@@ -137,8 +138,7 @@ class PCA(LinearModel[Moments]):
     [0.9924]
     """
 
-    _prefix = "pca"
-    _takes_given = True
+    _traits = Traits(Spectrum, "pca", frozenset({"covariates", "gaps"}))
     _orthonormal = True
     _merged_alike = ("preprocess", "center", "scale")
 
@@ -173,11 +173,6 @@ class PCA(LinearModel[Moments]):
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         check_iteration(self.tol, self.max_passes)
         return Settings(
@@ -192,7 +187,7 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         if rows.covariates is not None:
             return self._fit_given(rows)
-        rows, standardization, resources = self._rows_to_fit(rows)
+        rows, standardization, resources = rows_to_fit(self, rows)
         fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
@@ -222,12 +217,14 @@ class PCA(LinearModel[Moments]):
                     "from the moments of all rows. Leave it out, or write the residuals first."
                 )
         reject_undecided(self.n_components, variances=True)
-        joined, resources = self._rows(rows.beside_covariates())
+        joined, resources = rows_of_fit(self, rows.beside_covariates())
         check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
         settings = self._settings(self._standardization(joined.n_columns - q), rows.seed)
         return CovarianceFit(joined, resources, replace(settings, covariates=q), before)
 
-    def _read_state(self, rows: Rows, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
+    def _read_state(
+        self, rows: Rows, *, old: Moments | None, progress: ProgressArgument
+    ) -> tuple[KeptRows[Moments], Provenance]:
         from bigpca.estimators.linear.choosing import check_solver, reject_undecided
 
         check_solver(self.solver)
@@ -241,29 +238,30 @@ class PCA(LinearModel[Moments]):
         if rows.covariates is not None:
             fit = self._fit_given(rows, before)
         else:
-            rows, standardization, resources = self._rows_to_fit(rows)
+            rows, standardization, resources = rows_to_fit(self, rows)
             check_enough_rows(rows.n_rows, minimum=1)
             fit = CovarianceFit(rows, resources, self._settings(standardization), before)
-        found, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress, adds=True)
-        return Added(found.state, found.omitted, made, fit.rows.roundings)
+        found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
+        return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
     @property
     def _apart_bytes(self) -> int:
         return max(Moments(self.n_features_in_).state_bytes, MIN_BATCH_BYTES)
 
-    def _solution(self, state: Moments, kept: KeptRows[Moments]) -> tuple[Callable[[Moments], Spectrum], str]:
+    def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
-        q = self._steps.covariates
+        q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), reader_of(self)
         settings = self._settings(self._standardization(state.n_features - q))
         settings = replace(settings, covariates=q, roundings=kept.roundings)
         needed = state.n_features - q if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
-        return partial(solve_moments, settings=settings, omitted=kept.n_omitted_), "covariance"
+        omitted = kept.n_omitted_
+        return lambda: solve_moments(reader._with_apart(state, kept.apart), settings, omitted=omitted), "covariance"
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
-        state = self._whole_state(what)
+        state = whole_state(self, what)
         settings = self._settings(self._standardization(self.n_features_in_))
         roundings = self._result.roundings
         settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)

@@ -20,10 +20,12 @@ from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
 from bigpca.estimators.linear.monitoring import has_covariance
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Input, check_filling
-from bigpca.estimators.shared.results import Result
+from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
+from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
@@ -193,7 +195,7 @@ class Rotated(Result):
 
 
 @with_parameters
-class RotatedPCA(Estimator[Rotated]):
+class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     """A PCA whose loadings are rotated, so that each feature has a large loading in few components.
 
     With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A
@@ -251,11 +253,7 @@ class RotatedPCA(Estimator[Rotated]):
     [2, 2]
     """
 
-    _prefix = "rotated"
-    _kind = Rotated
-    _output_name = "scores"
-    _nan_policies = ("raise", "omit", "mean")
-    _maps_linearly = _has_axes = True
+    _traits = Traits(Rotated, "rotated", frozenset({"gaps"}))
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -312,9 +310,9 @@ class RotatedPCA(Estimator[Rotated]):
         rotated._inner()
         rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, method, power)), model.solver_
         rotated.n_features_in_ = model.n_features_in_
-        model._fitted_preprocessors()  # raises if they were changed after the fit
+        fitted_preprocessors(model)  # raises if they were changed after the fit
         rotated._steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
-        rotated._set_known(feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
+        set_known(rotated, feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
         return rotated
 
     def _inner(self) -> PCA | ApproximatePCA:

@@ -6,9 +6,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from bigpca.estimators.linear.maps import Sketching
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, reject_non_finite
-from bigpca.estimators.shared.results import Result
+from bigpca.estimators.shared.opening import policies, rows_of_fit
+from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import Preprocess
@@ -22,7 +24,25 @@ CHECKED_ROWS = 8192  # of X in memory at a time
 
 
 @dataclass(frozen=True)
-class SketchingFit(Fit[Sketch]):
+class SketchResult(Result):
+    """The sketch, which parameters and the number of columns determine: a file has nothing of it.
+
+    Attributes
+    ----------
+    sketch_ : Sketch
+    """
+
+    sketch_: Sketch
+    n_features: int
+
+    @property
+    def width(self) -> int:
+        """Columns of sketches."""
+        return self.sketch_.width(self.n_features)
+
+
+@dataclass(frozen=True)
+class SketchingFit(Fit[SketchResult]):
     """No read of lazy X; X in memory is checked for NaN and infinities.
 
     Attributes
@@ -48,7 +68,7 @@ class SketchingFit(Fit[Sketch]):
     def identity(self) -> dict[str, object]:
         return {"computes": "sketching", "input": self.rows.describe(), "sketch": self.sketch.describe()}
 
-    def run(self, run: Run) -> Sketch:
+    def run(self, run: Run) -> SketchResult:
         rows = self.rows
         for cost in self.passes():
             run.read_beside(cost)
@@ -56,23 +76,11 @@ class SketchingFit(Fit[Sketch]):
                 stop = min(start + CHECKED_ROWS, rows.n_rows)
                 reader, _ = rows.reader(start, stop)
                 reject_non_finite(reader.read(start, stop), reader.where(start, stop), "sketches")
-        return self.sketch
-
-
-@dataclass(frozen=True)
-class SketchResult(Result):
-    """The sketch, which parameters and the number of columns determine: a file has nothing of it.
-
-    Attributes
-    ----------
-    sketch_ : Sketch
-    """
-
-    sketch_: Sketch
+        return SketchResult(self.sketch, rows.n_columns)
 
 
 @with_parameters
-class SketchTransformer(Estimator[SketchResult]):
+class SketchTransformer(Estimator[SketchResult], LinearExports):
     """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters
@@ -102,12 +110,9 @@ class SketchTransformer(Estimator[SketchResult]):
     (3, 2)
     """
 
-    _prefix = "sketch"
-    _kind = SketchResult
-    _output_name = "sketches"
-    _min_rows = 1
-    _unweighted = "a sketch depends on the columns alone"
-    _maps_linearly = True
+    _traits = Traits(
+        SketchResult, "sketch", unweighted="a sketch depends on the columns alone", min_rows=1, output="sketches"
+    )
 
     sketch: Sketch | None = None
     _: KW_ONLY
@@ -117,11 +122,8 @@ class SketchTransformer(Estimator[SketchResult]):
 
     def _fit(self, rows: Rows, y: Input) -> SketchingFit:
         sketch = self._sketch_for(rows.viewed_columns)
-        rows, resources = self._rows(rows, weighted=False)
+        rows, resources = rows_of_fit(self, rows, weighted=False)
         return SketchingFit(rows, resources, sketch, checked=not rows.lazy and rows.nan_policy == "raise")
-
-    def _made(self, found: Sketch) -> SketchResult:
-        return SketchResult(found)
 
     def _sketch_for(self, d: int) -> Sketch:
         """Return the given or default sketch, after checking that it applies to d features."""
@@ -134,12 +136,8 @@ class SketchTransformer(Estimator[SketchResult]):
         sketch.width(d)
         return sketch
 
-    @property
-    def _n_features_out(self) -> int:
-        return self._result.sketch_.width(self.n_features_in_)
-
     def _row_map(self) -> Sketching:
-        return Sketching(self._result.sketch_, self._policies["nan_policy"])
+        return Sketching(self._result.sketch_, policies(self)["nan_policy"])
 
     def _restored(self, held: Held) -> SketchResult:
-        return SketchResult(self._sketch_for(held.size("d")))
+        return SketchResult(self._sketch_for(held.size("d")), held.size("d"))

@@ -12,6 +12,7 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, check_components
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
@@ -110,11 +111,9 @@ class CCA(PairModel):
     [1.0]
     """
 
-    _prefix = "cca"
-    _summarized = (("correlation", "correlations_"),)
+    _traits = Traits(CCAResult, "cca", summary=(("correlation", "correlations_"),))
     _axes = "rotations"
     _predicts = True
-    _kind = CCAResult
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
 
     n_components: int = 2
@@ -148,7 +147,7 @@ class CCA(PairModel):
     def _second(self, joint: JointMoments) -> Refinement:
         return Refinement(joint.moments.mean, joint.x.refined(), joint.y.refined())
 
-    def _warn(self, found: PairResult) -> None:
+    def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         solved = cast("CCAResult", found)
         n, widths, ranks = found.n_samples_, (len(found.x_mean_), found.n_targets_), solved.ranks_.tolist()
         sides = zip("XY", ranks, widths, self._added(), strict=True)
@@ -246,10 +245,12 @@ class PLSSVD(PairModel):
     [1.0]
     """
 
-    _prefix = "plssvd"
-    _summarized = (("covariance", "singular_values_"), ("share", "squared_covariance_fraction_"))
+    _traits = Traits(
+        PLSResult,
+        "plssvd",
+        summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
+    )
     _axes = "weights"
-    _kind = PLSResult
 
     n_components: int = 2
     _: KW_ONLY

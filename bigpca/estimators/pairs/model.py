@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.utils import RegressorTags, Tags, TargetTags
@@ -16,18 +16,28 @@ from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
+from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
 from bigpca.errors import brief, positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, projected
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_in_folds, whole_moments
 from bigpca.estimators.shared.files import OF_VALUES, unpack_values
-from bigpca.estimators.shared.fit import execute
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, settle_non_finite
+from bigpca.estimators.shared.fit import called, execute, unfitted
+from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Path, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
-from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.estimators.shared.results import RowCounts, Waiting
-from bigpca.estimators.shared.transformer import FLOPS_PER_VALUE, Estimator, only_with
+from bigpca.estimators.shared.opening import (
+    FLOPS_PER_VALUE,
+    open_like,
+    policies,
+    reject_groups,
+    with_covariates,
+    without_absent_columns,
+)
+from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
+from bigpca.estimators.shared.results import RowCounts
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -52,6 +62,8 @@ from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
 from bigpca.solvers.moments import Frame, Scatter
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
+
+Method = TypeVar("Method")
 
 
 @dataclass(frozen=True)
@@ -255,6 +267,37 @@ class PairResult(RowCounts):
     state_bytes: int = 0
     weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
 
+    def beside(self, state: Accumulator, omitted: int, targets: Targets) -> Self:
+        """Return the statistics of all rows, with the solution of fewer."""
+        n, omitted = whole_moments(state).count, self.n_omitted_ + omitted
+        return replace(self, n_samples_=n, n_omitted_=omitted, state=state, targets=targets)
+
+    def merge(self, other: PairResult) -> Self:
+        """Return the statistics of the rows of both models.
+
+        Raises
+        ------
+        ValueError
+            For other columns, patterns and folds.
+        """
+        if self.n_targets_ != other.n_targets_:
+            raise ValueError(f"models of {self.n_targets_} and {other.n_targets_} columns of Y cannot be merged.")
+        if self.state is None or other.state is None:
+            return replace(self, state=None)
+        check_folds(self.state, other.state)
+        one, more = self.targets, other.targets
+        # Rows of maps of several sizes are alike.
+        patterns = [each.view and each.view.pattern and replace(each.view.pattern, sizes=()) for each in (one, more)]
+        if patterns[0] != patterns[1]:
+            raise ValueError(
+                f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
+                "with the same."
+            )
+        same = one.view is not None and more.view is not None and one.view.describe() == more.view.describe()
+        grid, view = common_grid(one.grid, more.grid), one.view if same else None
+        targets = replace(one.beside(more.roundings), grid=grid, view=view)
+        return self.beside(self.state.merge(other.state), other.n_omitted_, targets)
+
     def checked(self) -> Self:
         """Return itself; raises ValueError for statistics of other sizes, which would fail when rows are added."""
         q = self.n_targets_
@@ -288,7 +331,39 @@ class PairFound:
     solution: dict[str, Input]
 
 
-class PairModel(Estimator[PairResult]):
+class _OfClassesWith:
+    """A method of the classes that set a flag; for others the attribute does not exist."""
+
+    def __init__(self, flag: str, fn: Input) -> None:
+        self.flag, self.fn = flag, fn
+        self.__doc__, self.__wrapped__ = fn.__doc__, fn
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: object, owner: type) -> object:
+        if not getattr(owner, self.flag):
+            raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
+        return self.fn.__get__(model, owner)
+
+    def __call__(self, *args: Input, **options: Input) -> Input:
+        """Call the function; that the descriptor is callable gives pages of the API its signature."""
+        return self.fn(*args, **options)
+
+
+def only_with(flag: str) -> Callable[[Method], Method]:
+    """Keep a method to the classes that set ``flag``: one place for what models of two sides have.
+
+    scikit-learn's ``available_if`` would show it among the methods of all classes.
+    """
+
+    def of_classes(method: Method) -> Method:
+        return cast("Method", _OfClassesWith(flag, method))
+
+    return of_classes
+
+
+class PairModel(Estimator[PairResult], Grows):
     """What is learned from rows of X (n, p) and Y (n, q) side by side, in one read of both.
 
     A subclass defines its solve (:meth:`_solve`) and the record of its result. These attributes are those of all.
@@ -311,11 +386,9 @@ class PairModel(Estimator[PairResult]):
 
     preprocess_y: Preprocess
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
-    _kind: ClassVar[type[PairResult]]
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
     _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
     _predicts: ClassVar[bool] = False  # whether ``coef_`` predicts Y from X
-    _output_name = "scores"
 
     @abstractmethod
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
@@ -329,7 +402,7 @@ class PairModel(Estimator[PairResult]):
         """Return the rows of a second read, for a solution with too few digits; a hook for those that divide."""
         return None
 
-    def _warn(self, found: PairResult) -> None:
+    def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
         error = getattr(found, "solve_error_", 0.0)
         if error > ENOUGH:
@@ -359,7 +432,7 @@ class PairModel(Estimator[PairResult]):
                 template = replace(template, offset=before.n_rows)
             template = placed_in_folds(template, joined, groups, 2 if before is None else 1)
         else:
-            self._reject_groups(groups)
+            reject_groups(self, groups)
         if before is not None:
             check_folds(before, template)
         return template
@@ -370,7 +443,7 @@ class PairModel(Estimator[PairResult]):
 
     def _joined(self, rows: Rows, y: Input) -> tuple[Rows, Resources]:
         """Return both sides as a fit reads them, preprocessed, and the resources that it may use."""
-        joined = open_pair(rows, y, type(self).__name__).begun(**self._policies)
+        joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):
             joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
@@ -378,25 +451,19 @@ class PairModel(Estimator[PairResult]):
 
     def _opened_targets(self, y: Input, **options: Input) -> Input:
         """Return the rows of Y opened, without the columns that have no values."""
-        return y if y is None else self._without_empty_columns(open_side(y, type(self).__name__), **options)
+        return y if y is None else without_absent_columns(self, open_side(y, type(self).__name__), **options)
 
     def _joined_like(self, X: Input, y: Input, weights: Input) -> tuple[Rows, Resources]:
         """Return new rows of both sides as those of the fit, and the resources that may be used."""
         y = y if y is None else self._side_like(y)
-        joined, resources = self._joined(self._open_like(X).weighted(weights), y)
+        joined, resources = self._joined(open_like(self, X).weighted(weights), y)
         self._check_targets(joined.widths[1])
         return joined, resources
 
     def _side_like(self, y: Input) -> Rows:
         """Return new rows of Y as those of the fit."""
-        known = self._kept.targets
+        known = cast("PairResult", kept_by(self)).targets
         return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
-
-    @property
-    def _kept(self) -> PairResult:
-        """The statistics of all rows, solved or not; the solution may be that of fewer rows."""
-        found = self._found
-        return cast("PairResult", found.kept) if isinstance(found, Waiting) else found
 
     def _solver_of(self, p: int, targets: Targets) -> Callable[[Accumulator, int, Refinement | None], PairFound]:
         scale = self._scales
@@ -425,54 +492,28 @@ class PairModel(Estimator[PairResult]):
         named = side is not joined and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
         view = None if side.view is None or side is joined or side.view.absent else side.view  # absent: as of the grid
-        owner = self._with_parameters()
+        owner = unfitted(self)
         single = side.sample == () if joined.batches is None else joined.batches.stream.single[-1]
         solve = owner._solver_of(p, Targets(single, (joined.roundings[0], joined.roundings[-1]), grid, view))
-        refine = owner._refined if "solve_error_" in self._kind.__dataclass_fields__ else None
+        refine = owner._refined if "solve_error_" in self._traits.result.__dataclass_fields__ else None
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine)
 
-    @solving
-    def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, groups: Input = None,
-        progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
-        """Add rows of both sides; the result equals a fit on all rows to rounding. One read of the new rows.
-
-        The first call is a fit; later ones solve nothing until a fitted attribute is first accessed.
-
-        Parameters
-        ----------
-        X, y : as for :meth:`fit`, of shapes (m, p) and (m, q), default None
-            New rows.
-        sample_weight : weights of the new rows as for :meth:`fit`, default None
-        groups : labels of the new rows as for :meth:`fit`, default None
-            Rows of a known label join its group; a fit with groups needs them, and any other rejects them.
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            As ``fit``; for a different number of columns, and if the model did not keep its statistics.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, sample_weight=sample_weight, groups=groups, progress=progress)
-        old, p, kept = self._whole_state("partial_fit"), self.n_features_in_, self._kept
-        joined, resources = self._joined_like(X, y, sample_weight)
+    def _more(self, kept: PairResult, more: MoreRows) -> tuple[PairResult, Provenance]:
+        old = self._whole_state(kept, "partial_fit")
+        if more.given is not None:
+            with_covariates(self, open_like(self, more.X), more.given)  # raises: no model of two sides takes them
+        joined, resources = self._joined_like(more.X, more.y, more.weights)
         targets = kept.targets.beside(joined.roundings)
-        solve = self._with_parameters()._solver_of(p, targets)
-        fit = PairFit(joined, resources, self._placed(joined, groups, old), solve, old)
-        read, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, Y)", progress=progress, adds=True)
-        state, omitted = old.merge(read.state), kept.n_omitted_ + read.omitted
-        grown = replace(kept, n_samples_=whole_moments(state).count, n_omitted_=omitted, state=state, targets=targets)
-        self._solve_later(lambda: solve(state, omitted, None), grown)
-        self._record_rows(made)
-        return self
+        solve = unfitted(self)._solver_of(self.n_features_in_, targets)
+        fit = PairFit(joined, resources, self._placed(joined, more.groups, old), solve, old)
+        call = f"{called(self)}.partial_fit(X, Y)"
+        read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
+        return kept.beside(old.merge(read.state), read.omitted, targets), made
+
+    def _solution(self, kept: PairResult) -> tuple[Callable[[], PairFound], str]:
+        state, omitted = self._whole_state(kept, "merge"), kept.n_omitted_
+        solve = unfitted(self)._solver_of(self.n_features_in_, kept.targets)
+        return lambda: solve(state, omitted, None), self.solver_
 
     @maps_rows
     def transform(
@@ -522,9 +563,9 @@ class PairModel(Estimator[PairResult]):
         self._check_targets(rows.viewed_columns)
         to = Destination(out, overwrite, what="scores of Y")
         of_targets = Projection(self.y_mean_, self.y_std_, axes.T, None, self.nan_policy)
-        scores = self._mapped_as_given(rows, chained(self._maps_of_sides()[1], of_targets), axes.shape[1], to)
+        scores = mapped_as_given(self, rows, chained(self._maps_of_sides()[1], of_targets), axes.shape[1], to)
         labels = rows.labels if is_labelled(X) else None
-        return scores if labels is None else labelled_rows(scores, labels, self._output_name)
+        return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
     @only_with("_axes")
     @solving
@@ -570,14 +611,14 @@ class PairModel(Estimator[PairResult]):
             if Y of the fit was one, a DataArray on its grid. ``out`` has two dimensions.
         """
         check_is_fitted(self)
-        to, rows, grid = Destination(out, overwrite, what="predictions"), self._open_like(X), self._result.targets.grid
-        found = self._mapped(rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
+        to, rows, grid = Destination(out, overwrite, what="predictions"), open_like(self, X), self._result.targets.grid
+        found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
         if self._result.targets.single and out is None:
             labels = rows.labels if is_labelled(X) else None
             if grid is None or labels is None:
                 return found[:, 0]
-            return labelled_rows(found, labels, grid.name or self._output_name, None)
-        return found if grid is None else self._on_fitted_grid(X, rows, found, grid=replace(grid, kept=None))
+            return labelled_rows(found, labels, grid.name or self._traits.output, None)
+        return found if grid is None else on_fitted_grid(self, X, rows, found, grid=replace(grid, kept=None))
 
     def _prediction(self, grid: Grid | None = None) -> Prediction:
         return Prediction(self.x_mean_, self._coefficients, self.y_mean_, self.nan_policy, grid)
@@ -612,7 +653,7 @@ class PairModel(Estimator[PairResult]):
         M[:q, :p], M[:q, p:], M[q:, p:] = -self._coefficients, np.eye(q), np.eye(q)
         measured = projected(joined, np.concatenate([self.x_mean_, self.y_mean_]), M.T)
         fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
-        read, _ = execute(self, fit, fit.read, f"{self._called}.score(X, Y)", progress=None)
+        read, _ = execute(self, fit, fit.read, f"{called(self)}.score(X, Y)", progress=None)
         state, weight = read.state, read.state.weight
         residual = state.squares[:q] + weight * state.mean[:q] ** 2
         total, known = state.squares[q:], rounded_squares(state.squares[q:], self.y_mean_, weight, EPS)
@@ -629,7 +670,7 @@ class PairModel(Estimator[PairResult]):
                 "of the fit."
             )
 
-    def _whole_state(self, what: str) -> Accumulator:
+    def _whole_state(self, kept: PairResult, what: str) -> Accumulator:
         """Return the statistics of all rows.
 
         Raises
@@ -637,7 +678,6 @@ class PairModel(Estimator[PairResult]):
         ValueError
             If they are not kept.
         """
-        kept = self._kept
         if kept.state is None:
             size = kept.state_bytes or self._template(self.n_features_in_ + self.n_targets_).state_bytes
             raise ValueError(
@@ -646,29 +686,6 @@ class PairModel(Estimator[PairResult]):
             )
         return kept.state
 
-    def _take_merged(self, a: PairModel, b: PairModel) -> None:
-        """Set the fitted attributes from the statistics of two models."""
-        if a.n_targets_ != b.n_targets_:
-            raise ValueError(f"models of {a.n_targets_} and {b.n_targets_} columns of Y cannot be merged.")
-        states = [model._whole_state("merge") for model in (a, b)]
-        check_folds(*states)
-        state = states[0].merge(states[1])
-        one, other = a._kept.targets, b._kept.targets
-        # Rows of maps of several sizes are alike.
-        patterns = [each.view and each.view.pattern and replace(each.view.pattern, sizes=()) for each in (one, other)]
-        if patterns[0] != patterns[1]:
-            raise ValueError(
-                f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
-                "with the same."
-            )
-        same = one.view is not None and other.view is not None and one.view.describe() == other.view.describe()
-        grid, view = common_grid(one.grid, other.grid), one.view if same else None
-        targets = replace(one.beside(other.roundings), grid=grid, view=view)
-        omitted = a.n_omitted_ + b.n_omitted_
-        found = self._made(self._solver_of(a.n_features_in_, targets)(state, omitted, None))
-        self._found, self.solver_ = found, a.solver_
-        self._warn(found)
-
     def _made(self, found: PairFound) -> PairResult:
         moments, p, state, joint = whole_moments(found.state), found.joint.p, found.state, found.joint
         kept = state.state_bytes <= setting(self, "keep_state_bytes")
@@ -676,7 +693,8 @@ class PairModel(Estimator[PairResult]):
             name: np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one
             for name, one in found.solution.items()
         }
-        return self._kind(
+        kind = cast("type[PairResult]", self._traits.result)
+        return kind(
             n_samples_=moments.count, n_omitted_=found.omitted, n_targets_=moments.n_features - p,
             x_mean_=joint.mean[:p], y_mean_=joint.mean[p:], targets=found.targets, state=state if kept else None,
             groups=state.labels if kept and isinstance(state, FoldStates) else None, state_bytes=state.state_bytes,

@@ -11,6 +11,7 @@ from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import Refinement, left_out
 from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, squared_errors
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
@@ -110,12 +111,15 @@ class Ridge(PairModel):
     (0.1, True)
     """
 
-    _prefix = "ridge"
-    _summarized = (("alpha", "alpha_"), ("cv_score", "_chosen_scores"))
-    _output_name = "predictions"
+    _traits = Traits(
+        RidgeResult,
+        "ridge",
+        frozenset({"groups"}),
+        output="predictions",
+        summary=(("alpha", "alpha_"), ("cv_score", "_chosen_scores")),
+    )
     _merged_alike = ("preprocess", "cv", "fit_intercept")
     _predicts = True
-    _kind = RidgeResult
     _remedy = "Give a larger penalty, or fewer columns."
 
     alphas: Input = 1.0

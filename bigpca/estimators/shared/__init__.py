@@ -1,12 +1,15 @@
 """The parts that estimators of all families share.
 
-- ``transformer``   ``Estimator``, the base of all: ``plan``, ``fit``, ``transform``, ``save``, exports, solves that are
-  postponed until a fitted attribute is accessed; what an estimator shows of itself
+- ``transformer``   ``Estimator``, the base of all: ``plan``, ``fit``, ``transform``, ``save``; what a subclass writes
+- ``opening``       the way of rows, labels and what belongs to them into a fit, and of new rows into a fitted model
 - ``fit``           ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by
   cost; a run and its surroundings; the seed of a fit
 - ``inputs``        what users may pass as X, checked once at the entrance; what a fit made of its rows
-- ``outputs``       where mapped rows go: to the caller, lazily or at once, or to a store
+- ``outputs``       rows mapped by a fitted model, and where they go: to the caller, lazily or at once, or to a store
 - ``labelled``      labelled arrays in and out: columns without values, scores, rows on the grid of the fit, Datasets
+- ``growing``       ``partial_fit`` and what ``merge`` needs, for all families
+- ``exporting``     linear maps for other libraries; patterns on the grid of the features
+- ``tables``        names and tables of components, the report, and how a model is displayed
 - ``results``       the fitted numbers: a frozen record, or in its place the solve that will return it
 - ``certificates``  bounds of the error of approximate fits, and their warnings
 - ``sklearn_bases``  scikit-learn's base classes, with types

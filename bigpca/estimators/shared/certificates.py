@@ -10,9 +10,11 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.operators.base import Probes
 from bigpca.records import bytes_of, stored
 from bigpca.solvers.certificates import (
@@ -239,3 +241,46 @@ def warn_if_doubtful(certificate: Certificate, remedy: str) -> None:
     trust = trustworthy(Bounds(lower, upper, certificate.confidence))
     if not trust.trusted:
         warn_approximation(trust.warning(remedy))
+
+
+class BoundedSubspaces(BaseEstimator):
+    """The method of models whose fit may be approximate, with bounds of its error."""
+
+    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
+    def containment_bound(self, n_axes: int, n_true: int) -> float:
+        """Bound the angle between the leading axes and a larger true principal subspace.
+
+        Where eigenvalues are close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+        and ``subspace_error_bounds_`` is 1; it may still be certain that they are within the span of the whole cluster.
+
+        Parameters
+        ----------
+        n_axes : int, 1 to k
+            The leading axes, in order.
+        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+            Dimension of the true leading principal subspace.
+
+        Returns
+        -------
+        float
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
+            with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
+            ``subspace_error_bounds_[j - 1]``.
+
+        Raises
+        ------
+        ValueError
+            For numbers out of range.
+        AttributeError
+            If the model has no ``subspace_error_bounds_``.
+        """
+        subspaces = self._result.certificate.subspaces
+        if subspaces is None:
+            raise AttributeError("the model has no certified bounds of subspaces.")
+        k, most = len(subspaces.lowest), len(subspaces.upper) - 1
+        if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
+            raise ValueError(
+                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
+                f"{most} were expected. Fit more components to bound larger subspaces."
+            )
+        return float(subspaces.bound(n_axes, n_true))

@@ -136,7 +136,6 @@ class StoredModel:
     @classmethod
     def of(cls, model: Any) -> StoredModel:
         """Return the arrays and values of a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
-        model._settle()  # before it is copied, or both would solve
         of_fit = copy(model)  # by the parameters of its fit, which may have been changed since
         vars(of_fit).update(model._steps.parameters)
         arrays, attributes = pack(model._result)

@@ -23,7 +23,8 @@ from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.devices import Device, solving_on
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer, real_number
-from bigpca.estimators.shared.outputs import Path
+from bigpca.estimators.shared.inputs import Path
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.passes.engine.jobs import PassPlan
@@ -37,6 +38,7 @@ from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
 
 Found = TypeVar("Found", covariant=True)
+Model = TypeVar("Model", bound=BaseEstimator)
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
 EXACT_SECONDS = 30.0  # of one core, below which an exact fit is always preferred
@@ -415,3 +417,13 @@ def check_iteration(tol: float, max_passes: int | None) -> None:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
         )
+
+
+def called(model: BaseEstimator) -> str:
+    """The class and its parameters other than defaults, in one line."""
+    return " ".join(repr(model).split())
+
+
+def unfitted(model: Model) -> Model:
+    """Return an unfitted estimator with the current parameters, for a solve that waits."""
+    return type(model)(**model.get_params(deep=False))

@@ -60,6 +60,7 @@ Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its 
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 Exported: TypeAlias = Any  # an object of another library
 Names: TypeAlias = NDArray[np.object_] | None
+Path: TypeAlias = str | os.PathLike[str]
 
 
 def is_lazy(X: Input) -> bool:
@@ -421,7 +422,7 @@ def check_policies(estimator: BaseEstimator) -> None:
     ------
     TypeError, ValueError
     """
-    known = getattr(estimator, "_nan_policies", ("raise", "omit"))
+    known = estimator._traits.nan_policies
     if estimator.nan_policy == "mean" and "mean" not in known:
         raise ValueError(
             f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '

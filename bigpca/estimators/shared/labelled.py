@@ -22,7 +22,7 @@ from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_f
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
-from bigpca.estimators.shared.fit import Reading, running
+from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
@@ -296,7 +296,7 @@ def dataset_of(model: BaseEstimator, side: str = "") -> Exported:
             found[name] = (grid.dims, fields(np.asarray(values)[None])[0])
     own = {
         "bigpca_version": version("bigpca"),
-        "call": model._called if made is None else made.call,
+        "call": called(model) if made is None else made.call,
         "solver": getattr(model, "solver_", ""),
         "n_samples": int(model.n_samples_),
         "sample_dims": ", ".join(grid.samples or ("sample",)),

@@ -6,32 +6,41 @@ the docstrings of methods that map rows share.
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import cleandoc
 from types import FunctionType
-from typing import TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator
 
 import bigpca.dask_array as da
+from bigpca.arrays import Vector
 from bigpca.data.batches import has_batches
-from bigpca.data.containers import is_dask_frame
+from bigpca.data.containers import is_dask_frame, is_labelled
+from bigpca.data.grids import Grid
 from bigpca.data.provenance import Made
+from bigpca.data.roles import ROWS
 from bigpca.data.views import carrying
-from bigpca.estimators.shared.inputs import Input, Lazy
+from bigpca.estimators.shared.fit import called
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, open_scores
+from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
+from bigpca.estimators.shared.opening import fitted_preprocessors, of_first_side, open_like, policies
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
+from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
+
+if TYPE_CHECKING:
+    from bigpca.passes.reading.codes import Codes
 
 Method = TypeVar("Method")
 Class = TypeVar("Class", bound=type)
@@ -107,9 +116,6 @@ def _lazily_framed(method: Input) -> Input:
         return rows.to_dask_dataframe(columns=list(self.get_feature_names_out()), index=X.index)
 
     return wrapped
-
-
-Path: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -215,3 +221,93 @@ def reject_container(estimator: BaseEstimator, output: str, X: Input = None) -> 
             f"{asked} would load all lazy {output} into memory. "
             f'Call set_output(transform="default") and convert what fits, or compute() X first.'
         )
+
+
+def mapped_to_numbers(
+    model: BaseEstimator,
+    X: Input,
+    f: RowMap,
+    what: str,
+    to: Destination | None = None,
+    *,
+    dim: str | None = None,
+    values: Input = None,
+) -> Lazy:
+    """Return ``f`` of the rows of X: a number of each (n,), or (n, 1) in ``to.out``.
+
+    Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label
+    rows.
+    """
+    rows, to = open_like(model, X), to or Destination()
+    to = replace(to, what=to.what or what)
+    found = mapped(model, rows, f, 1 if dim is None else len(values), to)
+    labels = rows.labels if is_labelled(X) else None
+    if labels is not None:
+        return labelled_rows(found, labels, what, dim, values)
+    return found[:, 0] if dim is None and to.out is None else found
+
+
+def mapped_to_rows(model: BaseEstimator, X: Input, f: RowMap, to: Destination) -> Lazy:
+    """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
+    rows = open_like(model, X)
+    found = mapped(model, rows, f, model.n_features_in_, replace(to, what=to.what or ROWS))
+    return on_fitted_grid(model, X, rows, found, to.what)
+
+
+def mapped_back(model: BaseEstimator, X: Input, back: RowMap, to: Destination) -> Lazy:
+    """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
+    rows, to = open_scores(model, X), replace(to, what=ROWS)
+    return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, model.n_features_in_, to))
+
+
+def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
+    """Return ``f`` of opened rows, preprocessed, beside their covariates."""
+    rows = rows.beside_covariates()
+    maps = of_first_side(fitted_preprocessors(model), rows)
+    return mapped_as_given(model, rows, chained(maps, f), columns, to)
+
+
+def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
+    """Return ``f`` of opened rows that are not preprocessed, such as scores."""
+    what, limit = to.what or model._traits.output, setting(model, "memory_limit")
+    made = Made(what, f"{what} of X by {called(model)}", model._digest(), to.keys)
+    if to.out is None:
+        return map_rows(rows, f, columns, made=made, memory_limit=limit)
+    with brought_by(model):
+        return write_rows(rows.begun(**policies(model)), f, columns, to, name=what, made=made, memory_limit=limit)
+
+
+def on_fitted_grid(
+    model: BaseEstimator, X: Input, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
+) -> Lazy:
+    labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(model)
+    return found if labels is None else rows_on_grid(found, labels, grid, what or grid.name)
+
+
+def whole_map(model: BaseEstimator) -> RowMap:
+    """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
+    return chained(fitted_preprocessors(model), model._row_map())
+
+
+def codes_of(model: BaseEstimator, kind: str) -> Codes:
+    """Return the codes of scores, with ranges from their variances."""
+    from bigpca.passes.reading.codes import Codes  # which other transforms do not need
+
+    return Codes.of(kind, score_variances(model))
+
+
+def score_variances(model: BaseEstimator) -> Vector:
+    """Return the variances (k,) of the scores, of models that know them.
+
+    Raises
+    ------
+    TypeError
+        If the model does not.
+    """
+    found: Vector | None = model._score_variances()
+    if found is not None:
+        return found
+    raise TypeError(
+        f"codes need the variances of the scores, which the fit of a {type(model).__name__} does not give. Write "
+        "its scores as float16, or fit a PCA to them and transform them by it."
+    )

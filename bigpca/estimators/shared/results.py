@@ -15,6 +15,10 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.engine.driver import solving_with
 
+VARIANCES = (  # in a table of components
+    ("variance", "eigenvalues_"), ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"),
+)  # fmt: skip
+
 
 class Result:
     """The fitted numbers of an estimator, a frozen dataclass.
@@ -24,6 +28,11 @@ class Result:
 
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
     none_is_known: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def width(self) -> int:
+        """Columns of the output of ``transform``: that of the components, where there are such."""
+        return self.n_components_  # type: ignore[attr-defined,no-any-return]
 
     def attribute(self, name: str) -> object:
         """Return a fitted attribute; raises AttributeError if the record has none of that name."""
@@ -66,6 +75,46 @@ class RowCounts(Result):
             return float(self.n_samples_)
         total, squares = self.weight_sums
         return total**2 / squares if squares else 0.0
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a class declares of its fits: all that only some classes have is asked here.
+
+    Attributes
+    ----------
+    result : type of Result
+        Of a fit.
+    prefix : str
+        Of the names of components.
+    accepts : frozenset of {"covariates", "groups", "labels", "labels beside rows", "gaps"}
+        What fits take beside rows: covariates whose effect is taken out, groups as folds, labels (which are then
+        required; also with the rows of batches), and missing values that means replace (``nan_policy="mean"``).
+    unweighted : str
+        Why fits cannot use weights, where they cannot.
+    min_rows : int
+        That a fit requires.
+    output : str
+        Of ``transform``, in the names of tasks and in messages.
+    summary : tuple of (str, str)
+        Columns of ``summary()``, and the attributes that some models have.
+    core : str
+        The attribute with the model whose components these are, if not this one.
+    """
+
+    result: type[Result]
+    prefix: str
+    accepts: frozenset[str] = frozenset()
+    unweighted: str = ""
+    min_rows: int = 2
+    output: str = "scores"
+    summary: tuple[tuple[str, str], ...] = VARIANCES
+    core: str = ""
+
+    @property
+    def nan_policies(self) -> tuple[str, ...]:
+        """Values of ``nan_policy``."""
+        return ("raise", "omit", "mean") if "gaps" in self.accepts else ("raise", "omit")
 
 
 class Kept(Protocol):

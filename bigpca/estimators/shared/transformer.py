@@ -1,8 +1,7 @@
 """The base class of all estimators: it plans a fit before any read, executes it, and maps rows.
 
-The methods that users call come first, then the way of rows and labels into a fit, the way of rows through a fitted
-model, solves that wait until a fitted attribute is accessed, and what an estimator shows of itself. Above the class:
-the names in bigpca of parameters that scikit-learn names differently, and methods that only some families have.
+What a subclass writes comes first, then the methods that users call, and the result, in whose place a solve may wait.
+Above the class: the names in bigpca of parameters that scikit-learn names differently.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import Signature, signature
-from numbers import Integral
-from pathlib import Path as FilePath
 from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -22,88 +20,69 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-import bigpca.dask_array as da
 from bigpca.arrays import Vector
-from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
+from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.patterns import RowPattern
-from bigpca.data.provenance import Made, Provenance
-from bigpca.data.roles import ROWS
-from bigpca.data.views import View, carrying
-from bigpca.data.weights import degrees_of_freedom, warn_of_shares
-from bigpca.errors import ShortTraceback, check_choice, closest, naming_argument, required
-from bigpca.estimators.shared.certificates import bounds_subspaces
+from bigpca.data.provenance import Provenance
+from bigpca.data.views import View
+from bigpca.data.weights import warn_of_shares
+from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed
+from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
 from bigpca.estimators.shared.inputs import (
-    Exported,
     Input,
     Lazy,
+    Path,
     Steps,
     as_fitted,
-    check_names,
-    check_policies,
-    compare_own_names,
     is_lazy,
     note_flattened,
     open_rows,
-    open_scores,
 )
 from bigpca.estimators.shared.labelled import (
-    dataset_of,
-    grid_of,
     labelled_rows,
     naming_places,
     open_on_grid,
-    open_side,
-    rows_on_grid,
-    without_empty_columns,
 )
+from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, open_weighted, planned_fit, set_known
 from bigpca.estimators.shared.outputs import (
     Destination,
-    Path,
     check_float,
+    codes_of,
     container_of,
     lazy_dask_frames,
-    map_rows,
+    mapped,
     maps_rows,
     reject_container,
-    write_rows,
+    whole_map,
 )
-from bigpca.estimators.shared.results import Kept, Result, Waiting, unsolved
+from bigpca.estimators.shared.results import Kept, Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
-from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
-from bigpca.passes.accumulators.observed_columns import ColumnSearch
+from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
-from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.resources import find_resources, speed_with
-from bigpca.passes.graphs import wrap_sources
+from bigpca.passes.engine.resources import speed_with
 from bigpca.passes.reading.row_maps import (
     Copy,
-    EachSide,
-    MapStep,
     Preprocess,
     RowMap,
     RowPreprocessor,
     Stored,
-    chained,
     preprocessors,
 )
-from bigpca.passes.rows import Rows, reject_weights
-from bigpca.passes.summaries import search_passes
-from bigpca.planning import Plan, Resources
+from bigpca.passes.rows import Rows
+from bigpca.planning import Plan
 from bigpca.records import Held, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
-from bigpca.settings import brought_by, config, in_force, setting
+from bigpca.settings import config, in_force, setting
 
 if TYPE_CHECKING:
-    from bigpca.passes.reading.codes import Codes
+    pass
 
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
@@ -183,7 +162,6 @@ def check_parameter_names(estimator: str, given: Iterable[str], known: Iterable[
 
 
 Found = TypeVar("Found", bound=Result)
-Method = TypeVar("Method")
 Constructed = TypeVar("Constructed")
 
 
@@ -200,55 +178,30 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
     return kind
 
 
-class _OfClassesWith:
-    """A method of the classes that set a flag; for others the attribute does not exist."""
-
-    def __init__(self, flag: str, fn: Input) -> None:
-        self.flag, self.fn = flag, fn
-        self.__doc__, self.__wrapped__ = fn.__doc__, fn
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, model: object, owner: type) -> object:
-        if not getattr(owner, self.flag):
-            raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
-        return self.fn.__get__(model, owner)
-
-    def __call__(self, *args: Input, **options: Input) -> Input:
-        """Call the function; that the descriptor is callable gives pages of the API its signature."""
-        return self.fn(*args, **options)
-
-
-def only_with(flag: str) -> Callable[[Method], Method]:
-    """Keep a method to the classes that set ``flag``: one place for what linear models of all families have.
-
-    scikit-learn's ``available_if`` would show it among the methods of all classes.
-    """
-
-    def of_classes(method: Method) -> Method:
-        return cast("Method", _OfClassesWith(flag, method))
-
-    return of_classes
-
-
-FLOPS_PER_VALUE = 4  # of preprocessing
-
-
-def _of_first_side(maps: tuple[RowPreprocessor, ...], rows: Rows) -> tuple[RowMap, ...]:
-    """Return maps of X, which leave covariates behind it as they are."""
-    return (EachSide((maps, ()), rows.widths),) if maps and rows.widths else maps
-
-
 @lazy_dask_frames
-class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
+class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
-    A subclass has the parameters named below and a row in the table of :mod:`bigpca.estimators.loading`. :meth:`_fit`
-    plans its fit, ``_kind`` is the class of the record that it returns, whose attributes are those of the fitted model,
-    and :meth:`_row_map` returns the map of rows. A ``partial_fit`` adds rows by :meth:`_solve_later`, which postpones
-    the solve until a fitted attribute is first accessed: by ``transform``, ``save`` or pickle, but not by ``clone``,
-    ``repr`` or ``check_is_fitted``.
+    What you write to add an estimator: its parameters as fields, a row in the table of
+    :mod:`bigpca.estimators.loading`, and these, of which most have a default::
+
+        _traits             the class of the result, the prefix of names, and what fits take beside rows
+        _fit                the parameters checked, and the fit planned: a ``Fit``, which nothing reads yet
+        _row_map            the map of rows that ``transform`` applies
+        _made               the result of what the fit returned, if that is not the record itself
+        _warn               warnings of a new result
+        _restored           the result from a file, with what only the class knows of it
+        _open               X opened, if the class takes more than numbers
+        _opened_targets     y opened, if it is rows too
+        _preprocessors      what is applied to each row first, if rows are not always vectors
+        _steps_of           what a fit makes of its rows, if that is more
+        _remember           what the model keeps of the rows beside its result
+        _score_variances    the variances of the scores, if the model knows them
+
+    The result is a frozen record: its attributes are those of the fitted model, and its fields those of the file.
+    Rooms of methods are bases beside it: :class:`bigpca.estimators.shared.growing.Grows` (``partial_fit``, ``merge``),
+    ``LinearExports`` and ``FeatureAxes`` of :mod:`bigpca.estimators.shared.exporting`, and ``BoundedSubspaces`` of
+    :mod:`bigpca.estimators.shared.certificates`.
 
     Attributes
     ----------
@@ -265,28 +218,9 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     nan_policy: str
     memory_limit: int | str | None
     n_features_in_: int
-    n_components_: int
     feature_names_in_: NDArray[np.object_]
-    seed_: int
-    plan_: Plan
-    solver_: str
     _found: Found | Waiting[Found]
-    _kind: ClassVar[type[Result]]  # of the record of a fit
-    _prefix: ClassVar[str]  # of the names of components
-    _summarized: ClassVar[tuple[tuple[str, str], ...]] = (  # columns of summary(), and attributes that some models have
-        ("variance", "eigenvalues_"), ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"),
-    )  # fmt: skip
-    _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
-    _min_rows: ClassVar[int] = 2  # that a fit requires
-    _unweighted: ClassVar[str] = ""  # why a fit cannot use weights, where it cannot
-    _takes_given: ClassVar[bool] = False  # whether a fit can take out the effect of covariates
-    _labelled: ClassVar[bool] = False  # whether a fit requires labels
-    _labels_beside_rows: ClassVar[bool] = False  # whether it can take them with the rows of batches
-    _nan_policies: ClassVar[tuple[str, ...]] = ("raise", "omit")
-    _maps_linearly: ClassVar[bool] = False  # whether other libraries can compute transform
-    _certified: ClassVar[bool] = False  # whether a fit may be approximate, with bounds of its error
-    _has_axes: ClassVar[bool] = False  # whether scores are along axes in the space of the features
-    _components_of: ClassVar[str] = ""  # the attribute with the model whose components these are, if not this one
+    _traits: ClassVar[Traits]
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
@@ -309,7 +243,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """Return the record of what a fit returned; a hook for models that make more of it."""
         return cast("Found", found)
 
-    def _warn(self, found: Found) -> None:
+    def _warn(self, found: Found, n_classes: int = 1) -> None:
         """Warn where a new result is uncertain: where the weights are hardly counts; see :func:`warn_of_shares`.
 
         Raises
@@ -318,28 +252,15 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             For weights that add up to too little for a variance.
         """
         getattr(found, "total_variance_", None)
-        warn_of_shares(getattr(found, "sum_weights_", 0.0), getattr(found, "n_effective_", 0.0), self._n_classes(found))
-
-    def _n_classes(self, found: Found) -> int:
-        """Return the number of classes between which the fit tells rows apart; a hook."""
-        return 1
+        warn_of_shares(getattr(found, "sum_weights_", 0.0), getattr(found, "n_effective_", 0.0), n_classes)
 
     @abstractmethod
     def _row_map(self) -> RowMap:
         """Return the row map that ``transform`` applies."""
 
-    def _reconstruction(self) -> RowMap:
-        """Return the map from scores back to rows, of models that have one."""
-        raise NotImplementedError
-
-    @property
-    def _n_features_out(self) -> int:
-        """Number of columns of the output of ``transform``: that of the components, where there are such."""
-        return self.n_components_
-
     def _restored(self, held: Held) -> Found:
         """Return the record that a file holds; KeyError, TypeError or ValueError if it is invalid."""
-        return cast("Found", unpack(self._kind, held))
+        return cast("Found", unpack(self._traits.result, held))
 
     @solving
     def plan(
@@ -370,8 +291,8 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        rows = replace(self._open_weighted(X, sample_weight, given, groups, read=False), seed=fit_seed(self))
-        planned = self._planned_fit(rows, self._opened_targets(y, read=False))
+        rows = replace(open_weighted(self, X, sample_weight, given, groups, read=False), seed=fit_seed(self))
+        planned = planned_fit(self, rows, self._opened_targets(y, read=False))
         planned.check_readable()
         return replace(planned.plan, speed=speed_with(planned.device))
 
@@ -425,20 +346,18 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        rows = self._open_weighted(X, sample_weight, given, groups, progress=progress)
+        rows = open_weighted(self, X, sample_weight, given, groups, progress=progress)
         rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", self._planned_fit(rows, self._opened_targets(y, progress=progress)))
+        planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
         weighted = "" if rows.weights is None else ", sample_weight=w"
         weighted += "" if rows.covariates is None else ", given=Z"
         weighted += "" if rows.groups is None else ", groups=groups"
         labels = None if planned.rows.widths else rows.labels  # whose columns are those that are read
         with nullcontext() if labels is None else naming_places(labels):
-            called = f"{self._called}.fit(X{weighted})"
-            found, made = execute(
-                self, planned, planned.run, called, progress=progress, checkpoint=checkpoint, seed=seed
-            )
+            call = f"{called(self)}.fit(X{weighted})"
+            found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
         self._finish(rows, planned.plan, found)
         self._provenance = made
         return self
@@ -506,14 +425,14 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """
         check_is_fitted(self)
         if out is not None or is_lazy(X):
-            reject_container(self, self._output_name, X if out is None else None)
+            reject_container(self, self._traits.output, X if out is None else None)
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
-            f, width = self._row_map(), self._n_features_out
+            f, width = self._row_map(), self._result.width
             kind = "" if dtype is None else check_float(dtype, "int8", "bits")
             if kind in ("int8", "bits"):
-                codes = self._codes(kind)
+                codes = codes_of(self, kind)
                 if kind == "bits" and (is_labelled(X) or (out is None and container_of(self)[0] != "default")):
                     raise ValueError(
                         'dtype = "bits" packs 8 components into a byte, which have no columns of their own in a frame '
@@ -522,12 +441,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
                 f, width, to = Stored(f, codes), codes.columns, replace(to, names=codes.names(names))
             elif kind:
                 f = Stored(f, Copy(kind))
-            rows = self._open_like(X, given)
-            scores = self._mapped(rows, f, width, to)
+            rows = open_like(self, X, given)
+            scores = mapped(self, rows, f, width, to)
         labels = rows.labels if is_labelled(X) else None
         if labels is None:
             return scores
-        return labelled_rows(scores, labels, self._output_name).assign_attrs(f.attributes)
+        return labelled_rows(scores, labels, self._traits.output).assign_attrs(f.attributes)
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
         """Fit to X and return its transform, which reads X once more (for a lazy result, when it is computed).
@@ -546,43 +465,15 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             Scores. Lazy if X is lazy.
         """
         if is_lazy(X):
-            reject_container(self, self._output_name, X)
+            reject_container(self, self._traits.output, X)
             if has_batches(opened := self._open(X).X):
                 raise TypeError(
                     "fit_transform needs a second read, which an iterator cannot give, and in which batches may come "
                     "in another order. Call fit(X) and then transform(X) with what from_batches returns."
                 )
-            reject_batches(opened, self._output_name)
+            reject_batches(opened, self._traits.output)
         own = {"given": options["given"]} if options.get("given") is not None else {}
         return self.fit(X, y, **options).transform(X, **own)
-
-    @only_with("_has_axes")
-    @solving
-    @maps_rows
-    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
-
-        For axes U (d, k) this is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4); after a rotation it is ``mean + loadings_
-        y``, which equals the reconstruction by the PCA. Whitening is undone, but ``preprocess`` is not, because it has
-        no inverse.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, k)
-            Scores.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Rows in the space of the features. Lazy if X is lazy.
-
-        Raises
-        ------
-        ValueError
-            For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
-        """
-        check_is_fitted(self)
-        return self._mapped_back(X, self._reconstruction(), Destination(out, overwrite))
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
@@ -599,396 +490,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             If the path exists and ``overwrite`` is False.
         """
         check_is_fitted(self)
-        self._fitted_preprocessors()
+        fitted_preprocessors(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
-    def get_feature_names_out(self, input_features: Input = None) -> NDArray[np.object_]:
-        """Return the names of the columns of ``transform``: "pca0", "pca1" and so on, also in figures and reports.
-
-        Wherever components are chosen by number (counted from 0), these names are accepted too.
-
-        Parameters
-        ----------
-        input_features : default None
-            Ignored; the names do not depend on it.
-
-        Returns
-        -------
-        ndarray of shape (k,), object
-        """
-        check_is_fitted(self)
-        return np.array(self._component_names, dtype=object)
-
-    def summary(self) -> Exported:
-        """Return a table of the components: names, variances, their shares, and bounds where they are approximate.
-
-        Returns
-        -------
-        pandas.DataFrame of k rows, whose index is the names of the components
-            ``variance`` (of models without variances, such as discriminants, the eigenvalue); ``share`` of the total
-            variance, and its ``cumulative`` sum, where the model has them; ``lower`` and ``upper``, certified bounds of
-            approximate models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared
-            covariance; of Ridge, a row for each target, with ``alpha`` and ``cv_score``.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-
-        Examples
-        --------
-        >>> from bigpca import PCA
-        >>> PCA(1).fit([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]).summary()["variance"].to_dict()
-        {'pca0': 4.0}
-        """
-        check_is_fitted(self)
-        columns = {name: getattr(self, found) for name, found in self._summarized if hasattr(self, found)}
-        if "share" in columns:
-            columns["cumulative"] = np.cumsum(columns["share"])
-        if hasattr(self, "eigenvalue_bounds_"):
-            columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
-        return required("pandas", "summary", "pandas").DataFrame(columns, index=self._components_index("summary"))
-
-    def to_frame(self, scores: Input = None) -> Exported:
-        """Return scores, or the loadings, as a table whose rows and columns have their names.
-
-        Parameters
-        ----------
-        scores : array-like, Dask array or path, of shape (n, k), or None, default None
-            What ``transform`` returned or wrote, which is read into memory; None for the loadings of a linear model.
-
-        Returns
-        -------
-        pandas.DataFrame of shape (n, k) or (d, k)
-            Its columns are the names of the components. Its index holds the keys that are stored with the scores, or
-            the names of the features; numbers from 0 where there are none.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For scores of a different number of components, for codes, and without scores if the model has no loadings.
-        ImportError
-            If pandas is not installed.
-
-        Examples
-        --------
-        >>> from bigpca import PCA
-        >>> pca = PCA(1).fit([[0.0, 3.0], [2.0, 3.0], [4.0, 3.0]])
-        >>> pca.to_frame()["pca0"].tolist(), pca.to_frame(pca.transform([[5.0, 3.0]])).columns.tolist()
-        ([2.0, 0.0], ['pca0'])
-        """
-        check_is_fitted(self)
-        columns = self._components_index("to_frame")
-        if scores is not None:
-            from bigpca.data.keys import stored_keys  # imports the formats of labels, which fits do not need
-
-            values = np.asarray(wrap_sources(open_scores(self, scores).X))
-            return required("pandas", "to_frame", "pandas").DataFrame(values, stored_keys(scores), columns)
-        if not hasattr(self, "loadings_"):
-            raise ValueError(f"{type(self).__name__} has no loadings_. Pass scores: to_frame(model.transform(X)).")
-        return required("pandas", "to_frame", "pandas").DataFrame(
-            self.loadings_, getattr(self, "feature_names_in_", None), columns
-        )
-
-    def _components_index(self, what: str) -> Exported:
-        return required("pandas", what, "pandas").Index(
-            self.get_feature_names_out(), name="target" if self._output_name == "predictions" else "component"
-        )
-
-    @property
-    def _component_names(self) -> list[str]:
-        return [f"{self._prefix}{i}" for i in range(self._n_features_out)]
-
-    def report(
-        self, out: Path = "report.html", *, scores: Input = None, labels: Input = None, keys: Input = None,
-        pictures: Input = None, image_shape: tuple[int, ...] | None = None, feature_names: Input = None,
-        standard_errors: Input = None, layers: Input = None, held_out: tuple[Input, Input] | None = None,
-        provenance: bool = True, overwrite: bool = False,
-    ) -> FilePath | str:  # fmt: skip
-        """Write a report on the model to an HTML file, and return its path.
-
-        Parameters
-        ----------
-        out : path, default "report.html"
-        scores : array, or path of a store, of shape (n, k), default None
-            Read once, in blocks. Without it no rows are shown.
-        labels : array-like of shape (n,), or path such as "labels.csv::class", default None
-            Joined by key where labels and scores have keys, or ``keys`` are given; else in the order of the rows.
-        keys, pictures : array-like of shape (n,), default None
-            Names of the rows, by default the keys of the scores; False for labels in the order of the rows, whatever
-            keys they have. And paths of their images.
-        image_shape : (height, width) or (height, width, 3), default None
-            Of one row: components are then shown as pictures.
-        feature_names : array-like of shape (d,), default None
-            None for those of the fit.
-        standard_errors : StandardErrors, default None
-            From :func:`bigpca.quality.standard_errors`, of this model.
-        layers : LayerComparison, default None
-            From :func:`bigpca.compare_layers`: the report then has its heat map.
-        held_out : (rows, labels), default None
-            Rows that were not fitted, with their classes: accuracy is measured on them, in one read.
-        provenance : bool, default True
-            False leaves out paths and commands.
-        overwrite : bool, default False
-            Replace an existing file.
-
-        Returns
-        -------
-        Path
-            ``out``.
-        """
-        from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
-
-        return write_report(
-            self, out, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
-            feature_names=feature_names, standard_errors=standard_errors, layers=layers, held_out=held_out,
-            provenance=provenance, overwrite=overwrite,
-        )  # fmt: skip
-
-    @only_with("_certified")
-    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
-    def containment_bound(self, n_axes: int, n_true: int) -> float:
-        """Bound the angle between the leading axes and a larger true principal subspace.
-
-        Where eigenvalues are close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-        and ``subspace_error_bounds_`` is 1; it may still be certain that they are within the span of the whole cluster.
-
-        Parameters
-        ----------
-        n_axes : int, 1 to k
-            The leading axes, in order.
-        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
-            Dimension of the true leading principal subspace.
-
-        Returns
-        -------
-        float
-            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
-            with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
-            ``subspace_error_bounds_[j - 1]``.
-
-        Raises
-        ------
-        ValueError
-            For numbers out of range.
-        AttributeError
-            If the model has no ``subspace_error_bounds_``.
-        """
-        subspaces = getattr(getattr(self._result, "certificate", None), "subspaces", None)
-        if subspaces is None:
-            raise AttributeError("the model has no certified bounds of subspaces.")
-        k, most = len(subspaces.lowest), len(subspaces.upper) - 1
-        if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
-            raise ValueError(
-                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
-                f"{most} were expected. Fit more components to bound larger subspaces."
-            )
-        return float(subspaces.bound(n_axes, n_true))
-
-    @only_with("_maps_linearly")
-    def linear_map(self) -> Affine:
-        """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
-
-        Returns
-        -------
-        A : ndarray of shape (k, d), float64
-        b : ndarray of shape (k,), float64
-
-        Raises
-        ------
-        ValueError
-            If the map is not linear: with ``preprocess``, a ``missing_value``, or scores divided by their norm.
-        """
-        return self._linear().affine
-
-    @only_with("_maps_linearly")
-    def to_sklearn(self) -> Exported:
-        """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
-
-        It is a Pipeline if X is preprocessed or scaled, or if scores are divided by more than their standard
-        deviations, or a code stands for missing values. For models other than PCA, it has only the components and the
-        mean. It rejects rows with missing values, whatever ``nan_policy`` is.
-
-        Returns
-        -------
-        sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
-
-        Raises
-        ------
-        ValueError
-            If the model is not a linear map of preprocessed rows.
-        """
-        from bigpca.export.sklearn import KEPT, decoder, joined  # imports more of scikit-learn than a fit
-
-        check_is_fitted(self)
-        known = {name: getattr(self, name, None) for name in KEPT}
-        facts = {name: value for name, value in known.items() if value is not None}
-        missing = self._steps.missing_value
-        first = [] if missing is None else [decoder(missing)]
-        first += [one.sklearn_step() for one in self._fitted_preprocessors()]
-        return joined(first + self._linear_rows().sklearn_steps(self.n_features_in_, facts))
-
-    @only_with("_maps_linearly")
-    def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath | str:
-        """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
-
-        Preprocessing is part of it; rows of zeros remain zero. Rows that hold the ``missing_value`` of the fit, NaN or
-        infinity have scores of NaN, whatever ``nan_policy`` is.
-
-        Parameters
-        ----------
-        path : path of the new file
-        overwrite : bool, default False
-            Replace an existing file.
-
-        Returns
-        -------
-        Path
-            ``path``.
-
-        Raises
-        ------
-        ImportError
-            If onnx is not installed.
-        OutputExistsError
-            If the path exists and ``overwrite`` is False.
-        ValueError
-            If the model is not a linear map of preprocessed rows.
-        """
-        check_is_fitted(self)
-        linear = self._linear_rows().linear(self.n_features_in_)
-        missing = self._steps.missing_value
-        return write_onnx(linear, path, overwrite=overwrite, before=self._fitted_preprocessors(), missing=missing)
-
-    @only_with("_maps_linearly")
-    def to_torch(self) -> Exported:
-        """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
-
-        Returns
-        -------
-        torch.nn.Linear
-
-        Raises
-        ------
-        ImportError
-            If torch is not installed.
-        ValueError
-            As for :meth:`linear_map`.
-        """
-        return torch_layer(self._linear())
-
-    @only_with("_maps_linearly")
-    def to_faiss(self, *, dtype: str | None = None) -> Exported:
-        """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
-
-        Parameters
-        ----------
-        dtype : {"int8"}, default None
-            "int8" returns an empty ``faiss.IndexPreTransform`` of rows, with 8 bits for each component: trained, with
-            ranges of 4 standard deviations of each component from the fit. FAISS decodes what it compares, so that each
-            component may have its own range.
-
-        Returns
-        -------
-        faiss.LinearTransform or faiss.IndexPreTransform
-
-        Raises
-        ------
-        ImportError
-            If faiss is not installed.
-        TypeError
-            For codes, as :meth:`transform`.
-        ValueError
-            As for :meth:`linear_map`, and for another dtype.
-        """
-        transform = faiss_transform(self._linear())
-        if dtype is None:
-            return transform
-        check_choice("dtype", dtype, ("int8",))
-        return faiss_index(transform, self._score_variances())
-
-    def _codes(self, kind: str) -> Codes:
-        """Return the codes of scores, with ranges from their variances."""
-        from bigpca.passes.reading.codes import Codes  # which other transforms do not need
-
-        return Codes.of(kind, self._score_variances())
-
-    def _score_variances(self) -> Vector:
-        """Return the variances (k,) of the scores; a hook for models that know them.
-
-        Raises
-        ------
-        TypeError
-            If the model does not.
-        """
-        raise TypeError(
-            f"codes need the variances of the scores, which the fit of a {type(self).__name__} does not give. Write "
-            "its scores as float16, or fit a PCA to them and transform them by it."
-        )
-
-    def _linear_rows(self) -> LinearRowMap:
-        """Return the row map that ``transform`` applies after preprocessing, which is linear.
-
-        Raises
-        ------
-        TypeError
-            If it needs covariates beside the rows.
-        """
-        if self._steps.covariates:
-            raise TypeError(
-                f"{type(self).__name__} was fitted with {self._steps.covariates} covariates, which other libraries "
-                "have no place for. Export a PCA of the residuals."
-            )
-        return cast("LinearRowMap", self._row_map())
-
-    def _linear(self) -> LinearMap:
-        check_is_fitted(self)
-        if self._fitted_preprocessors():
-            raise ValueError(
-                f"preprocess = {self.preprocess!r} is not linear, so the model is not a linear map of X. Preprocess "
-                f"X before a fit without it, or use to_sklearn or to_onnx."
-            )
-        missing = self._steps.missing_value
-        if missing is not None:
-            raise ValueError(
-                f"missing_value = {missing:g} stands for missing values, but a linear map would multiply it like any "
-                "other number. Use to_sklearn or to_onnx, or fit rows that hold NaN instead."
-            )
-        return self._linear_rows().linear(self.n_features_in_)
-
-    @only_with("_has_axes")
-    @solving
-    def to_xarray(self) -> Exported:
-        """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
-
-        After other fits the only feature dimension is ``feature``. Components are numbered from 0 (the modes of xeofs
-        from 1). No read.
-
-        Returns
-        -------
-        xarray.Dataset
-            ``components`` of shape (component, features...), ``mean`` and ``scale`` of shape (features...), with NaN
-            where columns without values were left out; ``explained_variance``, ``explained_variance_ratio`` and other
-            attributes of the model of shape (component,), where it has them. Its attributes are those of the DataArray,
-            plus the call, the solver, the number of samples, and the version of bigpca.
-
-        Raises
-        ------
-        ImportError
-            If xarray is not installed.
-        ValueError
-            If a dimension or coordinate of the features has the name of a variable or dimension of the Dataset.
-
-        Examples
-        --------
-        >>> import bigpca as bp, numpy as np, xarray as xr
-        >>> field = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
-        >>> modes = bp.PCA(2).fit(field).to_xarray()
-        >>> modes.components.dims, modes.sizes["component"], modes.lat.values.tolist()
-        (('component', 'lat', 'lon'), 2, [10, 20])
-        """
-        check_is_fitted(self)
-        return dataset_of(self)
+    def _score_variances(self) -> Vector | None:
+        """Return the variances (k,) of the scores, of models that know them."""
+        return None
 
     @property
     def provenance_(self) -> Provenance | None:
@@ -1001,37 +508,12 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         view = self._steps.view
         return None if view is None else view.pattern
 
-    def _open(self, X: Input, *, minimum: int = 1) -> Rows:
-        """Open X; a hook for estimators that accept more than numbers."""
-        return open_rows(X, type(self).__name__, minimum=minimum)
-
-    def _open_weighted(
-        self, X: Input, weights: Input, given: Input = None, groups: Input = None, *, read: bool = True,
-        progress: ProgressArgument = None,
-    ) -> Rows:  # fmt: skip
-        """Open X with what belongs to its rows; the options are those of :meth:`_without_empty_columns`."""
-        rows = self._open(X, minimum=self._min_rows).weighted(weights)
-        if rows.weights is not None:
-            degrees_of_freedom(rows.n_present, rows.weight_sums)
-        rows = self._without_empty_columns(rows, read=read, progress=progress)
-        return replace(self._with_covariates(rows, given), groups=groups)
-
-    def _with_covariates(self, rows: Rows, given: Input) -> Rows:
-        """Return the rows with their covariates, which every call of the class passes through here.
-
-        Raises
-        ------
-        TypeError
-            If the class has no use for them.
-        """
-        if given is None:
-            return rows
-        if not self._takes_given:
-            raise TypeError(
-                f"given = Z was passed to {type(self).__name__}, which cannot remove the effect of covariates: "
-                "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
-            )
-        return replace(rows, covariates=open_side(given, type(self).__name__, "Z"))
+    def _open(self, X: Input, *, minimum: int = 1, fitted: bool = False) -> Rows:
+        """Open X, as rows of the fit if that is asked; a hook for estimators that accept more than numbers."""
+        grid, opened = self._steps.grid, partial(open_rows, estimator=type(self).__name__, minimum=minimum)
+        if not fitted:
+            return opened(X)
+        return as_fitted(self, opened(X) if grid is None else open_on_grid(X, grid, type(self).__name__, opened))
 
     def _opened_targets(self, y: Input, **options: Input) -> Input:
         """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
@@ -1040,75 +522,6 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """
         return y
 
-    def _without_empty_columns(self, rows: Rows, *, read: bool = True, progress: ProgressArgument = None) -> Rows:
-        """Return the rows of a DataArray without the columns that have no values, others unchanged.
-
-        Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
-        are declared.
-        """
-        # Floats alone may be NaN; a view has its columns already.
-        if rows.labels is None or rows.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
-            return rows
-        begun = rows.begun(**self._policies)
-        if not read and not begun.in_memory:
-            return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
-        resources = find_resources(setting(self, "memory_limit"), in_process=begun.in_process)
-        return without_empty_columns(rows, begun, resources, progress)
-
-    def _labels_of_fit(self, X: da.Array, y: Input) -> Input:
-        """Return the labels of a fit in the order of the rows: y, or those that come with batches.
-
-        The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not read.
-        """
-        if not self._labelled:
-            return y
-        from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
-
-        drop = getattr(self, "missing_labels", "raise") == "drop"
-        found = in_row_order(y, X, absent=None if drop else "raise")
-        if found is None or np.isnan(X.shape[0]):
-            found = batch_labels(X, found)
-        return found.in_advance() if isinstance(found, BatchLabels) and not self._labels_beside_rows else found
-
-    def _planned_fit(self, rows: Rows, y: Input) -> Reading:
-        """Plan the fit, and reject weights that it does not read.
-
-        Raises
-        ------
-        TypeError
-        """
-        planned = self._fit(rows, self._labels_of_fit(rows.X, y))
-        if planned.rows.weights is None:
-            reject_weights(rows, [type(self).__name__], self._unweighted)
-        if not hasattr(getattr(planned, "template", None), "n_folds"):
-            self._reject_groups(rows.groups)
-        return planned
-
-    def _reject_groups(self, groups: Input) -> None:
-        if groups is not None:
-            raise TypeError(
-                f"groups were passed to this {type(self).__name__}, which has no folds: bigpca.Ridge with several "
-                "alphas has. Leave them out."
-            )
-
-    @property
-    def _policies(self) -> dict[str, Input]:
-        check_policies(self)
-        return {"nan_policy": self.nan_policy}
-
-    def _rows(self, rows: Rows, *, weighted: bool = True) -> tuple[Rows, Resources]:
-        """Return the rows that a fit reads, preprocessed, and the resources that it may use.
-
-        Those of a fit that cannot use weights have none.
-        """
-        for name in ("center", "scale", "sampling"):  # parameters that may name the columns
-            compare_own_names(rows.names, getattr(self, name, None), name)
-        rows = (rows if weighted else replace(rows, weights=None)).begun(**self._policies)
-        d = rows.n_columns
-        maps = _of_first_side(self._preprocessors(), rows)
-        rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))
-        return rows, find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
-
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""
         return () if self.preprocess is None else preprocessors(self.preprocess)
@@ -1116,146 +529,27 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     def _remember(self, rows: Rows) -> None:
         """Set the number and names of features, and what was made of the rows."""
         self.n_features_in_ = rows.viewed_columns
-        self._set_known(feature_names_in_=rows.names)
+        set_known(self, feature_names_in_=rows.names)
         labels, view = rows.labels, rows.view if rows.view is not None and rows.view.kept else None
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
         self._steps = replace(analysed, covariates=of_each)
-        self._set_known(covariate_names_in_=rows.covariates and rows.covariates.names)
+        set_known(self, covariate_names_in_=rows.covariates and rows.covariates.names)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
         return Steps(view, grid, self._preprocessors(), parameters=self.get_params(deep=False))
-
-    def _record_rows(self, added: Provenance) -> None:
-        """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
-        before = self.provenance_
-        self._steps = replace(self._steps, parameters=self.get_params(deep=False))
-        threads = threads_here(setting(self, "solve_threads"))
-        self._set_known(_provenance=before and replace(before.with_rows(added), solve_threads=threads))
 
     def _finish(self, rows: Rows, plan: Plan, found: Input) -> None:
         """Set the fitted attributes after a fit that succeeded."""
         made = self._made(found)  # first: if it fails, nothing has changed
         self._warn(made)
         self._found, self.solver_ = made, plan.solver
-        self._set_known(_provenance=None)  # that of the previous fit
+        set_known(self, _provenance=None)  # that of the previous fit
         self._remember(rows)
         if hasattr(self, "random_state"):
             self.seed_ = rows.seed
         self.plan_ = plan
-
-    def _set_known(self, **values: object) -> None:
-        """Set the attributes whose value is not None, and delete the others, which an earlier fit may have set."""
-        for name, value in values.items():
-            if value is None:
-                self.__dict__.pop(name, None)
-            else:
-                setattr(self, name, value)
-
-    def _open_like(self, X: Input, given: Input = None) -> Rows:
-        """Open new rows as those of the fit, and compare the number and names, or the grid, of their features.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Without the covariates of these rows, if there were some in the fit; and for others.
-        """
-        rows = self._with_covariates(self._open_as_fitted(X), given)
-        known, q = self._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
-        if known and not q:
-            raise TypeError(
-                f"{type(self).__name__} was fitted with {known} covariates, which these rows need too: "
-                "transform(X, given=Z). Other methods cannot remove the effect of covariates: pass the residuals to a "
-                "PCA."
-            )
-        if q != known:
-            raise ValueError(
-                f"Z has {q} columns, but {type(self).__name__} was fitted with {known} covariates. Pass those of "
-                "the fit, in the same order."
-            )
-        if rows.covariates is not None:
-            names = rows.covariates.names
-            with naming_argument("Z"):
-                check_names(vars(self).get("covariate_names_in_"), names, type(self).__name__, "Z")
-        return rows
-
-    def _open_as_fitted(self, X: Input) -> Rows:
-        grid = self._steps.grid
-        rows = self._open(X) if grid is None else open_on_grid(X, grid, type(self).__name__, self._open)
-        return as_fitted(self, rows)
-
-    def _mapped_to_numbers(
-        self, X: Input, f: RowMap, what: str, to: Destination | None = None, *, dim: str | None = None,
-        values: Input = None,
-    ) -> Lazy:  # fmt: skip
-        """Return ``f`` of the rows of X: a number of each (n,), or (n, 1) in ``to.out``.
-
-        Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label
-        rows.
-        """
-        rows, to = self._open_like(X), to or Destination()
-        to = replace(to, what=to.what or what)
-        found = self._mapped(rows, f, 1 if dim is None else len(values), to)
-        labels = rows.labels if is_labelled(X) else None
-        if labels is not None:
-            return labelled_rows(found, labels, what, dim, values)
-        return found[:, 0] if dim is None and to.out is None else found
-
-    def _mapped_to_rows(self, X: Input, f: RowMap, to: Destination) -> Lazy:
-        """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
-        rows = self._open_like(X)
-        mapped = self._mapped(rows, f, self.n_features_in_, replace(to, what=to.what or ROWS))
-        return self._on_fitted_grid(X, rows, mapped, to.what)
-
-    def _mapped_back(self, X: Input, back: RowMap, to: Destination) -> Lazy:
-        """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
-        rows, to = open_scores(self, X), replace(to, what=ROWS)
-        return self._on_fitted_grid(X, rows, self._mapped_as_given(rows, back, self.n_features_in_, to))
-
-    def _mapped(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of opened rows, preprocessed, beside their covariates."""
-        rows = rows.beside_covariates()
-        maps = _of_first_side(self._fitted_preprocessors(), rows)
-        return self._mapped_as_given(rows, chained(maps, f), columns, to)
-
-    def _mapped_as_given(self, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of opened rows that are not preprocessed, such as scores."""
-        what, limit = to.what or self._output_name, setting(self, "memory_limit")
-        made = Made(what, f"{what} of X by {self._called}", self._digest(), to.keys)
-        if to.out is None:
-            return map_rows(rows, f, columns, made=made, memory_limit=limit)
-        with brought_by(self):
-            return write_rows(rows.begun(**self._policies), f, columns, to, name=what, made=made, memory_limit=limit)
-
-    def _on_fitted_grid(self, X: Input, rows: Rows, mapped: Lazy, what: str = "", grid: Grid | None = None) -> Lazy:
-        labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(self)
-        return mapped if labels is None else rows_on_grid(mapped, labels, grid, what or grid.name)
-
-    def _whole_map(self) -> RowMap:
-        """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
-        return chained(self._fitted_preprocessors(), self._row_map())
-
-    def _fitted_preprocessors(self) -> tuple[RowPreprocessor, ...]:
-        """Return what was applied to each row of the fit.
-
-        Raises
-        ------
-        ValueError
-            If ``preprocess`` was changed since, which would map other rows than those that were fitted.
-        """
-        now, fitted = self._preprocessors(), self._steps.preprocessing
-        if fitted is not None and fitted != now:
-            raise ValueError(
-                f"preprocess = {self.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
-                f"fit again."
-            )
-        return now
-
-    @property
-    def _called(self) -> str:
-        """The class and its parameters other than defaults, in one line."""
-        return " ".join(repr(self).split())
 
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.
@@ -1265,7 +559,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         plain = copy(self)
         plain.nan_policy = "raise"
         with config(arithmetic="numpy"):
-            return digest(plain._whole_map().describe())
+            return digest(whole_map(plain).describe())
 
     @property
     def _result(self) -> Found:
@@ -1282,7 +576,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
         ``solver`` is its name; None for the solver of the fit to which the rows are added.
         """
-        owner = self._with_parameters()
+        owner = unfitted(self)
 
         def solved() -> Found:
             found = owner._made(solve())
@@ -1296,7 +590,7 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
         def __getattr__(self, name: str) -> object:
             found = vars(self).get("_found")
-            if found is not None and name in self._kind.names():
+            if found is not None and name in self._traits.result.names():
                 with suppress(AttributeError):
                     if isinstance(found, Waiting) and name in ("n_samples_", "n_omitted_"):
                         return getattr(found.kept, name)
@@ -1308,11 +602,13 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             return object.__getattribute__(self, name)  # raises AttributeError, with the reason of a property
 
     def __setattr__(self, name: str, value: object) -> None:
-        found = vars(self).get("_found")
-        if found is not None and name[-1:] == "_" and name in self._kind.__dataclass_fields__:
+        kind = self._traits.result
+        if "_found" not in vars(self) or name not in kind.names():
+            object.__setattr__(self, name, value)
+        elif name in kind.__dataclass_fields__:
             self._found = replace(cast("Input", self._result), **{name: value})
         else:
-            object.__setattr__(self, name, value)
+            raise AttributeError(f"{name} follows from other numbers of the fit, and cannot be set.")
 
     def __copy__(self) -> Self:
         """Return a shallow copy, with the same pending solve."""
@@ -1326,55 +622,20 @@ class Estimator(TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
     def __sklearn_clone__(self) -> Self:
         twin: Self = super().__sklearn_clone__()
-        twin._set_known(_brought=self._brought or None)
+        set_known(twin, _brought=self._brought or None)
         return twin
-
-    def __dir__(self) -> list[str]:
-        found = vars(self).get("_found")
-        shown = super(Estimator, self._shown()).__dir__()
-        return sorted({*shown, *([] if found is None or isinstance(found, Waiting) else found.attributes)})
-
-    def _shown(self) -> Self:
-        """Return a copy that has no attributes while a solve waits: pages that show a model look at all of them."""
-        twin, found = copy(self), vars(self).get("_found")
-        if isinstance(found, Waiting):
-            twin._found = replace(found, solve=unsolved, found=None)
-        return twin
-
-    def _repr_html_inner(self) -> str:
-        return str(super(Estimator, self._shown())._repr_html_inner()) + captured(vars(self).get("_found"))
-
-    def _repr_mimebundle_(self, **options: Input) -> dict[str, str]:
-        bundle: dict[str, str] = super(Estimator, self._shown())._repr_mimebundle_(**options)
-        if "text/html" in bundle:
-            bundle["text/html"] += captured(vars(self).get("_found"))
-        return bundle
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = self.nan_policy in ("omit", "mean")
         tags.input_tags.sparse = True
-        tags.target_tags.required = self._labelled
+        tags.target_tags.required = "labels" in self._traits.accepts
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         found = vars(self).get("_found")
-        return found is not None and not (isinstance(found, Waiting) and found.kept.n_samples_ < self._min_rows)
-
-    def _with_parameters(self) -> Self:
-        """Return an unfitted estimator with the current parameters, for a solve that waits."""
-        return type(self)(**self.get_params(deep=False))
-
-
-def captured(found: Result | Waiting[Input] | None) -> str:
-    """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    k, ratio = getattr(found, "n_components_", None), getattr(found, "explained_variance_ratio_", None)
-    if not isinstance(k, Integral):
-        return ""
-    whole = "the variance between the classes" if hasattr(found, "discriminants_") else "the variance"
-    share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
-    return f"<p>{int(k):,} component{'' if k == 1 else 's'}{share}</p>"
+        return found is not None and not (isinstance(found, Waiting) and found.kept.n_samples_ < self._traits.min_rows)
 
 
 AnyEstimator: TypeAlias = Estimator[Any]  # type: ignore[explicit-any]  # whatever its fit returns

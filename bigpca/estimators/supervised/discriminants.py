@@ -12,12 +12,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Matrix, Vector
-from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
-from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
+from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.sklearn_bases import ClassifierMixin
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
-from bigpca.estimators.supervised.model import SupervisedModel
+from bigpca.estimators.supervised.model import LABELS, SupervisedModel
 from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.driver import solving
@@ -90,7 +91,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     np.int64(1)
     """
 
-    _prefix = "roweis"
+    _traits = Traits(SupervisedResult, "roweis", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -161,7 +162,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     (['a', 'b'], [[0.231, 0.769]])
     """
 
-    _prefix = "fisher"
+    _traits = Traits(SupervisedResult, "fisher", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -211,7 +212,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         check_is_fitted(self)
         distance = ClassDistance.of(self._result.statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
-        return self._mapped_to_numbers(X, distance, "mahalanobis", to)
+        return mapped_to_numbers(self, X, distance, "mahalanobis", to)
 
     @property
     def supervision_level_(self) -> float:

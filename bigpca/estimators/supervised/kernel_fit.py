@@ -6,7 +6,7 @@ Kernel supervised PCA by its dual: one sweep over pairs of rows, exact for any n
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -15,13 +15,13 @@ from bigpca.arrays import Matrix
 from bigpca.errors import positive_integer
 from bigpca.estimators.kernel.landmarks import (
     Choice,
-    Grown,
     Growth,
     LandmarkFeatures,
     LandmarksFit,
     features_dtype,
     features_of,
     landmark_expansion,
+    landmark_features,
     pass_dtype,
 )
 from bigpca.estimators.kernel.spectrum import (
@@ -235,22 +235,22 @@ class LabelledGrowth(Growth):
     def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe()}
 
-    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
-        cost, old = self.read_of_features, kept_by(latest)
+    def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
+        cost, old = self.read_of_features, kept_labels(latest)
         new = read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
         kept, evaluations = old.merge(new.kept), latest.kernel_evaluations_ + new.evaluations
-        read = replace(new, kept=kept, evaluations=evaluations)
-        grown = replace(
+        return replace(
             latest, n_samples_=kept.n_samples_, n_omitted_=kept.n_omitted_, state=kept, kernel_evaluations_=evaluations
         )
-        return Grown(grown, partial(_solve_grown, read, self.problem))
 
 
-def _solve_grown(read: FeatureRead, problem: Problem) -> KernelSpectrum:
+def solve_labels(grown: KernelSpectrum, problem: Problem) -> KernelSpectrum:
+    """Return the fit to all rows, from their statistics."""
+    read = FeatureRead(landmark_features(grown), kept_labels(grown), grown.kernel_evaluations_)
     return read.fit(problem.solve(read.statistics))
 
 
-def kept_by(found: KernelSpectrum) -> KeptStatistics:
+def kept_labels(found: KernelSpectrum) -> KeptStatistics:
     """Return the statistics that a fit kept."""
     if not isinstance(found.state, KeptStatistics):
         raise TypeError(f"the fit keeps {type(found.state).__name__}, where statistics of labels were expected")

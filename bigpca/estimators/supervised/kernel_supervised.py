@@ -5,21 +5,28 @@ And the criterion that supervised PCA maximises, as a number: the dependence of 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY
+from functools import partial
 
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.landmarks import landmark_features
-from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_references
 from bigpca.estimators.shared.fit import RandomState, running
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.estimators.supervised.fits import LabelsFit
-from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_by
+from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_labels, solve_labels
+from bigpca.estimators.supervised.model import LABELS
 from bigpca.estimators.supervised.problems import (
     Problem,
     RoweisProblem,
     SupervisedProblem,
+    check_among,
     check_conditioning,
     check_factor,
     read_labels,
@@ -35,8 +42,39 @@ from bigpca.solvers.components import NComponents
 SOLVERS = ("landmarks", "pairs")
 
 
+class LabelledFeatures(KernelModel):
+    """What models of labels have that keep statistics of the features of landmarks."""
+
+    @abstractmethod
+    def _problem(self, seed: int = 0) -> Problem:
+        """Check the parameters and return the problem."""
+
+    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
+        rows, resources = rows_of_fit(self, rows)
+        old, problem = kept_labels(latest), self._problem()
+        if problem.whole:
+            old.statistics.check_whole()
+        settings = self._settings(rows.n_columns)
+        labelled = read_labels(self, y, rows.n_rows, problem, like=old.supervision)
+        whole, features = old.statistics.moments.whole, landmark_features(latest)
+        return LabelledGrowth(rows, resources, settings, features, labelled, problem, whole)
+
+    def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
+        return partial(solve_labels, kept, self._problem())
+
+    def _check_classes(self, y: Input, classes: Input) -> None:
+        check_among(y, classes, self.missing_labels)
+
+    def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
+        known = found.classes_ is not None and self._problem().needs_classes
+        super()._warn(found, len(found.classes_) if known else 1)  # type: ignore[arg-type]
+
+    def _template(self) -> object:
+        return KeptStatistics
+
+
 @with_parameters
-class KernelSupervisedPCA(KernelModel):
+class KernelSupervisedPCA(LabelledFeatures):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
     ``solver="landmarks"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
@@ -76,8 +114,7 @@ class KernelSupervisedPCA(KernelModel):
     True
     """
 
-    _prefix = "kspca"
-    _labelled = _labels_beside_rows = True
+    _traits = Traits(KernelSpectrum, "kspca", LABELS, UNWEIGHTED)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -113,7 +150,7 @@ class KernelSupervisedPCA(KernelModel):
         check_choice("solver", self.solver, SOLVERS)
         if self.solver == "landmarks":
             return plan_features(self, rows, y, self._problem())
-        problem, (rows, resources) = self._problem(), self._rows(rows, weighted=False)
+        problem, (rows, resources) = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_columns)
         labelled = read_labels(self, y, rows.n_rows, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
@@ -126,15 +163,9 @@ class KernelSupervisedPCA(KernelModel):
         check_references(rows, settings.kernel)
         return DualFit(rows, resources, settings, labelled)
 
-    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
-        return labelled_growth(self, rows, y, latest)
-
-    def _template(self) -> object:
-        return KeptStatistics
-
 
 @with_parameters
-class KernelRoweisDiscriminantAnalysis(KernelModel):
+class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
     Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
@@ -158,8 +189,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
-    _prefix = "kroweis"
-    _labelled = _labels_beside_rows = True
+    _traits = Traits(KernelSpectrum, "kroweis", LABELS, UNWEIGHTED)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -195,7 +225,9 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     def _orthonormal(self) -> bool:
         return bool(self.r2 == 0)
 
-    _why_fixed = ""
+    @property
+    def _why_fixed(self) -> str:
+        return ""
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
@@ -210,41 +242,18 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     def _planned(self, rows: Rows, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
         return plan_features(self, rows, y, problem)
 
-    def _n_classes(self, found: KernelSpectrum) -> int:
-        return 1 if found.classes_ is None or not self._problem().needs_classes else len(found.classes_)
-
-    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
-        return labelled_growth(self, rows, y, latest)
-
-    def _template(self) -> object:
-        return KeptStatistics
-
 
 def plan_features(
     model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, y: Input, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
-    rows, resources = model._rows(rows)
+    rows, resources = rows_of_fit(model, rows)
     problem.check(rows.n_rows)
     labelled = read_labels(model, y, rows.n_rows, problem, weights=rows.weights)
     return FeatureLabelFit.of(
         rows, resources, model._settings(rows.n_columns, rows.seed), labelled, problem,
         n_landmarks=model.n_landmarks, sampling=model.sampling,
     )  # fmt: skip
-
-
-def labelled_growth(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, y: Input, latest: KernelSpectrum
-) -> LabelledGrowth:
-    """Plan the read of rows that are added to a fit."""
-    rows, resources = model._rows(rows)
-    old, problem = kept_by(latest), model._problem()
-    if problem.whole:
-        old.statistics.check_whole()
-    settings = model._settings(rows.n_columns)
-    labelled = read_labels(model, y, rows.n_rows, problem, like=old.supervision)
-    whole, features = old.statistics.moments.whole, landmark_features(latest)
-    return LabelledGrowth(rows, resources, settings, features, labelled, problem, whole)
 
 
 def hsic(
@@ -295,7 +304,7 @@ def hsic(
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
         opened = plain._open(X, minimum=2)
-        linear = plain._fit(opened, plain._labels_of_fit(opened.X, y))
+        linear = plain._fit(opened, labels_of_fit(plain, opened.X, y))
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
@@ -309,7 +318,7 @@ def hsic(
         missing_labels=missing_labels,
     )  # fmt: skip
     opened = model._open(X, minimum=2)
-    fit = model._fit(opened, model._labels_of_fit(opened.X, y))
+    fit = model._fit(opened, labels_of_fit(model, opened.X, y))
     fit.plan.check()
     with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Self, cast
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -19,24 +19,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix
 from bigpca.data.labels import merge_classes
+from bigpca.data.provenance import Provenance
 from bigpca.data.weights import open_weights
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.shared.fit import execute
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.fit import called, execute
+from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
-from bigpca.estimators.shared.outputs import maps_rows
-from bigpca.estimators.shared.results import Result
+from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups, rows_of_fit
+from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
 from bigpca.estimators.supervised.problems import Problem, check_among, open_classes, read_labels
-from bigpca.estimators.supervised.statistics import KeptStatistics, merge_models
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
+from bigpca.estimators.supervised.statistics import KeptStatistics
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.records import Held
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Discriminants
+
+LABELS = frozenset({"labels", "labels beside rows"})
 
 
 def classifies(model: SupervisedModel) -> bool:
@@ -51,18 +54,7 @@ def classifies(model: SupervisedModel) -> bool:
     return True
 
 
-def _grows(model: SupervisedModel) -> bool:
-    """Whether rows can be added; otherwise raises AttributeError, as ``available_if`` requires."""
-    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # solved by one method, which keeps all
-    if getattr(model, "solver", "auto") == "krylov" and not thin:
-        raise AttributeError(
-            'partial_fit needs the whole scatter, which solver="krylov" never computes. Use solver="covariance", or '
-            '"auto" if d x d fits.'
-        )
-    return True
-
-
-class SupervisedModel(Estimator[SupervisedResult]):
+class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, FeatureAxes):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
     A subclass defines its problem (:meth:`_problem`).
@@ -109,72 +101,48 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     n_components: NComponents
     missing_labels: str
-    _kind: ClassVar[type[Result]] = SupervisedResult
-    _output_name = "scores"
-    _labelled = _labels_beside_rows = True
-    _maps_linearly = _has_axes = True
     _merged_alike = ("preprocess",)
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    @available_if(_grows)  # type: ignore[untyped-decorator]
-    @solving
-    def partial_fit(
-        self, X: Input, y: Input = None, *, classes: Input = None, sample_weight: Input = None,
-        progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
-        """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
+    @property
+    def _why_fixed(self) -> str:
+        thin = (getattr(self, "r1", 0.0), getattr(self, "r2", 1.0)) == (1, 0)  # solved by one method, which keeps all
+        if getattr(self, "solver", "auto") != "krylov" or thin:
+            return ""
+        return (
+            'partial_fit needs the whole scatter, which solver="krylov" never computes. Use solver="covariance", or '
+            '"auto" if d x d fits.'
+        )
 
-        They may add new classes, even of one row; for real labels the features of the first fit remain. The first call
-        is a fit; later calls solve only when a fitted attribute is next accessed. Not available for
-        ``solver="krylov"``, which keeps no scatter.
+    def _check_classes(self, y: Input, classes: Input) -> None:
+        check_among(y, classes, self.missing_labels)
 
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (m, d)
-            New rows, as for :meth:`fit`.
-        y : array-like of shape (m,) or (m, c), or path such as "labels.csv::class", default None
-            Labels of the new rows.
-        classes : array-like, or None, default None
-            The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
-        sample_weight : weights of the new rows as for :meth:`fit`, default None
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            As for ``fit``; for labels that are not in ``classes``; and before the read, if the model did not keep the
-            scatter that its parameters require.
-        """
-        if classes is not None and y is None:
-            raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
-        if classes is not None:
-            check_among(y, classes, self.missing_labels)
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, sample_weight=sample_weight, progress=progress)
-        kept, problem, name = self._kept, self._problem(), type(self).__name__
+    def _more(self, kept: KeptStatistics, more: MoreRows) -> tuple[KeptStatistics, Provenance]:
+        problem, name = self._problem(), type(self).__name__
         # Before the read: a fit at (1, 0), or by krylov, kept only the diagonal of the scatter.
         if problem.whole:
             kept.statistics.check_whole()
-        opened = self._open_like(X)
-        rows, resources = self._rows(opened.weighted(sample_weight))
-        y = self._labels_of_fit(opened.X, y)
+        opened = open_like(self, more.X, more.given)
+        reject_groups(self, more.groups)
+        rows, resources = rows_of_fit(self, opened.weighted(more.weights))
+        y = labels_of_fit(self, opened.X, more.y)
         labelled = read_labels(self, y, rows.n_rows, problem, like=kept.supervision, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, kept.statistics.moments.whole, problem)
-        new, made = execute(self, fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress, adds=True)
-        merged = kept.merge(new)
-        # The solve waits until a fitted attribute is accessed; until then, further rows are added to these statistics.
-        self._solve_later(partial(_solved, merged, problem), merged)
-        self._record_rows(made)
-        return self
+        call = f"{called(self)}.partial_fit(X, y)"
+        new, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
+        return kept.merge(new), made
+
+    def _solution(self, kept: KeptStatistics) -> tuple[Callable[[], SupervisedResult], str]:
+        problem = self._problem()
+        if problem.whole:
+            kept.statistics.check_whole()
+        return partial(_solved, kept, problem), self.solver_
+
+    def _kept(self, found: SupervisedResult) -> KeptStatistics:
+        return found.kept
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -249,8 +217,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         float in [0, 1]
         """
         predicted = np.asarray(self.predict(X)).ravel()
-        opened = self._open_like(X).X
-        labels = open_classes(self._labels_of_fit(opened, y), len(predicted), missing=self.missing_labels)
+        opened = open_like(self, X).X
+        labels = open_classes(labels_of_fit(self, opened, y), len(predicted), missing=self.missing_labels)
         _, known, given = merge_classes(self.classes_, labels.classes)
         used = labels.used
         hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
@@ -263,7 +231,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         if functions is None:
             raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
-        return self._mapped_to_numbers(X, found, output, dim=None if one else "class", values=self.classes_)
+        return mapped_to_numbers(self, X, found, output, dim=None if one else "class", values=self.classes_)
 
     def _reconstruction(self) -> Reconstruction:
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
@@ -280,32 +248,17 @@ class SupervisedModel(Estimator[SupervisedResult]):
         except (TypeError, ValueError):
             return False
 
-    def _take_merged(self, a: SupervisedModel, b: SupervisedModel) -> None:
-        """Set the fitted attributes from the statistics of two models."""
-        problem = self._problem(getattr(a, "seed_", 0))
-        parts = a._kept, b._kept
-        for part in parts if problem.whole else ():
-            part.statistics.check_whole()
-        self._found, self.solver_ = _solved(merge_models(*parts), problem), type(self).__name__
-        self._warn(self._found)
-
-    @property
-    def _kept(self) -> KeptStatistics:
-        """The statistics of all rows, solved or not."""
-        found = self._found
-        return cast("KeptStatistics", found.kept)
-
     def _fit(self, rows: Rows, y: Input) -> LabelledFit:
         return self._planned(rows, y, self._problem(rows.seed))
 
     def _planned(self, rows: Rows, y: Input, problem: Problem) -> LabelledFit:
-        rows, resources = self._rows(rows)
+        rows, resources = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
         labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
         return plan_labelled(rows, resources, type(self).__name__, labelled, problem)
 
-    def _n_classes(self, found: SupervisedResult) -> int:
-        return len(found.statistics.moments.counts) if self._problem().needs_classes else 1
+    def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
+        super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)
 
     def _restored(self, held: Held) -> SupervisedResult:
         held.context["columns"] = "d"

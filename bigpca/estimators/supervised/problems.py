@@ -518,6 +518,8 @@ def check_among(y: Input, classes: Input, missing: str) -> None:
     ------
     TypeError, ValueError
     """
+    if y is None:
+        raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
     known = merge_classes(classes, classes)[0]
     ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
 

@@ -16,8 +16,9 @@ from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
-from bigpca.estimators.shared.fit import execute, fit_seed
+from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import labels_of_fit, open_like, policies
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
@@ -80,9 +81,9 @@ class RoweisMap:
         check_choice("criterion", criterion, CRITERIA)
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
-        opened = first._open_like(X)
-        rows = opened.begun(**first._policies)
-        labels = open_classes(first._labels_of_fit(opened.X, y), rows.n_rows, missing=first.missing_labels)
+        opened = open_like(first, X)
+        rows = opened.begun(**policies(first))
+        labels = open_classes(labels_of_fit(first, opened.X, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked = chained(first._preprocessors(), _joint_map(flat))
         ends = np.cumsum([model.n_components_ for model in flat])
@@ -221,12 +222,12 @@ def roweis_map(
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit = template._planned(opened, template._labels_of_fit(opened.X, y), problem)
+    fit = template._planned(opened, labels_of_fit(template, opened.X, y), problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
     result, made = execute(
-        template, fit, fit.read, f"bigpca.roweis_map(X, y, model={template._called})", progress=progress
+        template, fit, fit.read, f"bigpca.roweis_map(X, y, model={called(template)})", progress=progress
     )
     read = cast("KeptStatistics | FeatureRead", result)  # what both kinds of fit read
     statistics = read.statistics

@@ -25,20 +25,32 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
-from bigpca.data.provenance import Made
+from bigpca.data.provenance import Made, Provenance
 from bigpca.data.roles import ROWS
 from bigpca.data.views import carrying, columns_of
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
-from bigpca.estimators.shared.fit import RandomState, Reading, draw_fit_seed, execute, fit_seed, with_plan
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, open_rows, open_scores
-from bigpca.estimators.shared.outputs import Destination, Path, maps_rows
-from bigpca.estimators.shared.results import Result
+from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
+from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Path, open_rows, open_scores
+from bigpca.estimators.shared.opening import (
+    labels_of_fit,
+    open_like,
+    open_weighted,
+    planned_fit,
+    policies,
+    reject_groups,
+    rows_of_fit,
+)
+from bigpca.estimators.shared.outputs import Destination, mapped_as_given, maps_rows, whole_map
+from bigpca.estimators.shared.results import Result, Traits
+from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
-from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
+from bigpca.estimators.supervised.problems import Labelled, LabelUse, check_among, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
@@ -52,7 +64,7 @@ from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, Preprocess, RowMap
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, reject_weights
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import Coding, Held, stored
 from bigpca.seeds import integers
@@ -397,6 +409,11 @@ class ScoredResult(Result):
     cv_scores_: dict[int, float] | None = stored(coding=OF_SHARES, default=None)
 
     @property
+    def width(self) -> int:
+        """Columns of the output of the estimator."""
+        return int(self.estimator_._result.width)
+
+    @property
     def mean_(self) -> Vector:
         """Means (d,) of the labelled rows."""
         return self.kept.statistics.mean
@@ -485,7 +502,7 @@ def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
 
 
 @with_parameters
-class ScoredPCA(Estimator[ScoredResult]):
+class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -530,15 +547,13 @@ class ScoredPCA(Estimator[ScoredResult]):
     [1, 4]
     """
 
-    _prefix = "scored"
-    _kind = ScoredResult
-    _output_name = "scores"
-
-    _labelled = True
-    _maps_linearly = True
-    _components_of = "estimator_"
-
-    _unweighted = "its feature scores and folds count each row once"
+    _traits = Traits(
+        ScoredResult,
+        "scored",
+        frozenset({"labels"}),
+        "its feature scores and folds count each row once",
+        core="estimator_",
+    )
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -586,16 +601,16 @@ class ScoredPCA(Estimator[ScoredResult]):
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(
-            self._open_weighted(X, sample_weight, given, groups), seed=draw_fit_seed(self, places["folds"])
+            open_weighted(self, X, sample_weight, given, groups), seed=draw_fit_seed(self, places["folds"])
         )
-        y = self._labels_of_fit(opened.X, y)
-        planned = cast("ScoredFit", self._planned_fit(opened, y))
+        y = labels_of_fit(self, opened.X, y)
+        planned = cast("ScoredFit", planned_fit(self, opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began, before = time.perf_counter(), planned.rows.files_digest()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
         kept, made = execute(
-            self, scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
+            self, scoring, scoring.read, f"{called(self)}.fit(X)", progress=progress, checkpoint=places["scores"]
         )
         spread = scoring.spread
         scores = feature_scores(kept.statistics, spread)
@@ -622,61 +637,51 @@ class ScoredPCA(Estimator[ScoredResult]):
         self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
         return self
 
-    @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
-    @solving
+    @property
+    def _why_fixed(self) -> str:
+        inner = self._result.estimator_ if self.__sklearn_is_fitted__() else self.estimator
+        try:
+            getattr(inner or PCA(), "partial_fit")  # noqa: B009  (it says why there is none)
+            return ""
+        except AttributeError as error:
+            return str(error)
+
+    def _check_classes(self, y: Input, classes: Input) -> None:
+        check_among(y, classes, self.missing_labels)
+
     @one_fit()
-    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
-        """Add labelled rows, in two reads of them. The scores are updated to all rows; the selection does not change.
-
-        It warns if a fit on all rows would select other features; otherwise the result equals that fit to rounding. Not
-        available if the estimator has no ``partial_fit``.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (m, d)
-            New rows, as for :meth:`fit`.
-        y : array-like of shape (m,) or (m, c), or path such as "labels.csv::class", default None
-            Labels of the new rows.
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, progress=progress)
+    def _more(self, kept: ScoredResult, more: MoreRows) -> tuple[ScoredResult, Provenance]:
         # Added to a copy: a read that fails leaves the model as it was.
-        inner = copy(self.estimator_)
-        rows = self._open_like(X)
-        y = self._labels_of_fit(rows.X, y)
-        rows, resources = self._rows(rows)
-        old = self._result
-        labelled = self._read_labels(y, rows.n_rows, old.kept.supervision)
+        inner = copy(kept.estimator_)
+        rows = open_like(self, more.X, more.given)
+        reject_groups(self, more.groups)
+        reject_weights(rows.weighted(more.weights), [type(self).__name__], self._traits.unweighted)
+        y = labels_of_fit(self, rows.X, more.y)
+        rows, resources = rows_of_fit(self, rows)
+        labelled = self._read_labels(y, rows.n_rows, kept.kept.supervision)
         X, before = mapped_lazily(rows), rows.files_digest()
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
-        new, made = execute(
-            self, scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress, adds=True
-        )
-        kept = old.kept.merge(new)
-        spread, own = old.spread, scoring.spread
+        call = f"{called(self)}.partial_fit(X, y)"
+        new, made = execute(self, scoring, scoring.read, call, progress=more.progress, adds=True)
+        both, spread, own = kept.kept.merge(new), kept.spread, scoring.spread
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(columns_of(X, self.selected_), y, progress=progress)
+        inner.partial_fit(columns_of(X, kept.selected_), y, progress=more.progress)
         rows.check_unchanged(before)
-        scores = feature_scores(kept.statistics, spread)
-        best = ranked(scores)[: len(self.selected_)]
+        scores = feature_scores(both.statistics, spread)
+        best = ranked(scores)[: len(kept.selected_)]
         # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.
-        others = np.setdiff1d(best, self.selected_)
+        others = np.setdiff1d(best, kept.selected_)
         if len(others):
             warn_approximation(
                 f"{len(others)} of the {len(best)} features with the highest scores over all rows were not selected by "
                 f"the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to select again."
             )
-        self._found = replace(self._result, kept=kept, spread=spread, scores_=scores, estimator_=inner)
-        self._record_rows(replace(made, reads=2.0))
-        return self
+        grown = replace(kept, kept=both, spread=spread, scores_=scores, estimator_=inner)
+        return grown, replace(made, reads=2.0)
+
+    def _keep(self, kept: ScoredResult) -> None:
+        self._found = kept  # the estimator waits, if it does
 
     def summary(self) -> Exported:
         """Return a table of the components of ``estimator_``, as :meth:`bigpca.PCA.summary`.
@@ -686,7 +691,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         pandas.DataFrame of k rows
         """
         check_is_fitted(self)
-        return self.estimator_.summary().set_axis(self._components_index("summary"))
+        return self.estimator_.summary().set_axis(components_index(self, "summary"))
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     @maps_rows
@@ -708,17 +713,13 @@ class ScoredPCA(Estimator[ScoredResult]):
         back = self.estimator_.inverse_transform(carrying(scores.X, made=Made()) if scores.lazy else X)
         placed = Placed(self.selected_, self.mean_)
         rows = open_rows(back, type(self).__name__)
-        return self._mapped_as_given(rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))
+        return mapped_as_given(self, rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))
 
     def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(self, y, n, LabelUse(), like=like)
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.estimator_._n_features_out)
-
     def _row_map(self) -> Selected:
-        return Selected(self.selected_, self.estimator_._whole_map())
+        return Selected(self.selected_, whole_map(self.estimator_))
 
     def _inner(self) -> AnyEstimator:
         if self.estimator is None:
@@ -751,7 +752,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _fit(self, rows: Rows, y: Input) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
-        q, (rows, resources) = self._count(d), self._rows(rows, weighted=False)
+        q, (rows, resources) = self._count(d), rows_of_fit(self, rows, weighted=False)
         labelled = self._read_labels(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
@@ -771,11 +772,11 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
         """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
-        return Rows.of(X, **self._policies) if rows.steps and rows.source is None else rows
+        return Rows.of(X, **policies(self)) if rows.steps and rows.source is None else rows
 
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
-        rows = Rows.of(columns_of(opened, np.sort(candidates)), **self._policies)
+        rows = Rows.of(columns_of(opened, np.sort(candidates)), **policies(self))
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 

@@ -299,8 +299,39 @@ class KeptStatistics:
         """Rows omitted because of missing values."""
         return self.statistics.omitted
 
+    def like(self, first: KeptStatistics) -> KeptStatistics:
+        """Return the same statistics, by the label features of others.
+
+        Raises
+        ------
+        ValueError
+            For classes beside numbers, and for features of labels that differ by more than an offset.
+        """
+        one, other = first.supervision.features, self.supervision.features
+        if (one is None) != (other is None):
+            raise ValueError(
+                "the labels of one model are classes, those of the other are numbers. Fit both to labels of one kind."
+            )
+        statistics = self.statistics
+        moments = first.statistics.moments
+        if moments.whole != statistics.moments.whole and moments.n_features > 1:
+            raise ValueError(
+                "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps only the "
+                "diagonal of the scatter. Fit both with the same parameters."
+            )
+        if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
+            statistics = statistics.with_offset(one.offset - other.offset)
+        elif one is not None and other is not None and not _same_features(one, other):
+            raise ValueError(
+                "the two models use different label features. Those of an RBF label kernel are chosen from the labels "
+                "of each fit, and other features depend on the number of columns. Add the rows of one to the other by "
+                "partial_fit."
+            )
+        return KeptStatistics(statistics, replace(self.supervision, features=one))
+
     def merge(self, other: KeptStatistics) -> KeptStatistics:
         """Return those of both sets of rows; new classes are inserted in sorted order."""
+        other = other.like(self)
         own, more, old, new = self.supervision, other.supervision, self.statistics, other.statistics
         classes = own.classes
         if classes is not None and more.classes is not None:
@@ -328,36 +359,6 @@ class KeptStatistics:
                 f"were expected"
             )
         return self
-
-
-def merge_models(a: KeptStatistics, b: KeptStatistics) -> KeptStatistics:
-    """Return what a model of the rows of both models keeps.
-
-    Raises
-    ------
-    ValueError
-        For classes beside numbers, and for features of labels that differ by more than an offset.
-    """
-    one, other = a.supervision.features, b.supervision.features
-    if (one is None) != (other is None):
-        raise ValueError(
-            "the labels of one model are classes, those of the other are numbers. Fit both to labels of one kind."
-        )
-    statistics = b.statistics
-    if a.statistics.moments.whole != statistics.moments.whole and a.statistics.moments.n_features > 1:
-        raise ValueError(
-            "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps only the "
-            "diagonal of the scatter. Fit both with the same parameters."
-        )
-    if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
-        statistics = statistics.with_offset(one.offset - other.offset)
-    elif one is not None and other is not None and not _same_features(one, other):
-        raise ValueError(
-            "the two models use different label features. Those of an RBF label kernel are chosen from the labels "
-            "of each fit, and other features depend on the number of columns. Add the rows of one to the other by "
-            "partial_fit."
-        )
-    return a.merge(KeptStatistics(statistics, replace(b.supervision, features=one)))
 
 
 def _same_features(one: LabelFeatures, other: LabelFeatures) -> bool:

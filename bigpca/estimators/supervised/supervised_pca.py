@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 
 from bigpca.estimators.shared.fit import RandomState
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
-from bigpca.estimators.supervised.model import SupervisedModel
+from bigpca.estimators.supervised.fits import SupervisedResult
+from bigpca.estimators.supervised.model import LABELS, SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.settings import setting
@@ -52,7 +54,7 @@ class SupervisedPCA(SupervisedModel):
     [[1.0, 0.0, 0.0]]
     """
 
-    _prefix = "spca"
+    _traits = Traits(SupervisedResult, "spca", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -93,7 +95,7 @@ class SupervisedRandomProjection(SupervisedModel):
     See :class:`bigpca.estimators.supervised.model.SupervisedModel`.
     """
 
-    _prefix = "srp"
+    _traits = Traits(SupervisedResult, "srp", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY

@@ -94,6 +94,8 @@ class Accumulator(ABC):
         be sent with each task. It is None in templates being sent and in closed states.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
+    gaps : tuple of str
+        Fields in which NaN stands for what there is not.
     accepts : frozenset of {"dense", "csr", "weights", "nan"}
         The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
         weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
@@ -104,6 +106,7 @@ class Accumulator(ABC):
     accepts: ClassVar[frozenset[str]] = frozenset({"dense"})
     shared_field: ClassVar[str | None] = None
     needs_largest: ClassVar[bool] = False
+    gaps: ClassVar[tuple[str, ...]] = ()
     lives_there: ClassVar[bool] = False
 
     device: There = field(default=None, kw_only=True, repr=False, compare=False)

@@ -198,6 +198,7 @@ class FusedProduct(Weighted, Accumulator):
     tag: ClassVar[str] = "FusedProduct"
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
+    gaps: ClassVar[tuple[str, ...]] = ("constants",)
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
     lives_there: ClassVar[bool] = True
 

@@ -15,6 +15,7 @@ import pytest
 import zarr
 
 import bigpca as bp
+from bigpca.estimators.shared.outputs import codes_of
 from bigpca.passes.reading.codes import LAST, Codes
 from tests.builders import data_with_spectrum, power_law
 from tests.cli.running import run_json
@@ -84,7 +85,7 @@ def test_codes_are_decoded_in_a_dtype_that_holds_the_scores(unit: float, dtype: 
     scores = model.transform(rows)
     model.transform(rows, out=tmp_path / "codes.zarr", dtype="int8")
     decoded = bp.open(tmp_path / "codes.zarr").compute()
-    step, last = model._codes("int8").scale, LAST * model._codes("int8").scale
+    step, last = codes_of(model, "int8").scale, LAST * codes_of(model, "int8").scale
     assert decoded.dtype == (np.float32 if 1e-37 < unit < 1e37 else np.float64)
     assert np.abs(decoded.astype("f8") - np.clip(scores.astype("f8"), -last, last)).max() <= step * 0.501
 
@@ -106,7 +107,7 @@ def test_ranges_are_those_of_the_scores_that_are_written(whiten: Any) -> None:
     model = bp.PCA(4, whiten=whiten).fit(X)
     scores = model.transform(X)
     expected = 4 * scores.std(axis=0, ddof=1).max() / LAST
-    assert model._codes("int8").scale == pytest.approx(expected, rel=1e-3)
+    assert codes_of(model, "int8").scale == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_ranges_are_those_of_the_scores_that_are_written(whiten: Any) -> None:
 def test_every_model_that_knows_the_variances_of_its_scores_writes_codes(model: Any) -> None:
     fitted = model.fit(X)
     expected = 4 * fitted.transform(X).std(axis=0, ddof=1).max() / LAST
-    assert fitted._codes("int8").scale == pytest.approx(expected, rel=0.02)
+    assert codes_of(fitted, "int8").scale == pytest.approx(expected, rel=0.02)
     assert fitted.transform(X, dtype="int8").shape == (N, 4)
 
 

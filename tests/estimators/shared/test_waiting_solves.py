@@ -188,3 +188,43 @@ def test_small_batches_are_multiplied_together_and_merged_saved_and_counted_as_o
     with pytest.raises(bp.errors.NonFiniteError, match="1 NaN or infinite value in 1 row"):
         waiting.partial_fit(np.where(np.arange(12).reshape(2, 6) == 3, np.nan, 1.0))
     assert waiting.n_samples_ == 140
+
+
+@growing
+def test_rows_are_not_added_to_sums_of_rows_that_were_preprocessed_in_another_way(name: str) -> None:
+    model = grown(name).set_params(preprocess=bp.rows.L2())
+    with pytest.raises(ValueError, match=r"preprocess, nan_policy, center or scale was changed after the fit"):
+        model.partial_fit(X[:30], Y[:30])
+    assert model.set_params(preprocess=None).n_samples_ == 90
+
+
+@growing
+def test_what_a_class_has_no_use_for_is_rejected_before_rows_are_added(name: str) -> None:
+    model = grown(name)
+    for option, match in (("given", "given = Z was passed to"), ("groups", "groups were passed to")):
+        if (name, option) != ("PCA", "given"):
+            with pytest.raises(TypeError, match=match):
+                model.partial_fit(X[:30], Y[:30], **{option: Y[:30]})
+    if not hasattr(model, "missing_labels"):
+        with pytest.raises(TypeError, match=r"classes were passed to .*, which has no labels"):
+            model.partial_fit(X[:30], classes=[0, 1])
+    else:
+        with pytest.raises(ValueError, match="3"):
+            model.partial_fit(X[:30], Y[:30] + 1, classes=[0, 1, 2])
+    assert model.n_samples_ == 90
+
+
+@growing
+def test_an_attribute_that_is_set_is_that_of_the_file(name: str, tmp_path: Path) -> None:
+    model = grown(name)
+    if "Kernel" in name:
+        model.eigenvalues_ = 2 * model.eigenvalues_
+        model.save(tmp_path / "model")
+        assert np.array_equal(bp.load(tmp_path / "model").eigenvalues_, model.eigenvalues_)
+    elif "components_" not in type(model)._traits.result.__dataclass_fields__:
+        with pytest.raises(AttributeError, match="components_ follows from other numbers of the fit"):
+            model.components_ = -model.components_
+    else:
+        model.components_ = -model.components_
+        model.save(tmp_path / "model")
+        np.testing.assert_array_equal(bp.load(tmp_path / "model").transform(X), model.transform(X))

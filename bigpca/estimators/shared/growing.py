@@ -1,0 +1,161 @@
+"""Rows that are added to a fitted model, and models that are merged: one way for all families.
+
+A model keeps statistics of all its rows. Those of further rows, or of another model, are added to them, and the solve
+waits in the place of the result until it is needed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from sklearn.utils.metaestimators import available_if
+
+from bigpca.data.provenance import Provenance
+from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.opening import record_rows
+from bigpca.estimators.shared.results import Waiting
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.passes.engine.driver import solving
+from bigpca.passes.engine.events import ProgressArgument
+
+
+@dataclass(frozen=True)
+class MoreRows:
+    """What ``partial_fit`` was given.
+
+    Attributes
+    ----------
+    X, y, weights, given, groups : as for ``fit``
+    progress : ProgressArgument
+    """
+
+    X: Input
+    y: Input
+    weights: Input
+    given: Input
+    groups: Input
+    progress: ProgressArgument
+
+
+def grows(model: BaseEstimator) -> bool:
+    """Whether rows can be added; otherwise raises AttributeError, with the reason, as ``available_if`` requires."""
+    if model._why_fixed:
+        raise AttributeError(model._why_fixed)
+    return True
+
+
+def kept_by(model: BaseEstimator) -> Input:
+    """Return the statistics of all rows of a model, solved or not."""
+    found = model._found
+    return found.kept if isinstance(found, Waiting) else model._kept(found)
+
+
+def check_same_steps(model: BaseEstimator) -> None:
+    """Reject parameters that change what is summed, if they were changed since the fit.
+
+    Raises
+    ------
+    ValueError
+    """
+    fitted = model._steps
+    now = model._steps_of(model.n_features_in_, fitted.view, fitted.grid)
+    if any(getattr(now, one) != getattr(fitted, one) for one in ("preprocessing", "filled", "standardized")):
+        raise ValueError(
+            f"preprocess, nan_policy, center or scale was changed after the fit: {' '.join(repr(model).split())}. The "
+            "kept statistics were computed with the former values, so new rows cannot be added. Set them again, or fit "
+            "all rows."
+        )
+
+
+class Grows(BaseEstimator):
+    """A model to which rows can be added, and that can be merged with others.
+
+    A subclass writes :meth:`_more`, :meth:`_solution` and, where its result does not hold them, :meth:`_kept`.
+    """
+
+    @property
+    def _why_fixed(self) -> str:
+        """The reason why rows cannot be added; empty if they can."""
+        return ""
+
+    @available_if(grows)  # type: ignore[untyped-decorator]
+    @solving
+    def partial_fit(
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
+        classes: Input = None, progress: ProgressArgument = None,
+    ) -> Self:  # fmt: skip
+        """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
+
+        The model is solved when a fitted attribute is next accessed. The first call is a fit, which for PCA may be of
+        fewer rows than ``n_components``: it keeps one component per row, and uses the covariance, whatever ``solver``
+        is. Labelled rows may add new classes, even of one row; for real labels the features of the first fit remain,
+        as do landmarks, and the features that :class:`bigpca.ScoredPCA` has selected (it reads the rows twice, and
+        warns if all rows would select others).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : labels or targets of the new rows as for :meth:`fit`, default None
+        sample_weight : weights of the new rows as for :meth:`fit`, default None
+        given : covariates of the new rows as for :meth:`fit`, default None
+        groups : labels of groups of the new rows as for :meth:`fit`, default None
+            Rows of a known label join its group.
+        classes : array-like, or None, default None
+            The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar; "auto" shows one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`fit`; for labels that are not in ``classes``; if the model has no statistics of its rows,
+            because its solver keeps none or they exceed ``keep_state_bytes``; or if ``preprocess``, or a ``center`` or
+            ``scale`` given as numbers, was changed after the fit. Not available if the parameters exclude such
+            statistics.
+        MemoryBudgetError, EvaluationBudgetError
+            Before any read, if the plan does not fit.
+        """
+        if classes is not None:
+            self._check_classes(y, classes)
+        more = MoreRows(X, y, sample_weight, given, groups, progress)
+        if "_found" not in vars(self):
+            return self._first(more)
+        check_same_steps(self)
+        kept, made = self._more(kept_by(self), more)
+        self._keep(kept)
+        record_rows(self, made)
+        return self
+
+    @abstractmethod
+    def _more(self, kept: Input, more: MoreRows) -> tuple[Input, Provenance]:
+        """Read more rows, and return the statistics of all, and the record of the read."""
+
+    def _solution(self, kept: Input) -> tuple[Callable[[], Input], str]:
+        """Check the parameters, and return the solve from statistics, and the name of the solver."""
+        return lambda: kept, self.solver_
+
+    def _kept(self, found: Input) -> Input:
+        """Return the statistics that a result holds; it may be those itself."""
+        return found
+
+    def _first(self, more: MoreRows) -> Self:
+        """Fit the first rows."""
+        own = {"sample_weight": more.weights, "given": more.given, "groups": more.groups, "progress": more.progress}
+        return self.fit(more.X, more.y, **own)  # type: ignore[no-any-return]
+
+    def _keep(self, kept: Input) -> None:
+        """Keep statistics, and postpone the solve."""
+        solve, solver = self._solution(kept)
+        self._solve_later(solve, kept, solver)
+
+    def _check_classes(self, y: Input, classes: Input) -> None:
+        raise TypeError(f"classes were passed to {type(self).__name__}, which has no labels. Leave them out.")

@@ -1,0 +1,216 @@
+"""The way of rows, labels and what belongs to them into a fit, and of new rows into a fitted model.
+
+What only some estimators take (weights, covariates, groups, labels) is declared by their class, and asked here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import bigpca.dask_array as da
+from bigpca.data.batches import BatchLabels, batch_labels
+from bigpca.data.provenance import Provenance
+from bigpca.data.views import carrying
+from bigpca.data.weights import degrees_of_freedom
+from bigpca.errors import naming_argument
+from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.shared.inputs import Input, check_names, check_policies, compare_own_names
+from bigpca.estimators.shared.labelled import open_side, without_empty_columns
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.passes.accumulators.observed_columns import ColumnSearch
+from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
+from bigpca.passes.rows import Rows, reject_weights
+from bigpca.passes.summaries import search_passes
+from bigpca.planning import Resources
+from bigpca.settings import setting
+
+FLOPS_PER_VALUE = 4  # of preprocessing
+
+
+def of_first_side(maps: tuple[RowPreprocessor, ...], rows: Rows) -> tuple[RowMap, ...]:
+    """Return maps of X, which leave covariates behind it as they are."""
+    return (EachSide((maps, ()), rows.widths),) if maps and rows.widths else maps
+
+
+def open_weighted(
+    model: BaseEstimator,
+    X: Input,
+    weights: Input,
+    given: Input = None,
+    groups: Input = None,
+    *,
+    read: bool = True,
+    progress: ProgressArgument = None,
+) -> Rows:
+    """Open X with what belongs to its rows; the options are those of :func:`without_absent_columns`."""
+    rows = model._open(X, minimum=model._traits.min_rows).weighted(weights)
+    if rows.weights is not None:
+        degrees_of_freedom(rows.n_present, rows.weight_sums)
+    rows = without_absent_columns(model, rows, read=read, progress=progress)
+    return replace(with_covariates(model, rows, given), groups=groups)
+
+
+def with_covariates(model: BaseEstimator, rows: Rows, given: Input) -> Rows:
+    """Return the rows with their covariates, which every call of the class passes through here.
+
+    Raises
+    ------
+    TypeError
+        If the class has no use for them.
+    """
+    if given is None:
+        return rows
+    if "covariates" not in model._traits.accepts:
+        raise TypeError(
+            f"given = Z was passed to {type(model).__name__}, which cannot remove the effect of covariates: "
+            "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
+        )
+    return replace(rows, covariates=open_side(given, type(model).__name__, "Z"))
+
+
+def without_absent_columns(
+    model: BaseEstimator, rows: Rows, *, read: bool = True, progress: ProgressArgument = None
+) -> Rows:
+    """Return the rows of a DataArray without the columns that have no values, others unchanged.
+
+    Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
+    are declared.
+    """
+    # Floats alone may be NaN; a view has its columns already.
+    if rows.labels is None or rows.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
+        return rows
+    begun = rows.begun(**policies(model))
+    if not read and not begun.in_memory:
+        return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
+    resources = find_resources(setting(model, "memory_limit"), in_process=begun.in_process)
+    return without_empty_columns(rows, begun, resources, progress)
+
+
+def labels_of_fit(model: BaseEstimator, X: da.Array, y: Input) -> Input:
+    """Return the labels of a fit in the order of the rows: y, or those that come with batches.
+
+    The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not read.
+    """
+    if "labels" not in model._traits.accepts:
+        return y
+    from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
+
+    drop = getattr(model, "missing_labels", "raise") == "drop"
+    found = in_row_order(y, X, absent=None if drop else "raise")
+    if found is None or np.isnan(X.shape[0]):
+        found = batch_labels(X, found)
+    return (
+        found.in_advance()
+        if isinstance(found, BatchLabels) and "labels beside rows" not in model._traits.accepts
+        else found
+    )
+
+
+def planned_fit(model: BaseEstimator, rows: Rows, y: Input) -> Reading:
+    """Plan the fit, and reject weights that it does not read.
+
+    Raises
+    ------
+    TypeError
+    """
+    planned: Reading = model._fit(rows, labels_of_fit(model, rows.X, y))
+    if planned.rows.weights is None:
+        reject_weights(rows, [type(model).__name__], model._traits.unweighted)
+    if "groups" not in model._traits.accepts:
+        reject_groups(model, rows.groups)
+    return planned
+
+
+def reject_groups(model: BaseEstimator, groups: Input) -> None:
+    if groups is not None:
+        raise TypeError(
+            f"groups were passed to this {type(model).__name__}, which has no folds: bigpca.Ridge with several "
+            "alphas has. Leave them out."
+        )
+
+
+def policies(model: BaseEstimator) -> dict[str, Input]:
+    check_policies(model)
+    return {"nan_policy": model.nan_policy}
+
+
+def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> tuple[Rows, Resources]:
+    """Return the rows that a fit reads, preprocessed, and the resources that it may use.
+
+    Those of a fit that cannot use weights have none.
+    """
+    for name in ("center", "scale", "sampling"):  # parameters that may name the columns
+        compare_own_names(rows.names, getattr(model, name, None), name)
+    rows = (rows if weighted else replace(rows, weights=None)).begun(**policies(model))
+    d = rows.n_columns
+    maps = of_first_side(model._preprocessors(), rows)
+    rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))
+    return rows, find_resources(setting(model, "memory_limit"), in_process=rows.in_process)
+
+
+def open_like(model: BaseEstimator, X: Input, given: Input = None) -> Rows:
+    """Open new rows as those of the fit, and compare the number and names, or the grid, of their features.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Without the covariates of these rows, if there were some in the fit; and for others.
+    """
+    rows = with_covariates(model, model._open(X, fitted=True), given)
+    known, q = model._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
+    if known and not q:
+        raise TypeError(
+            f"{type(model).__name__} was fitted with {known} covariates, which these rows need too: "
+            "transform(X, given=Z). Other methods cannot remove the effect of covariates: pass the residuals to a "
+            "PCA."
+        )
+    if q != known:
+        raise ValueError(
+            f"Z has {q} columns, but {type(model).__name__} was fitted with {known} covariates. Pass those of "
+            "the fit, in the same order."
+        )
+    if rows.covariates is not None:
+        names = rows.covariates.names
+        with naming_argument("Z"):
+            check_names(vars(model).get("covariate_names_in_"), names, type(model).__name__, "Z")
+    return rows
+
+
+def fitted_preprocessors(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
+    """Return what was applied to each row of the fit.
+
+    Raises
+    ------
+    ValueError
+        If ``preprocess`` was changed since, which would map other rows than those that were fitted.
+    """
+    now: tuple[RowPreprocessor, ...] = model._preprocessors()
+    fitted = model._steps.preprocessing
+    if fitted is not None and fitted != now:
+        raise ValueError(
+            f"preprocess = {model.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
+            f"fit again."
+        )
+    return now
+
+
+def set_known(model: BaseEstimator, **values: object) -> None:
+    """Set the attributes whose value is not None, and delete the others, which an earlier fit may have set."""
+    for name, value in values.items():
+        if value is None:
+            model.__dict__.pop(name, None)
+        else:
+            setattr(model, name, value)
+
+
+def record_rows(model: Input, added: Provenance) -> None:
+    """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
+    before = model.provenance_
+    model._steps = replace(model._steps, parameters=model.get_params(deep=False))
+    threads = threads_here(setting(model, "solve_threads"))
+    set_known(model, _provenance=before and replace(before.with_rows(added), solve_threads=threads))
