@@ -79,7 +79,7 @@ def describe(stored: Group) -> dict[str, Any]:
         ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
     """
     arrays, attributes, shapes = stored.arrays, stored.attributes, stored.shapes
-    parameters = attributes["parameters"]
+    parameters = attributes["parameters"] | attributes.get("fitted_with", {})
     if attributes.get("estimator") is not None:  # of selected columns, or a rotation: another model is held
         inner = replace(stored, **attributes["estimator"], arrays=_held(arrays), shapes=_held(shapes))
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}

@@ -24,6 +24,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
 
 import bigpca as bp
+from bigpca.cli.stores import describe_file
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.passes import rows as rows_module
@@ -287,11 +288,13 @@ CHANGED = {
 def test_a_model_whose_parameters_were_changed_is_stored_as_it_was_fitted(name: str, tmp_path: Path) -> None:
     model = fitted(name)
     before, scores = bits(model), model.transform(NEW).tobytes()
+    model.save(tmp_path / "before")
     model.set_params(**{name: value for name, value in CHANGED.items() if name in model.get_params()})
     model.save(tmp_path / "model")
     again = bp.load(tmp_path / "model")
     assert str(again.get_params()) == str(model.get_params())
     assert (bits(again)[:-1], again.transform(NEW).tobytes()) == (before[:-1], scores)  # the last are attributes
+    assert describe_file(str(tmp_path / "model")) == describe_file(str(tmp_path / "before"))
 
 
 @reading
