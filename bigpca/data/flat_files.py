@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import index, mul
 from threading import Lock
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,7 +32,6 @@ from bigpca.data.checks import (
     readable_chunks,
     regular_chunks,
     row_width,
-    whole_chunks,
 )
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
@@ -378,6 +377,8 @@ class CompressedMember(StoredRows):
     order : {"C", "F"}
     """
 
+    decodes_chunks: ClassVar[bool] = True  # so that few reads go back
+
     order: str
     format: str = field(default="npz", kw_only=True)
 
@@ -389,10 +390,6 @@ class CompressedMember(StoredRows):
         """Return chunks of about 4 MiB in C order; in Fortran order, where rows end with the array, a single one."""
         n = self.array_shape[0]
         return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
-
-    def decoded(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the rows of whole chunks, so that few reads go back."""
-        return whole_chunks(self.row_chunks(), start, stop)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block by decoding up to its last row; only its whole rows are held in memory."""

@@ -33,6 +33,7 @@ from bigpca.data.checks import (
     owned,
     readable_chunks,
     row_width,
+    whole_chunks,
 )
 from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
@@ -89,6 +90,7 @@ class Source(ABC):
 
     ndim: ClassVar[int] = 2
     gives_rows: ClassVar[bool] = False  # whether the caller may overwrite what read_block returns
+    decodes_chunks: ClassVar[bool] = False  # whether all rows of a chunk are decoded together
 
     array_shape: tuple[int, ...]
     _: KW_ONLY
@@ -155,6 +157,8 @@ class Source(ABC):
 
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
+        if self.decodes_chunks:
+            return whole_chunks(self.row_chunks(), start, stop)
         together = self.decoded_rows
         return start - start % together, min(self.array_shape[0], -(-stop // together) * together)
 
@@ -445,10 +449,6 @@ class DecodedRows(Source):
     @property
     def decoded_rows(self) -> int:
         return self.stored.decoded_rows
-
-    def decoded(self, start: int, stop: int) -> tuple[int, int]:
-        """Those of the codes."""
-        return self.stored.decoded(start, stop)
 
     @property
     def stamped(self) -> bool:

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.data.checks import MemberError, arrow_rows, check_dtype, decoding, natural_key, whole_chunks
+from bigpca.data.checks import MemberError, arrow_rows, check_dtype, decoding, natural_key
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
@@ -72,6 +72,8 @@ class TableRows(StoredRows):
         The blocks of lines of CSV, which each process would otherwise look for again.
     """
 
+    decodes_chunks: ClassVar[bool] = True
+
     keys: str = ""
     packed: bytes = b""
     format: str = field(default="parquet", kw_only=True)
@@ -100,10 +102,6 @@ class TableRows(StoredRows):
     def row_chunks(self) -> tuple[int, ...]:
         """Return the rows of each group."""
         return tuple(group.rows for group in self._groups() if group.rows) or (0,)
-
-    def decoded(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the rows of whole groups."""
-        return whole_chunks(self.row_chunks(), start, stop)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read a block, decoding each group that it overlaps once."""

@@ -118,7 +118,7 @@ def row_pass(
     scratch = rows.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
     done = updates + rows.prepared_work(widest.itemsize)
-    read = rows.read_bytes(max(layout.read_rows, layout.whole_rows))
+    read = rows.read_bytes(max([layout.read_rows, *layout.decoded]))
     held_reads = 2 if rows.requests[0] and len(layout.groups) > 1 else layout.held_reads  # of this group or the next
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(

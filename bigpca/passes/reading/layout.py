@@ -95,11 +95,6 @@ class Layout:
         return int(np.diff(self.reads).max(initial=0))
 
     @property
-    def whole_rows(self) -> int:
-        """Rows decoded for the largest read."""
-        return max(self.decoded, default=self.read_rows)
-
-    @property
     def held_reads(self) -> int:
         """Reads that a task holds at a time: one in use, and the next where a group has several."""
         return min(2, max(map(len, self.groups), default=1))
