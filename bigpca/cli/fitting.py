@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +35,7 @@ from bigpca.cli.stores import components_table, describe_file, facts
 from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
-from bigpca.storage.files import kind_of
+from bigpca.storage.files import kind_of, temporary_sibling
 from bigpca.storage.forms import CODES, STORES, check_extension
 
 if TYPE_CHECKING:
@@ -491,9 +490,8 @@ def _is_unmarked(scores: str | None) -> bool:
 
 def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
     """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
-    folder = os.path.dirname(os.path.abspath(scores))
-    with TemporaryDirectory(prefix=f".{os.path.basename(scores)}.", dir=folder) as beside:
-        again = os.path.join(beside, "again.npy")
+    with temporary_sibling(Path(os.path.realpath(scores))) as beside:
+        again = beside / "again.npy"
         model.transform(data, out=again, progress=progress)
         if not filecmp.cmp(again, scores, shallow=False):
             reject_existing(scores, False, "scores")

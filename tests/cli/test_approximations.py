@@ -151,7 +151,7 @@ def test_an_iteration_that_did_not_converge_says_so_everywhere(flat: Path) -> No
     result = run("fit", flat, *options)
     assert result.exit_code == 0
     assert line_of(result.stdout, "converged") == "NO"
-    assert "bigpca: warning: the iteration stopped after" in result.stderr
+    assert "bigpca: warning: the iteration stopped after 3" in result.stderr
     record = run_json("fit", flat, *options, "--overwrite")
     assert record["certificate"]["converged"] is False
     assert any("max_passes = 2" in text for text in record["warnings"])
