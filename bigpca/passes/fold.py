@@ -406,7 +406,8 @@ class FoldGroup:
 def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     """Declare what :func:`first_shift` reads."""
     start, stop = _first_read(rows, layout)
-    decoded = int(np.diff(rows.decoded(start, stop))[0]) if stop > start else 0
+    whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
+    decoded = stop - start if whole else int(np.diff(rows.decoded(start, stop))[0])
     return PassCost(name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.bytes_of(decoded))
 
 

@@ -416,7 +416,8 @@ class Rows:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
         first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
         if self.stored is not None:
-            first, last = self.stored.decoded(first, last)
+            with one_look(self.inspected.seen):
+                first, last = self.stored.decoded(first, last)
         else:
             first, last = whole_chunks(self.samples.chunks[0], first, last)
         return first * self._rows_per_sample, last * self._rows_per_sample
