@@ -148,7 +148,8 @@ def pca(
     model.fit(rows, sample_weight=sample_weight, checkpoint=checkpoint, progress=progress)
     source = source_of(view_of(rows)[0])
     in_memory = source is not None and source.in_memory  # which is not sent to the workers of a cluster
-    scores = model.transform(rows, dtype=dtype).compute(scheduler="threads" if in_memory else None)
+    lazy: Any = model.transform(rows, dtype=dtype)
+    scores = lazy.compute(scheduler="threads" if in_memory else None)
     used = {"layer": layer, "obsm": obsm, **parameters}
     plain = {name: value for name, value in used.items() if isinstance(value, bool | int | float | str)}
     params = {"zero_center": zero_center, "use_highly_variable": isinstance(mask_var, str) and mask_var == HIGHLY,

@@ -12,12 +12,12 @@ import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from importlib import import_module
 from numbers import Integral, Real
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 __all__ = [
@@ -198,8 +198,10 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {names[found[0]]}?" if found else ""
 
 
-def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Reject a parameter that is not one of the known words.
+def check_choice(
+    name: str, value: object, known: Iterable[str], foreign: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Reject a parameter that is not one of the known words; ``foreign`` translates those of scikit-learn.
 
     Raises
     ------
@@ -217,7 +219,28 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     shown = list(map(repr, words))
     use = " or ".join(shown) if len(shown) < 3 else f"one of {', '.join(shown)}"
     hint = closest(value, words) if isinstance(value, str) else ""
+    if isinstance(value, str) and value in foreign:
+        hint = f" scikit-learn's {value!r} is {foreign[value]!r} here."
     raise ValueError(f"{name} = {value!r} is unknown. Use {use}.{hint}")
+
+
+def check_switch(name: str, value: object) -> None:
+    """Reject what is not True or False.
+
+    Raises
+    ------
+    TypeError
+
+    Examples
+    --------
+    >>> check_switch("center", 1)
+    Traceback (most recent call last):
+    TypeError: center = 1 is a int; True or False was expected.
+    """
+    from numpy import bool_  # here, so that the help of the command line does not wait for NumPy
+
+    if not isinstance(value, bool | bool_):
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
 
 
 def component_columns(given: Any, names: Sequence[str]) -> list[int]:
@@ -260,13 +283,13 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def real_number(name: str, value: Any, interval: str, what: str) -> float:
+def real_number(name: str, value: Any, interval: str, what: str, *, whole: bool = False) -> float:
     """Return ``value`` as a float in an interval such as "(0, 1]"; ``name`` and ``what`` it is are for the message.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a real number, or outside the interval.
+        If it is not a real number, or not an integer where a ``whole`` number is required, or outside the interval.
 
     Examples
     --------
@@ -274,9 +297,9 @@ def real_number(name: str, value: Any, interval: str, what: str) -> float:
     Traceback (most recent call last):
     ValueError: tol = 1 is outside (0, 1); a relative error such as 1e-3 was expected.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        kind = type(value).__name__
-        raise TypeError(f"{name} = {value!r} is a {kind}; a number in {interval} was expected: {what}.")
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        kind, wanted = type(value).__name__, "an integer" if whole else "a number"
+        raise TypeError(f"{name} = {value!r} is a {kind}; {wanted} in {interval} was expected: {what.rstrip(',')}.")
     number, (low, high) = float(value), map(float, interval[1:-1].split(","))
     if not (low < number < high or (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")):
         raise ValueError(f"{name} = {value} is outside {interval}; {what} was expected.")

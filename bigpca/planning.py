@@ -276,6 +276,8 @@ class SolveCost:
 COSTLY = 1e10  # operations of a read of which a plan tells that it leaves threads idle
 TASK_SECONDS = 0.002  # of scheduling and of merging small states
 STATE_SPEED = 3e9  # bytes of states that one core fills, adds or merges in a second
+# What makes a block, and all that is computed from it, smaller: the end of every error about memory.
+SMALLER_CHUNKS = "store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...))"
 SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
@@ -574,8 +576,8 @@ class Plan(Shown):
             )
         if not self.fits:
             raise MemoryBudgetError(
-                f"{self.shortage()}. Give each process more memory or fewer threads, store the input in smaller chunks "
-                "(bp.ingest(source, out, chunk_rows=...)), or reduce the number of columns."
+                f"{self.shortage()}. Give each process more memory or fewer threads, {SMALLER_CHUNKS}, or reduce the "
+                "number of columns."
             )
 
     def rows(self) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import resource
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 import psutil
+
+from bigpca.parameters import PARAMETERS, number_of
 
 DEFAULTS: Mapping[str, object] = MappingProxyType(
     {
@@ -49,10 +51,10 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
     Parameters
     ----------
     memory_limit : int, str or None, default None
-        As in :class:`bigpca.PCA`. Here and below, None leaves a setting unchanged.
+        As in :class:`bigpca.PCA`. None leaves a setting unchanged, as in the other parameters.
     solve_threads : int or None, default None
-        BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and similar variables are; by
-        default, one per core that the process may use. Computations of less than about half a second use one. The last
+        Number of BLAS threads between passes, by default one per core that the process may use. Overrides
+        OPENBLAS_NUM_THREADS and similar variables. Computations of less than about half a second use one. The last
         bits depend on it, so ``provenance_`` records it.
         Passes and scores use one thread for each block of rows, and many blocks at a time.
     workers_timeout : float or None, default None
@@ -70,7 +72,7 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         For values that are not numbers of threads, seconds, bytes or evaluations.
 
     Examples
@@ -124,23 +126,10 @@ def _checked(name: str, value: Any) -> object:
     """Return the value of a setting, or raise; that of an environment variable is a text."""
     if name in ("memory_limit", "arithmetic"):  # whose text is read where processes and devices are found
         return value
-    try:
-        number = float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if name == "solve_threads" and number >= 1 and number.is_integer():
-        return int(number)
-    if name != "solve_threads" and number >= (name == "max_kernel_evaluations"):
-        return number
-    raise ValueError(f"{name} = {value!r}; {_EXPECTED[name]} was expected.")
-
-
-_EXPECTED = {
-    "solve_threads": "an integer of at least 1",
-    "workers_timeout": "a number of seconds of at least 0",
-    "keep_state_bytes": "a number of bytes of at least 0",
-    "max_kernel_evaluations": "a number of at least 1",
-}
+    with suppress(ValueError):
+        value = number_of(value) if isinstance(value, str) else value
+    PARAMETERS[name].check(name, value)
+    return value
 
 
 @contextmanager

@@ -15,7 +15,9 @@ from tests.house import PACKAGE, File, files
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
     ("names", "dask_array", "blas"),
-    ("errors", "arrays", "seeds", "settings"),
+    ("errors",),
+    ("parameters",),
+    ("arrays", "seeds", "settings"),
     ("devices",),
     ("records",),
     ("planning",),
@@ -53,6 +55,7 @@ TIERS: list[tuple[str, ...]] = [
 PURE = (
     "names",
     "errors",
+    "parameters",
     "arrays",
     "seeds",
     "blas",

@@ -13,8 +13,8 @@
 - ``runtime``  Where a command runs: in this process, on local workers that it starts (loopback only), or on a running
   cluster.
 
-Add an estimator: a row of ``options.ESTIMATORS``, and its parameters with their defaults in ``options.DEFAULTS``, which
-a test compares with the signatures. A new parameter is a field of ``options.Estimator``.
+Add an estimator: a row of ``options.ESTIMATORS``. A new parameter is a row of :mod:`bigpca.parameters`, with its range
+and its words, from which its option is made.
 
 Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.
 """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.options import Estimator, MissingLabels, grouped
+from bigpca.cli.options import Estimator, grouped
 from bigpca.cli.output import Output, command_line, plain, reporting
 from bigpca.cli.runtime import (
     check_columns,
@@ -118,8 +118,8 @@ def _load(model: str, references: list[str], statistics: list[str] | None) -> An
     fitted = bigpca.load(model, references=references)
     if statistics is not None and not hasattr(fitted, "statistics"):
         raise ValueError(
-            f"a {type(fitted).__name__} has no {', '.join(statistics)} of rows: only a PCA has these, or an "
-            "ApproximatePCA with orthogonal components. Leave out --statistics, or fit one of them."
+            f"--statistics {','.join(statistics)} requires a PCA, or an ApproximatePCA with orthogonal components, but "
+            f"this model is a {type(fitted).__name__}. Leave out --statistics."
         )
     return fitted
 
@@ -154,7 +154,9 @@ def update(
         check_extension(out, *STORES)
         model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
-            raise ValueError(f"{old} is a {type(model).__name__} that takes no more rows. Fit again without --update.")
+            raise ValueError(
+                f"{old} is a {type(model).__name__}, which cannot take more rows. Fit again without --update."
+            )
         check_columns(supervision)
         with running(cluster):
             data = open_sources(source, reading)
@@ -196,9 +198,8 @@ def _appended_rows(X: Any, seen: Any) -> Any:
         source = source_of(X)
         place = source.path if source is not None else "the source"
         raise ValueError(
-            f"the model was made of {seen.rows:,} rows of {seen.source}, but {place} has {n:,} rows that do not start "
-            "with the same rows: earlier rows changed, were removed, or were moved. A model of old and new rows would "
-            "be wrong: fit again without --update."
+            f"the model was fitted to {seen.rows:,} rows of {seen.source}. The first {seen.rows:,} of the {n:,} rows "
+            f"of {place} are not the same: they changed, moved or were removed. Fit again without --update."
         )
     return X[seen.rows :]
 
@@ -237,8 +238,8 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
     for name, own in owned.items():
         if own and getattr(given, name) is None:
             raise typer.BadParameter(
-                f"the model was fitted with {name}, so the appended rows need theirs too: pass those of all rows, "
-                f"--{name} {o.NEEDED.get(name, 'FILE::COLUMN')}."
+                f"the model was fitted with {name}. Give --{name} {o.NEEDED.get(name, 'FILE::COLUMN')} for all rows, "
+                "old and new."
             )
         if name in o.NEEDED and getattr(given, name) is not None and not own:
             raise typer.BadParameter(f"{type(model).__name__} takes no {name}. Leave out --{name}.")
@@ -246,7 +247,7 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
     if targeted:
         found["y"] = open_targets(given.targets or "")[seen:]
     if given.labels is not None:
-        found["y"] = open_given_labels(given, source, data, MissingLabels(model.missing_labels))[0][seen:]
+        found["y"] = open_given_labels(given, source, data, model.missing_labels)[0][seen:]
     if given.weights is not None:
         weights = open_given_weights(given, source, data)[0]
         found |= {name: values[seen:] for name, values in weights.items()}

@@ -192,7 +192,7 @@ def _draw_maps(
     from bigpca.data.roles import are_scores
 
     if shape is None:
-        raise typer.BadParameter("maps needs --map-shape HxW, the places of one sample, such as 14x14.")
+        raise typer.BadParameter("bigpca plot maps needs --map-shape: height and width of one sample, such as 14x14.")
     scores = model.transform(given["rows"]) if "rows" in given else bigpca.open(given["scores"])
     are_scores(model, given.get("scores"), scores, "scores")
     columns = tuple(component_columns(components, model.get_feature_names_out().tolist()))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from bigpca.cli.options import Cluster, MissingLabels, Reading, Supervision, parse_size
+from bigpca.cli.options import Cluster, Reading, Supervision, parse_size
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
@@ -351,9 +351,7 @@ class Column:
     word: str
 
 
-def open_given_labels(
-    given: Supervision, sources: list[str], data: Any, missing: MissingLabels | None
-) -> tuple[Any, str]:
+def open_given_labels(given: Supervision, sources: list[str], data: Any, missing: str | None) -> tuple[Any, str]:
     """Return the labels of all rows, and how they were joined, for display; (None, "") if there are none.
 
     Raises
@@ -365,7 +363,7 @@ def open_given_labels(
     """
     if given.labels is None:
         return None, ""
-    return _open_column(Column(given.labels, given.key, "label"), given, sources, data, missing or MissingLabels.RAISE)
+    return _open_column(Column(given.labels, given.key, "label"), given, sources, data, missing or "raise")
 
 
 def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
@@ -382,13 +380,11 @@ def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tup
     column = Column(given.weights, given.key, "weight")
     if not column_names(_parts(Column(given.weights, None, "weight"))[0]):
         column = Column(given.weights, None, "weight")
-    values, how = _open_column(column, given, sources, data, MissingLabels.RAISE)
+    values, how = _open_column(column, given, sources, data, "raise")
     return {"sample_weight": open_weights(values)}, how
 
 
-def _open_column(
-    column: Column, given: Supervision, sources: list[str], data: Any, missing: MissingLabels
-) -> tuple[Any, str]:
+def _open_column(column: Column, given: Supervision, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
     from bigpca.data.alignment import aligned, keys_of_rows, repeat_labels
     from bigpca.data.keys import ABSENT
@@ -402,7 +398,7 @@ def _open_column(
             f"{path}::{key}, or leave out --key, and pass --by-position if the {word}s are in the order of the rows."
         )
     keys = False if given.by_position else None if key is None else f"{path}::{key}"
-    absent = None if missing is MissingLabels.DROP else ABSENT
+    absent = None if missing == "drop" else ABSENT
     found = aligned(f"{path}::{name}" if name else path, rows, keys, absent=absent, word=word)
     entries, n, view = found.values, data.shape[0], carried(data).view
     several = 1 if view is None else view.rows_per_sample

@@ -31,8 +31,8 @@ Model = TypeVar("Model", bound=LinearModel[Any] | PairModel | SupervisedModel)
 def merge(a: Model, b: Model) -> Model:
     """Return the model of the rows of both models, exact to rounding. Neither model changes, and nothing is read.
 
-    Folds (``cv`` of :class:`bigpca.Ridge`) stay as both fits drew them: they are those of one fit on all rows if rows
-    have keys or groups.
+    Folds (``cv`` of :class:`bigpca.Ridge`) stay as both fits drew them. If rows have keys or groups, one fit on all
+    rows would draw the same folds.
 
     Parameters
     ----------
@@ -131,16 +131,16 @@ def _check_state(model: LinearModel[Any]) -> None:
         raise ValueError(of_all_rows("merge"))
 
 
-def _alike(a: Input, b: Input) -> bool:
+def _alike(a: Any, b: Any) -> bool:
     """Whether two parameters are equal: values, records, vectors, or lists of records."""
     return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
-def _shown(value: Input) -> str:
+def _shown(value: Any) -> str:
     return brief(str(value), MAX_SHOWN)
 
 
-def select_solver(X: Input, n_components: NComponents = None, **parameters: Input) -> SolverChoice:
+def select_solver(X: Input, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
     """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why.
 
     Parameters

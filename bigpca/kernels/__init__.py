@@ -109,7 +109,8 @@ def kernel_from(description: Mapping[str, Any]) -> Kernel:
     name = description.get("kernel")
     if not isinstance(name, str) or name not in _KINDS:
         raise ModelFormatError(
-            f"kernel {name!r} is not known; {', '.join(_KINDS)} were expected. Load it with the version that wrote it."
+            f"{name!r} is not a kernel of this version of bigpca ({', '.join(_KINDS)}). Load the model with the "
+            "version that wrote it."
         )
     kind = _KINDS[name]
     given, expected = set(description) - {"kernel"}, {item.name for item in fields(kind)}

@@ -48,7 +48,7 @@ class Around(Kernel):
             raise TypeError(f"inner = {given!r} is not a kernel. Convert it with bigpca.kernels.as_kernel.")
         if not given.needs_rows:
             raise ValueError(
-                f"{given} knows rows by their numbers, but {type(self).__name__} needs {self.number} of each row. Give "
+                f"{given} only sees row numbers, but {type(self).__name__} needs {self.number} of each row. Give "
                 f"Precomputed() the finished matrix: {self.finished}."
             )
         self._check_options()

@@ -52,17 +52,6 @@ def checked_rows(X: ArrayLike, name: str) -> Array:
     return rows
 
 
-def checked_switch(name: str, value: object) -> None:
-    """Check that a switch is True or False.
-
-    Raises
-    ------
-    TypeError
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
-
-
 def strips(block: Block) -> Iterator[tuple[slice, Block]]:
     """Yield (slice, view) for strips of rows of a block, of at most :data:`STRIP` entries (but at least one row)."""
     height = max(1, STRIP // max(1, block.shape[1]))
@@ -418,8 +407,8 @@ class Combined(Kernel):
                 f"kernels = {given!r}; one or more kernels were expected. Make them with kernels.as_kernel."
             )
         if len(kinds := {rows_of(item): item for item in given}) > 1:
-            names = ", ".join(f"{item} takes {rows}" for rows, item in kinds.items())
-            raise TypeError(f"kernels of different rows cannot be combined: {names}. Combine kernels of one kind.")
+            names = ", ".join(f"{item} compares {rows}" for rows, item in kinds.items())
+            raise TypeError(f"{names}, so they cannot be combined. Combine kernels of one kind of rows.")
         object.__setattr__(self, "kernels", given)
         self._check_options()
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.kernels.base import Block, Kernel, checked_switch, strips
+from bigpca.errors import check_switch
+from bigpca.kernels.base import Block, Kernel, strips
 
 SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest entry of the block
 
@@ -59,7 +60,7 @@ class Precomputed(Kernel):
     indefinite: bool = False
 
     def __post_init__(self) -> None:
-        checked_switch("indefinite", self.indefinite)
+        check_switch("indefinite", self.indefinite)
 
     @property
     def positive_semidefinite(self) -> bool:
@@ -169,7 +170,7 @@ class FromFunction(Kernel):
                 f"function = {self.function!r} is not a function. Give one of two blocks of rows, (a, d) and (b, d), "
                 "that returns (a, b)."
             )
-        checked_switch("positive_semidefinite", self.positive_semidefinite)
+        check_switch("positive_semidefinite", self.positive_semidefinite)
 
     @property
     def taken_on_trust(self) -> bool:

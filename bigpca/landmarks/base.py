@@ -179,13 +179,20 @@ def landmark_values(landmarks: Any) -> Array:
 
     Raises
     ------
-    TypeError
-        For containers that cannot be read.
+    TypeError, ValueError
+        For containers that cannot be read, for row numbers that are not integers, and for other dimensions.
     """
     if is_sparse(landmarks):
         landmarks = as_csr(landmarks).toarray()
     landmarks = table_rows(whole(landmarks, "sampling", "landmark", "Row numbers (m,) or rows (m, d)"), "sampling")
     values = unmasked(landmarks)
+    if values.dtype.kind not in "iuf" or (values.ndim == 1 and values.dtype.kind == "f"):
+        raise TypeError(
+            f"sampling has dtype {values.dtype} and shape {values.shape}; row numbers, integers (m,), or rows, numbers "
+            "(m, d), were expected. Convert it."
+        )
+    if not values.ndim:
+        raise ValueError("sampling has no dimension; (m,) for row numbers or (m, d) for rows was expected. Reshape it.")
     return values.reshape(len(values), row_width(values.shape)) if values.ndim > 2 else values
 
 
@@ -198,19 +205,7 @@ def given(landmarks: Array, request: LandmarkRequest) -> Landmarks:
     ValueError
         If there are not m of them; if a row number is out of range or repeated; if rows have a different number of
         columns or are not finite.
-    TypeError
-        If they are not numbers, or row numbers are not integers.
     """
-    if landmarks.dtype.kind not in "iuf" or (landmarks.ndim == 1 and landmarks.dtype.kind == "f"):
-        raise TypeError(
-            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; row numbers, integers (m,), "
-            "or rows, numbers (m, d), were expected. Convert them."
-        )
-    if landmarks.ndim not in (1, 2):
-        raise ValueError(
-            f"landmarks of shape {landmarks.shape} were given; (m,) for row numbers or (m, d) for rows was expected. "
-            "Reshape them."
-        )
     if len(landmarks) != request.count:
         raise ValueError(
             f"{len(landmarks)} landmarks were given, but n_landmarks = {request.count}. Give "

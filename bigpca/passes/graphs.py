@@ -89,8 +89,8 @@ class GraphSource:
         share = self._leaves * rows / max(1, int(self.offsets[-1]))
         if leaves > 2 * share + 16:
             raise ValueError(
-                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, but their share is "
-                f"{share:.0f}, so every group would read most of the input again. {self._remedy}"
+                f"each group of {rows} rows of the Dask array {self.X.name} needs {leaves} input chunks instead of "
+                f"{share:.0f}, so most of the input would be read again for every group. {self._remedy}"
             )
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = is_csr(self.X._meta)

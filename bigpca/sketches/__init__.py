@@ -47,7 +47,8 @@ def sketch_from(description: Mapping[str, Any]) -> Sketch:
     name = description.get("sketch")
     if not isinstance(name, str) or name not in _KINDS:
         raise ModelFormatError(
-            f"sketch {name!r} is not known; {', '.join(_KINDS)} were expected. Load it with the version that wrote it."
+            f"{name!r} is not a sketch of this version of bigpca ({', '.join(_KINDS)}). Load the model with the "
+            "version that wrote it."
         )
     kind = _KINDS[name]
     given, expected = set(description) - {"sketch"}, {item.name for item in fields(kind)}

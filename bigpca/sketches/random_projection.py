@@ -18,7 +18,7 @@ from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.errors import positive_integer
+from bigpca.errors import check_switch, positive_integer
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import integers, normals, signs, uniforms
 from bigpca.sketches.base import CACHE, TILE_BYTES, RandomSketch, pair_products, spans
@@ -286,8 +286,7 @@ class FeatureHash(SparseSketch):
 
     def _check_options(self) -> None:
         object.__setattr__(self, "n_hashes", positive_integer("n_hashes", self.n_hashes))
-        if not isinstance(self.signed, bool | np.bool_):
-            raise TypeError(f"signed = {self.signed!r} is a {type(self.signed).__name__}, not True or False.")
+        check_switch("signed", self.signed)
         object.__setattr__(self, "signed", bool(self.signed))
 
     def _entries_of(self, start: int, stop: int) -> tuple[Integers, NDArray[np.int8]]:

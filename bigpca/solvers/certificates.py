@@ -300,9 +300,8 @@ def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
     gap, rounding = trace - float(np.sum(values)), len(values) * slack  # every value may be off by the slack
     if gap < -rounding:
         raise ValueError(
-            f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({rounding:.2g}): "
-            "they do not come from a Nyström approximation of the same matrix. "
-            "Give the trace of the matrix that was multiplied."
+            f"the values add up to {trace - gap:.8g}, more than the trace {trace:.8g} plus rounding ({rounding:.2g}): "
+            "they are not a Nyström approximation of that matrix. Please report this, with the output of bigpca doctor."
         )
     return max(gap, 0.0)
 

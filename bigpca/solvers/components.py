@@ -96,8 +96,8 @@ class Elbow(ComponentRule):
     depend on units. A heuristic: it uses the shape of the whole curve, so one huge eigenvalue hides the structure below
     it.
 
-    A partial spectrum is decided exactly: lambda_p lies between 0 and the smaller of the last eigenvalue given and the
-    mean of those left out; if all values in that range give the same elbow, the answer is certain.
+    With part of the spectrum, lambda_p is only known to be in a range: from 0 to the last given eigenvalue, or to the
+    mean of the missing ones if that is smaller. If the whole range gives one elbow, the answer is certain.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bigpca.arrays import Vector, held_array
-from bigpca.errors import positive_integer, real_number
+from bigpca.errors import check_switch, positive_integer, real_number
 from bigpca.solvers.components import rounding_level
 
 ROUNDING = 1e-12  # of allele frequencies
@@ -154,8 +154,7 @@ class Whitening:
     def __post_init__(self) -> None:
         real_number("power", self.power, "[0, inf)", "a power such as 0.5, which gives scores variance 1,")
         real_number("epsilon", self.epsilon, "[0, inf)", "a share of the largest variance such as 0.01")
-        if not isinstance(self.l2, bool | np.bool_):
-            raise TypeError(f"l2 = {self.l2!r} is a {type(self.l2).__name__}; True or False was expected.")
+        check_switch("l2", self.l2)
 
     def divisors(self, variances: Vector, rank: int) -> Vector:
         """Return the divisors (k,) of the scores, 0 where these are set to 0.

@@ -5,6 +5,7 @@ shown.
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import bigpca as bp
 from bigpca import settings
-from bigpca.cli.options import DEFAULTS, ESTIMATORS, RUN_SETTINGS, parse_sketch
+from bigpca.cli.options import ESTIMATORS, defaults_of, record_of
 from bigpca.cli.stores import PREFIXES
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
@@ -66,7 +67,7 @@ def test_an_exact_fit_has_no_certificate(store: Path) -> None:
     ],
 )
 def test_every_sketch_makes_an_approximation_with_that_seed(store: Path, text: str, expected: Any) -> None:
-    assert parse_sketch(text, 5) == expected
+    assert replace(record_of(text, "sketches"), seed=5) == expected
     assert run("fit", store, "-k", 2, "--sketch", text, "--seed", 5, "--approximation", "ritz").exit_code == 0
     model = bp.load("model.zarr")
     assert isinstance(model, bp.ApproximatePCA)
@@ -100,16 +101,19 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
         (("--approximation", "ritz"), "--approximation requires --sketch. Add one, such as --sketch gaussian:500"),
         (
             ("--sketch", "gauss:6"),
-            "'gauss:6' is not a sketch. Did you mean gaussian? Write a kind (gaussian, sparse-sign",
+            "'gauss:6' is not valid: 'gauss' is not known. Did you mean gaussian? gaussian:500, sparse-sign:500",
         ),
-        (("--sketch", "gaussian"), "is not a sketch"),
-        (("--sketch", "gaussian:many"), "is not a sketch"),
-        (("--sketch", "downsample:4x3"), "such as downsample:3x224x224:3x56x56"),
-        (("--sketch", "gaussian:0"), "gaussian:0 is not a valid sketch: q = 0 is below 1"),
-        (("--sketch", "downsample:4x3:5x3"), "downsample:4x3:5x3 is not a valid sketch: to = (5, 3) does not shrink"),
+        (("--sketch", "gaussian"), "'gaussian' is not valid: missing a required argument: 'q'. gaussian:500,"),
+        (("--sketch", "gaussian:many"), "'gaussian:many' is not valid: q = 'many' is a str"),
+        (("--sketch", "downsample:4x3"), "for images downsample:3x224x224:3x56x56"),
+        (("--sketch", "sketch_from:1"), "'sketch_from' is not known"),
+        (("--seed", "x"), "'x' is not valid: it is not a number. Seed of everything random."),
+        (("--sketch", "gaussian:0"), "'gaussian:0' is not valid: q = 0 is below 1"),
+        (("--sketch", "downsample:4x3:5x3"), "'downsample:4x3:5x3' is not valid: to = (5, 3) does not shrink"),
         (("--approximation", "magic"), "magic"),
-        (("--max-passes", 1), "--max-passes"),
-        (("--max-passes", "all"), "none for no limit"),
+        (("--max-passes", 1), "max_passes = 1 is outside [2, inf); a number of reads of at least 2"),
+        (("--solver", "krylov", "--tol", 1.5), "tol = 1.5 is outside (0, 1)"),
+        (("--max-passes", "all"), "'all' is not valid: it is not a number. krylov: maximum number of reads, or none"),
         (("--seed", -1), "--seed"),
         (("-k", "scree"), "or a rule: mle, elbow, marchenko-pastur, gavish-donoho"),
     ],
@@ -127,7 +131,6 @@ def test_wrong_usage_exits_2_and_says_what_to_write(store: Path, arguments: tupl
     [
         (("--sketch", "gaussian:13"), "q = 13 is over the 12 columns"),
         (("-k", 7, "--sketch", "gaussian:6"), "n_components = 7 exceeds the 6 columns of the sketch"),
-        (("--solver", "krylov", "-k", 2, "--tol", 1.5), "tol = 1.5 is outside (0, 1)"),
     ],
 )
 def test_what_does_not_suit_the_data_exits_3(store: Path, arguments: tuple[Any, ...], message: str) -> None:
@@ -221,8 +224,8 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
         assert f"{text} (default: {defaults[name].default}" in shown
     for method, name in ESTIMATORS.items():
         expected = {key: value.default for key, value in inspect.signature(getattr(bp, name)).parameters.items()}
-        expected |= {key: settings.DEFAULTS[key] for key in RUN_SETTINGS if key in DEFAULTS[name]}
-        assert DEFAULTS[name] == expected, method
+        runs = {"solve_threads", "max_kernel_evaluations"} if "kernel" in expected else {"solve_threads"}
+        assert defaults_of(name) == expected | {key: settings.DEFAULTS[key] for key in runs}, method
 
 
 def test_the_plan_is_reported_once_and_the_reads_of_an_iteration_are_numbered(flat: Path) -> None:

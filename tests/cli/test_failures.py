@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.options import parse_n_components, parse_size
+from bigpca.cli.options import parse_size
 from bigpca.cli.output import ExitCode, describe, exit_code_for
+from bigpca.parameters import PARAMETERS
 from tests.cli.running import run, run_json
 
 
@@ -78,7 +79,7 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
     ("arguments", "message"),
     [
         (["fit", "x", "--method", "fishr"], "Did you mean fisher?"),
-        (["fit", "x", "--n-components", "abc"], "'abc' is not a number of components"),
+        (["fit", "x", "--n-components", "abc"], "'abc' is not valid: it is not a number. How many: an integer"),
         (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
         (["fit", "x", "--nope"], "No such option"),
         (["plan"], "SOURCE"),
@@ -176,7 +177,7 @@ def test_a_model_without_its_scores_names_the_command_that_writes_them(store: Pa
     result = run(
         "fit", store, "--columns", "0:2", "--missing-chunks", "fill", "--model", "m.zarr", "--scores", "s.zarr"
     )
-    assert "--scores s.zarr --columns 0:2 --missing-chunks fill" in result.stderr
+    assert "--scores s.zarr --missing-chunks fill --columns 0:2" in result.stderr
 
 
 def test_overwrite_replaces_model_and_scores(store: Path) -> None:
@@ -207,7 +208,7 @@ def test_missing_chunks_exit_3_and_can_be_filled(store: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--n-components", "many"), "is not a number of components"),
+        (("--n-components", "many"), "'many' is not valid: it is not a number. How many: an integer"),
         (("--memory-limit", "big"), "is not a size"),
         (("--workers", "1", "--scheduler", "tcp://127.0.0.1:1"), "one or the other"),
         (("--solver", "magic"), "magic"),
@@ -233,8 +234,8 @@ def test_sizes_are_read_with_their_units(text: str, value: int) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("7", 7), ("0.9", 0.9), ("1.0", 1.0), ("mle", "mle"), ("all", None)])
 def test_numbers_of_components_keep_their_kind(text: str, value: object) -> None:
-    assert parse_n_components(text) == value
-    assert type(parse_n_components(text)) is type(value)
+    found = PARAMETERS["n_components"].read(text)
+    assert (found, type(found)) == (value, type(value))
 
 
 def test_no_scheduler_at_the_address_exits_7(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

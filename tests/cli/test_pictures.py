@@ -71,7 +71,7 @@ FAULTS = {
         "Write 2 numbers from 0",
     ),
     "three": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--components", "1,2"), 2, "Write 1 or 3 numbers"),
-    "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape HxW"),
+    "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape: height and width"),
     "map shape": (
         ("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"),
         3,

@@ -404,7 +404,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "a class of one row": (
         lambda: bp.FisherDiscriminantAnalysis(1).fit(
             bp.from_batches(_pairs(np.where(np.arange(240) == 5, 9, CODES), 50), classes=[0, 1, 2, 9])
-        ), r"1 of 4 classes have one row each \(9\)",
+        ), r"1 of 4 classes have only one row \(9\)",
     ),
     "targets of another width": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(iter([(X[:50], X[:50]), (X[50:], X[50:, :2])]))),

@@ -696,3 +696,15 @@ def test_numbers_have_the_power_of_the_unit_of_the_rows_that_the_table_states(na
                     close = (1e-12 if dtype == "f8" else 1e-5) * np.abs(number).max()
                     same = np.ldexp(found[what], -round(j * powers[what]))  # every j is even
                     np.testing.assert_allclose(same, number, rtol=0, atol=close, err_msg=f"{what} of {dtype} 2^{j}")
+
+
+KINDS = {type(case.make()).__name__: case for case in reversed(CASES.values())}  # the first case of each class
+
+
+@pytest.mark.parametrize("value", [object(), "nonsense", -7, np.nan], ids=["object", "word", "negative", "nan"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parameter_that_cannot_be_is_named_before_any_read(kind: str, value: Any) -> None:
+    case = KINDS[kind]
+    for name in case.make().get_params(deep=False).keys() - ({"coef0"} if value == -7 else set()):
+        with pytest.raises((TypeError, ValueError), match=rf"\b{name} (= |is|has)"):
+            case.make().set_params(**{name: value}).fit(unreadable(N, D), case.y)

@@ -181,7 +181,7 @@ def test_a_function_cannot_be_described(kernel: Kernel) -> None:
     ],
 )
 def test_an_altered_description_is_rejected(description: dict[str, Any]) -> None:
-    with pytest.raises(ModelFormatError, match=r"not known|is described by|cannot be made"):
+    with pytest.raises(ModelFormatError, match=r"is not a kernel of this version|is described by|cannot be made"):
         kernel_from(json.loads(json.dumps(description)))
 
 

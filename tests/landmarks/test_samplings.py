@@ -172,7 +172,7 @@ def test_given_rows_are_used_as_they_are() -> None:
         ([1, 7, 3, 7], r"row 7 is given as a landmark more than once. Remove"),
         (np.zeros((4, D + 1)), r"the given landmarks have 13 columns, but X has 12"),
         (np.full((4, D), np.inf), r"landmark 0 has inf in column 0, which is not finite"),
-        (np.array(4), r"landmarks of shape \(\) were given; \(m,\) .* or \(m, d\)"),
+        (np.array(4), r"sampling has no dimension; \(m,\) .* or \(m, d\)"),
     ],
 )
 def test_given_landmarks_that_cannot_be_are_rejected(landmarks: Any, message: str) -> None:
@@ -182,7 +182,7 @@ def test_given_landmarks_that_cannot_be_are_rejected(landmarks: Any, message: st
 
 @pytest.mark.parametrize("landmarks", [[0.0, 1.0, 2.0, 3.0], ["a", "b", "c", "d"], [True, False, True, True]])
 def test_given_landmarks_that_are_no_row_numbers_are_rejected(landmarks: Any) -> None:
-    with pytest.raises(TypeError, match=r"were given; row numbers, integers \(m,\), or rows, numbers \(m, d\)"):
+    with pytest.raises(TypeError, match=r"; row numbers, integers \(m,\), or rows, numbers \(m, d\)"):
         select(np.asarray(landmarks), rows(20), 4)
 
 

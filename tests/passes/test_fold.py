@@ -187,8 +187,8 @@ def test_a_graph_of_which_every_group_reads_everything_is_rejected_and_ingest_is
     X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (5, D)))
     X = da.concatenate([X[:5], X[ORDER], X[-5:]])
     message = (
-        r"\d+ rows of the Dask array .* need \d+ input chunks, but their share is \d+, so every "
-        r"group would read most of the input again\. Write the array once with bp\.ingest\(X, out\)"
+        r"group of \d+ rows of the Dask array .* needs \d+ input chunks instead of \d+, so most "
+        r"of the input would be read again for every group\. Write the array once with bp\.ingest\(X, out\)"
     )
     with pytest.raises(ValueError, match=message):
         moments_of(X)

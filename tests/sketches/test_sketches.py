@@ -355,7 +355,7 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
         ),
         (lambda: SparseSign(7, nnz=0), ValueError, "nnz = 0 is below 1"),
         (lambda: FeatureHash(7, n_hashes=0), ValueError, "n_hashes = 0 is below 1"),
-        (lambda: FeatureHash(7, signed=1), TypeError, "signed = 1 is a int, not True or False"),
+        (lambda: FeatureHash(7, signed=1), TypeError, "signed = 1 is a int; True or False was expected"),
         (lambda: Downsample(24, (2, 3)), TypeError, "shape = 24 is a int, but a tuple of sizes is required"),
         (lambda: Downsample((4, 6), (2, 0)), ValueError, "each size of to = 0 is below 1"),
         (lambda: Downsample((4, 6.0), (2, 3)), TypeError, r"each size of shape = 6\.0 is a float"),
@@ -431,9 +431,12 @@ def test_vectors_that_make_no_pair_are_rejected(x, y):
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ({"sketch": "CountSketch", "q": 3, "seed": 0}, "sketch 'CountSketch' is not known; Gaussian, SparseSign"),
-        ({"q": 3}, "sketch None is not known"),
-        ({"sketch": ["Gaussian"]}, "is not known"),
+        (
+            {"sketch": "CountSketch", "q": 3, "seed": 0},
+            r"CountSketch' is not a sketch of this version .*Gaussian",
+        ),
+        ({"q": 3}, "None is not a sketch"),
+        ({"sketch": ["Gaussian"]}, "is not a sketch"),
         ({"sketch": "Gaussian", "q": 3}, r"Gaussian is described by \['q'\], but \['q', 'seed'\] were expected"),
         ({"sketch": "Gaussian", "q": 3, "seed": 0, "p": 1}, r"described by \['p', 'q', 'seed'\]"),
         (

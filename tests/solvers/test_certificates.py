@@ -233,7 +233,7 @@ def test_only_values_that_are_given_are_bounded(k):
 
 def test_values_above_the_trace_are_rejected_beyond_rounding_only():
     assert trace_bounds(np.ones(3), 1, 3.0 - 1e-9, 1e-8).upper[0] <= 1 + 1e-8
-    with pytest.raises(ValueError, match=r"values sum to 3, over the trace 2\.9 by more than rounding"):
+    with pytest.raises(ValueError, match=r"values add up to 3, more than the trace 2\.9 plus rounding"):
         trace_bounds(np.ones(3), 1, 2.9, 1e-8)
 
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
-from bigpca.errors import check_choice
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
-from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
     KernelSpectrum,
@@ -24,7 +23,7 @@ from bigpca.estimators.kernel.spectrum import (
     rounding_of,
     row_shift,
 )
-from bigpca.estimators.linear.sketch import APPROXIMATIONS, Sketched, solve_nystrom
+from bigpca.estimators.linear.sketch import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
@@ -66,9 +65,8 @@ class KernelSketchFit(PairsFit):
         kernel = self.settings.kernel
         if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
             raise ValueError(
-                f"n_components = {given!r} depends on the whole spectrum, and {kernel} is not positive semi-definite: "
-                "the trace of HKH contains negative parts, which leading eigenvalues do not show. Give a number, or "
-                'use KernelPCA(solver="dense").'
+                f"n_components = {given!r} needs the whole spectrum, because {kernel} has negative eigenvalues, which "
+                'the trace includes. Give a number, or use KernelPCA(solver="dense").'
             )
 
     @property
@@ -276,7 +274,7 @@ class ApproximateKernelPCA(KernelModel):
 
     n_components: NComponents = None
     _: KW_ONLY
-    kernel: Input = "rbf"
+    kernel: KernelLike = "rbf"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1
@@ -289,7 +287,6 @@ class ApproximateKernelPCA(KernelModel):
     memory_limit: int | str | None = None
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
-        check_choice("approximation", self.approximation, APPROXIMATIONS)
         rows, resources = rows_of_fit(self, rows, weighted=False)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":

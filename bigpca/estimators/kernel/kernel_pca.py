@@ -17,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper
-from bigpca.errors import check_choice, warn_approximation
+from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
-from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
@@ -42,7 +42,7 @@ from bigpca.estimators.linear.krylov import (
 )
 from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
-from bigpca.estimators.shared.fit import RandomState, check_iteration, choose, first_that_fits
+from bigpca.estimators.shared.fit import RandomState, choose, first_that_fits
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -51,6 +51,7 @@ from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import ALIKE, KernelOperator, product_pass
+from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
@@ -335,9 +336,8 @@ def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
     k = starting_components(settings.n_components, n, n)
     if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
         raise ValueError(
-            f"n_components = {settings.n_components!r} depends on the whole spectrum, and {settings.kernel} is not "
-            "positive semi-definite: the trace of HKH contains negative parts, which leading eigenvalues do not show. "
-            'Give a number, or use solver="dense".'
+            f"n_components = {settings.n_components!r} needs the whole spectrum, because {settings.kernel} has "
+            'negative eigenvalues, which the trace includes. Give a number, or use solver="dense".'
         )
     return Iteration.sizes(settings, k, n)
 
@@ -578,7 +578,7 @@ class KernelPCA(KernelModel):
 
     n_components: NComponents = None
     _: KW_ONLY
-    kernel: Input = "linear"
+    kernel: KernelLike = "linear"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1
@@ -590,10 +590,9 @@ class KernelPCA(KernelModel):
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
+    _ranges: ClassVar = {"solver": Parameter(words=lambda: ("auto", *FITS))}
 
     def _fit(self, rows: Rows, y: Input) -> KernelFit:
-        check_iteration(self.tol, self.max_passes)
-        check_choice("solver", self.solver, ("auto", *FITS))
         rows, resources = rows_of_fit(self, rows, weighted=False)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, rows.seed)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import ClassVar, Self, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack
 from bigpca.errors import warn_approximation
@@ -41,7 +42,6 @@ from bigpca.estimators.linear.spectrum import CovarianceFit, Settings, Spectrum,
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import LandmarkRequest, Landmarks, compared_rows, landmark_passes, select_landmarks
 from bigpca.landmarks.base import landmark_values
@@ -409,7 +409,18 @@ class Choice:
     """
 
     count: int
-    sampling: Input
+    sampling: str | Array
+
+    @classmethod
+    def of(cls, n_landmarks: int | None, sampling: str | ArrayLike, n: int, by_default: int) -> Choice:
+        """Return the choice among n rows; raises ValueError for more landmarks than rows."""
+        if not isinstance(sampling, str):
+            given = landmark_values(sampling)
+            return cls(len(given) if n_landmarks is None else n_landmarks, given)
+        m = by_default if n_landmarks is None else n_landmarks
+        if m > n:
+            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
+        return cls(m, sampling)
 
     @property
     def name(self) -> str:

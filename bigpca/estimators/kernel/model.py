@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from sklearn.utils import Tags
@@ -39,7 +40,7 @@ from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_gr
 from bigpca.estimators.shared.outputs import Destination, mapped_back, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel, is_number
+from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.string import string_codes
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
@@ -50,21 +51,8 @@ from bigpca.records import Held
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
+KernelLike: TypeAlias = Kernel | str | Callable[[Array, Array], Array]  # a function of two blocks of rows
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
-
-
-def check_ridge(given: Input) -> None:
-    """Reject a ``fit_inverse_transform`` that is neither a boolean nor a ridge penalty above 0.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not isinstance(given, bool | np.bool_) and not (is_number(given) and 0 < given < np.inf):
-        raise ValueError(
-            f"fit_inverse_transform = {given!r}; True, False or a number above 0 was expected, the penalty of the "
-            f"regression for inverse_transform. True is 1.0."
-        )
 
 
 def resolved_kernel(model: KernelModel, d: int) -> Kernel:
@@ -76,7 +64,6 @@ def resolved_kernel(model: KernelModel, d: int) -> Kernel:
         If ``kernel`` is not a kernel, or is an object and parameters are given beside it.
     """
     kernel = as_kernel(model.kernel)
-    check_ridge(model.fit_inverse_transform)
     values = {name: getattr(model, name) for name in WIDTHS}
     given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
     own = {field.name for field in fields(kernel)}
@@ -134,7 +121,7 @@ def has_fixed_points(model: KernelModel) -> bool:
     kernel = requested_kernel(model)
     if kernel is not None and not isinstance(kernel, RBF):
         raise AttributeError(
-            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use "
+            f"denoise requires a Gaussian kernel, but this model has {kernel}. Use "
             f"fit_inverse_transform=True and inverse_transform, which work for any kernel by regressing rows on scores."
         )
     return _projects(model)
@@ -206,7 +193,7 @@ class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
     """
 
     n_components: NComponents
-    kernel: Input
+    kernel: KernelLike
     gamma: float | None
     degree: int
     coef0: float
@@ -382,7 +369,7 @@ class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        kernel: Input = self.kernel
+        kernel = self.kernel
         pairs = not hasattr(self, "n_landmarks") or getattr(self, "solver", "") == "pairs"  # of dense rows
         tags.input_tags.sparse = not pairs
         tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Self
+from typing import Self, cast
 
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from bigpca.errors import check_choice, positive_integer
 from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features, solve_grown
-from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel, requested_kernel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import RandomState, called, draw_fit_seed, execute
@@ -20,15 +20,12 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
-from bigpca.landmarks import SAMPLINGS
-from bigpca.landmarks.base import landmark_values
+from bigpca.kernels.distance import DistanceKernel
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
-
-COMPONENTS_FROM = ("rows", "landmarks")
 
 
 def _has_widths(model: NystromKernelPCA) -> bool:
@@ -100,12 +97,12 @@ class NystromKernelPCA(KernelModel):
 
     n_components: NComponents = None
     _: KW_ONLY
-    kernel: Input = "rbf"
+    kernel: KernelLike = "rbf"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1
     n_landmarks: int | None = None
-    sampling: Input = "rpcholesky"
+    sampling: str | ArrayLike = "rpcholesky"
     components_from: str = "rows"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
@@ -139,7 +136,7 @@ class NystromKernelPCA(KernelModel):
         """
         opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
-        kernel: Input = planned.settings.kernel
+        kernel = cast(DistanceKernel, planned.settings.kernel)  # others have no fit_widths
         if not len(gammas):
             raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
         # This estimator's kernel chooses the landmarks; the read after it makes the features of all widths.
@@ -174,12 +171,6 @@ class NystromKernelPCA(KernelModel):
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
     def _fit(self, rows: Rows, y: Input) -> NystromFit:
-        check_choice("components_from", self.components_from, COMPONENTS_FROM)
-        if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
-            raise ValueError(
-                f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "
-                f"or rows."
-            )
         rows, resources = rows_of_fit(self, rows)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
@@ -190,16 +181,8 @@ class NystromKernelPCA(KernelModel):
                 f"{settings.kernel} is not positive semi-definite, so it has no features. Use KernelPCA, whose "
                 f'eigenvalues may be negative, or components_from="landmarks".'
             )
-        m = self._count(rows.n_rows)
-        check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
+        choice = Choice.of(self.n_landmarks, self.sampling, rows.n_rows, min(1000, rows.n_rows))
+        check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, choice.count)
         # Components from landmarks have the spectrum of the landmarks, and no features are read.
         kernels = (settings.kernel,) if self.components_from == "rows" else ()
-        return NystromFit(rows, resources, settings, Choice(m, self.sampling), kernels)
-
-    def _count(self, n: int) -> int:
-        if self.n_landmarks is None:
-            return min(1000, n) if isinstance(self.sampling, str) else len(landmark_values(self.sampling))
-        m = positive_integer("n_landmarks", self.n_landmarks)
-        if m > n and isinstance(self.sampling, str):
-            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
-        return m
+        return NystromFit(rows, resources, settings, choice, kernels)

@@ -12,11 +12,10 @@ import numpy as np
 from bigpca.arrays import Vector
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
-from bigpca.errors import check_choice
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
 from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit
-from bigpca.estimators.linear.sketch import APPROXIMATIONS, SketchFit, SketchSettings, solve_product, warn_if_wide
+from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, called, execute
 from bigpca.estimators.shared.inputs import Input
@@ -117,7 +116,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return self.approximation != "tutorial"
 
     def _settings(self, d: int, grid: Grid | None = None) -> SketchSettings:
-        check_choice("approximation", self.approximation, APPROXIMATIONS)
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "

@@ -12,7 +12,6 @@ from functools import cached_property, partial
 import numpy as np
 
 from bigpca.arrays import Array, DType, Integers
-from bigpca.errors import closest
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
@@ -208,8 +207,6 @@ def null_fit(
 
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
 
-SKLEARN_SOLVERS = {"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"}
-
 
 @dataclass(frozen=True)
 class SolverChoice:
@@ -227,31 +224,16 @@ class SolverChoice:
         return f"{self.solver}: {self.reason}"
 
 
-def check_solver(solver: str) -> None:
-    """Reject an unknown solver.
-
-    Raises
-    ------
-    ValueError
-    """
-    if solver != "auto" and solver not in FITS:
-        known = ", ".join(map(repr, ("auto", *FITS)))
-        ours = SKLEARN_SOLVERS.get(solver)
-        hint = closest(solver, FITS) if ours is None else f" scikit-learn's {solver!r} is {ours!r} here."
-        raise ValueError(f"solver = {solver!r} is unknown. Use one of {known}.{hint}")
-
-
 def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) -> Fit[Spectrum]:
     """Plan a fit without reading X.
 
     Raises
     ------
     ValueError
-        For an unknown solver, and for fewer than two rows.
+        For fewer than two rows.
     MemoryBudgetError
         With ``solver="auto"``, if no solver fits.
     """
-    check_solver(solver)
     check_enough_rows(rows.n_present, sums=rows.weight_sums)
     rule = undecided(settings.n_components, variances=False)
     if rule is None:

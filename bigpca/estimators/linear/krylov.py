@@ -220,9 +220,9 @@ def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vect
     if most < wanted < min(n, d):
         share = float(ritz[:most].sum()) / operator.trace
         raise ValueError(
-            f"n_components = {n_components!r} requests more than {most} components, which is the most that an "
-            f"iteration keeps in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or "
-            'use solver="covariance" or "dot" where they fit.'
+            f'n_components = {n_components!r} needs more than {most} components, the most that solver="krylov" keeps; '
+            f"{min(most, len(ritz))} capture {share:.3f} of the variance. Request fewer, or use "
+            'solver="covariance" or "dot" if they fit.'
         )
     return wanted
 

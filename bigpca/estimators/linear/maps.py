@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -23,7 +23,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
-from bigpca.estimators.shared.inputs import Input, settle_non_finite
+from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
@@ -35,6 +35,9 @@ from bigpca.settings import setting
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
 from bigpca.storage.files import content_digest
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
 TILE_BYTES = 2**22  # of rows in float64 at a time
@@ -523,7 +526,7 @@ def limits_of(scale: Scale) -> Limits | None:
     return Limits(0, scale.ploidy, f"counts of alleles for scale={scale!r}")
 
 
-def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
+def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vector:
     """Return a finite vector of d numbers; raises as :meth:`Standardization.of`."""
     from bigpca.data.label_files import whole  # all formats of labels, of no use to other fits
 
@@ -535,7 +538,8 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
     except (TypeError, ValueError):
         vector = np.zeros(())
     if grid is not None:
-        vector = grid.aligned(given.copy(data=vector), name) if labelled else grid.columns(vector)
+        array: xr.DataArray = given
+        vector = grid.aligned(array.copy(data=vector), name) if labelled else grid.columns(vector)
     if vector.ndim > 1:
         raise TypeError(
             f"{name} is a {type(given).__name__} of shape {vector.shape}; a vector of {d} numbers, one for each "
@@ -561,7 +565,7 @@ def _vector(name: str, given: Input, d: int, grid: Grid | None) -> Vector:
     return vector
 
 
-def _scale_vector(scale: Input, d: int, grid: Grid | None) -> Vector:
+def _scale_vector(scale: Scale, d: int, grid: Grid | None) -> Vector:
     if isinstance(scale, CosLatitude):
         scale = _of_latitudes(scale, grid)
     vector = _vector("scale", scale, d, grid)

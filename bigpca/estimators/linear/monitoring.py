@@ -65,8 +65,8 @@ def has_covariance(model: RowStatistics) -> bool:
     if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if model.__sklearn_is_fitted__() else ""
         raise AttributeError(
-            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as approximation="nystrom".'
+            f"get_covariance and densities require orthonormal components, but the components are not orthonormal{off}"
+            '. Fit a model with orthonormal components, such as approximation="nystrom".'
         )
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
-from bigpca.estimators.shared.fit import Fit, RandomState, called, check_iteration, execute
+from bigpca.estimators.shared.fit import Fit, RandomState, called, execute
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from bigpca.estimators.linear.choosing import SolverChoice
 
 MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
+
+
+def _solvers() -> tuple[str, ...]:
+    from bigpca.estimators.linear.choosing import FITS  # all solvers: only a fit loads them
+
+    return ("auto", *FITS)
 
 
 @with_parameters
@@ -96,9 +103,8 @@ class PCA(LinearModel[Moments]):
         Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1)
         eigenvalue). With a given centre c they are those of ``(X - c)'(X - c) / (n - 1)``. With ``center=False`` they
         are second moments about zero, ``X'X / (n - 1)``, not variances: the singular values are those of X, as
-        ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the variance of the scores instead (divisor n,
-        about their mean), smaller by the contribution of the mean and not in order, and its ratio refers to the centred
-        total.
+        ``TruncatedSVD.singular_values_``. ``TruncatedSVD.explained_variance_`` is the variance of the scores about
+        their mean (divisor n) instead: it is smaller, and not sorted. Its ratio refers to the centred total.
     mean_ : ndarray of shape (d,)
         The centre that is subtracted: the mean, the given one, or zeros.
     scale_ : ndarray of shape (d,) or None
@@ -154,6 +160,12 @@ class PCA(LinearModel[Moments]):
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
+    _ranges: ClassVar = {
+        "solver": Parameter(
+            words=_solvers,
+            foreign={"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"},
+        )
+    }
 
     def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read.
@@ -174,7 +186,6 @@ class PCA(LinearModel[Moments]):
         return SolverChoice(plan.solver, plan.reason)
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
-        check_iteration(self.tol, self.max_passes)
         return Settings(
             self.n_components, standardization, setting(self, "keep_state_bytes"), tol=self.tol,
             max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
@@ -200,9 +211,8 @@ class PCA(LinearModel[Moments]):
         ValueError
             For parameters that need the residuals before the read.
         """
-        from bigpca.estimators.linear.choosing import check_solver, reject_undecided
+        from bigpca.estimators.linear.choosing import reject_undecided
 
-        check_solver(self.solver)
         q = 0 if rows.covariates is None else rows.covariates.viewed_columns
         # Given numbers and rules would be applied to the columns before the covariates are taken out.
         plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
@@ -213,8 +223,8 @@ class PCA(LinearModel[Moments]):
         ):
             if not known:
                 raise ValueError(
-                    f"{name} = {value!r}, but with covariates (given) {allowed} was expected: residuals are known only "
-                    "from the moments of all rows. Leave it out, or write the residuals first."
+                    f"{name} = {value!r} cannot be used with covariates (given): use {allowed}. Or write the residuals "
+                    "to a store, and fit those."
                 )
         reject_undecided(self.n_components, variances=True)
         joined, resources = rows_of_fit(self, rows.beside_covariates())
@@ -225,9 +235,8 @@ class PCA(LinearModel[Moments]):
     def _read_state(
         self, rows: Rows, *, old: Moments | None, progress: ProgressArgument
     ) -> tuple[KeptRows[Moments], Provenance]:
-        from bigpca.estimators.linear.choosing import check_solver, reject_undecided
+        from bigpca.estimators.linear.choosing import reject_undecided
 
-        check_solver(self.solver)
         d = rows.viewed_columns
         check_n_components(self.n_components, None, d)
         reject_undecided(self.n_components, variances=True)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.errors import check_choice, warn_approximation
+from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
 from bigpca.estimators.linear.monitoring import has_covariance
@@ -23,7 +23,7 @@ from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
-from bigpca.estimators.shared.inputs import Input, check_filling
+from bigpca.estimators.shared.inputs import Input, check_filling, check_parameters
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
@@ -115,7 +115,6 @@ def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, flo
     return T * np.where(largest < 0, -1.0, 1.0), turned
 
 
-METHODS = ("varimax", "promax")
 POLICIES = ("preprocess", "nan_policy", "memory_limit")
 
 
@@ -303,7 +302,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         has_covariance(model)
         if model._steps.covariates:
             raise TypeError(
-                "the model was fitted with covariates, whose effect rotated scores cannot remove from new rows."
+                "the model was fitted with covariates, whose effect rotated scores cannot remove from new rows. Rotate "
+                "a PCA of the residuals."
             )
         policies = {name: getattr(model, name) for name in POLICIES}
         rotated = cls(method=method, power=power, estimator=clone(model), **policies)
@@ -317,9 +317,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
 
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""
-        check_choice("method", self.method, METHODS)
-        if not self.power > 1:
-            raise ValueError(f"power = {self.power!r} does not sharpen the loadings. Give a number above 1, such as 4.")
+        check_parameters(self)
         policies = {name: getattr(self, name) for name in POLICIES}
         given: Input = self.estimator
         if given is None:
@@ -374,9 +372,7 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
     """
     k = model.n_components_
     if k < 2:
-        raise ValueError(
-            f"{k} component cannot be rotated, because a rotation needs at least two. Fit more, or leave it as it is."
-        )
+        raise ValueError(f"a rotation needs at least two components, but the model has {k}. Fit more.")
     # Axes are divided by the deviations of their scores, so none may be rounding.
     sound = np.count_nonzero(model._result.known_variances)
     if sound < k:

@@ -175,9 +175,6 @@ def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix
     )
 
 
-APPROXIMATIONS = ("nystrom", "tutorial", "ritz")
-
-
 @dataclass(frozen=True)
 class SketchSettings:
     """What an approximate fit computes.

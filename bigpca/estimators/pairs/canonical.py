@@ -68,7 +68,7 @@ class CCA(PairModel):
     """Canonical correlation analysis: the directions of X and of Y whose scores correlate most, in one read of both.
 
     The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
-    weights, rotations and predictions are those of scikit-learn's CCA, which iterates. Columns may have any units.
+    weights, rotations and predictions equal those of scikit-learn's CCA, which iterates. Columns may have any units.
     Where they are so nearly dependent that one read leaves too few digits, float64 rows are read once more.
 
     Parameters

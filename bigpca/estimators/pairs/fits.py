@@ -69,12 +69,12 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None, leas
     sides = joined.sides or (joined,)
     if groups is not None:
         values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
-        n = "an unknown number of" if joined.open_ended else f"{joined.n_rows:,}"
+        n = "unknown number of" if joined.open_ended else f"{joined.n_rows:,}"
         names, codes = np.unique(values, return_inverse=True)
         if joined.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
             raise ValueError(
-                f"groups have shape {values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels, and X has "
-                f"{n} rows. Give one label for each row, of at least {least} groups."
+                f"groups must have one label for each of the {n} rows, of at least {least} groups; they have shape "
+                f"{values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."
             )
         labels = class_values(names, np.zeros(len(names), bool))
         return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)

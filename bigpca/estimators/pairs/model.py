@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar, Self, TypeVar, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.utils import RegressorTags, Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +19,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
-from bigpca.errors import brief, positive_integer, warn_approximation
+from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, projected
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_in_folds, whole_moments
@@ -38,6 +39,7 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -385,6 +387,7 @@ class PairModel(Estimator[PairResult], Grows):
     """
 
     preprocess_y: Preprocess
+    _ranges: ClassVar = {"scale": SWITCH}
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
     _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
     _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
@@ -439,7 +442,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
         y = getattr(self, "preprocess_y", None)
-        return self._preprocessors(), () if y is None else preprocessors(y)
+        return self._preprocessors(), () if y is None else preprocessors(y, "preprocess_y")
 
     def _joined(self, rows: Rows, y: Input) -> tuple[Rows, Resources]:
         """Return both sides as a fit reads them, preprocessed, and the resources that it may use."""
@@ -449,9 +452,13 @@ class PairModel(Estimator[PairResult], Grows):
             joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
         return joined, find_resources(setting(self, "memory_limit"), in_process=joined.in_process)
 
-    def _opened_targets(self, y: Input, **options: Input) -> Input:
+    def _opened_targets(self, y: Input, *, read: bool = True, progress: ProgressArgument = None) -> Input:
         """Return the rows of Y opened, without the columns that have no values."""
-        return y if y is None else without_absent_columns(self, open_side(y, type(self).__name__), **options)
+        return (
+            y
+            if y is None
+            else without_absent_columns(self, open_side(y, type(self).__name__), read=read, progress=progress)
+        )
 
     def _joined_like(self, X: Input, y: Input, weights: Input) -> tuple[Rows, Resources]:
         """Return new rows of both sides as those of the fit, and the resources that may be used."""
@@ -485,8 +492,6 @@ class PairModel(Estimator[PairResult], Grows):
     def _fit(self, rows: Rows, y: Input) -> PairFit[PairFound, Accumulator]:
         joined, resources = self._joined(rows, y)
         p, q = joined.widths
-        if not isinstance(self._scales, bool | np.bool_):
-            raise ValueError(f"scale = {brief(self._scales)}; True or False were expected.")
         self._check(p, q)
         side = joined.sides[1] if joined.sides else joined
         named = side is not joined and side.names is not None
@@ -518,7 +523,7 @@ class PairModel(Estimator[PairResult], Grows):
     @maps_rows
     def transform(
         self, X: Input, Y: Input = None, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None, given: Input = None,
+        progress: ProgressArgument = None, keys: Input = None, dtype: DTypeLike | None = None, given: Input = None,
     ) -> Lazy:  # fmt: skip
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
@@ -527,7 +532,7 @@ class PairModel(Estimator[PairResult], Grows):
         Y : array-like, Dask array, path and so on, of shape (n, q), default None
             Rows of the other side.
         out : path, default None
-            Write the scores of X to a new Zarr array; for those of Y, call ``transform_y``.
+            Write the scores of X to a new Zarr array. ``transform_y`` writes the scores of Y.
         progress : True for a bar, or a callable that receives events, default None
         dtype : {"float16", "float32", "float64"}, default None
             Dtype of the scores.
@@ -682,7 +687,8 @@ class PairModel(Estimator[PairResult], Grows):
             size = kept.state_bytes or self._template(self.n_features_in_ + self.n_targets_).state_bytes
             raise ValueError(
                 f"{what} needs the moments of all rows, which are not kept because "
-                f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}."
+                f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}. Fit with fewer columns, or set "
+                "keep_state_bytes."
             )
         return kept.state
 
@@ -727,7 +733,9 @@ def check_folds(before: Accumulator, added: Accumulator) -> None:
     if isinstance(before, FoldStates) and isinstance(added, FoldStates):
         before.union(added)
     elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
-        raise ValueError("some rows have folds, for several alphas, and others have none. Give as many alphas for all.")
+        raise ValueError(
+            "some rows were fitted with several alphas, others with one. Use the same alphas for all rows."
+        )
 
 
 def check_components(n_components: int, p: int, q: int) -> None:
@@ -746,7 +754,7 @@ def check_components(n_components: int, p: int, q: int) -> None:
 
 def _check_state(state: Accumulator, d: int, n: int) -> None:
     """Reject stored statistics of other sizes, which would fail only when rows are added."""
-    each: tuple[Input, ...] = getattr(state, "states", (state,))
+    each = cast("tuple[Moments, ...]", getattr(state, "states", (state,)))
     if any(one.mean.shape != (d,) or 8 * (one.packed.size + d) != Moments(d).state_bytes for one in each):
         raise ValueError(f"it has moments of other shapes than those of {d} columns")
     if not all(np.isfinite(values).all() for one in each for values in (one.mean, one.packed)):

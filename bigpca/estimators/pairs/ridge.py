@@ -7,14 +7,13 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal
-from bigpca.errors import positive_integer
 from bigpca.estimators.pairs.fits import Refinement, left_out
 from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, squared_errors
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, FoldStates
+from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.records import stored
@@ -76,8 +75,8 @@ class Ridge(PairModel):
         Folds for several penalties, by a hash of the keys of the rows, or of their numbers if they have none. With
         ``fit(X, Y, groups=labels)`` the folds are the groups instead, as many as fit in memory: each is left out in
         turn. Rows that ``partial_fit`` or a merge adds join the group of their label, or have the fold of their key.
-        Without these, ``partial_fit`` continues the numbers of the rows; a merged model keeps the folds of both fits,
-        which are not those of one fit on all rows. One penalty needs no folds.
+        Without keys or groups, ``partial_fit`` continues the row numbers, and a merged model keeps the folds of both
+        fits. One fit on all rows would have other folds. One penalty needs no folds.
     fit_intercept : bool, default True
         False for predictions ``W'x``, without b.
     alpha_per_target : bool, default False
@@ -159,11 +158,6 @@ class Ridge(PairModel):
 
     def _check(self, p: int, q: int) -> None:
         self._penalties()
-        for name, value in (("fit_intercept", self.fit_intercept), ("alpha_per_target", self.alpha_per_target)):
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
-        if not 2 <= positive_integer("cv", self.cv) <= MAX_FOLDS:
-            raise ValueError(f"cv = {self.cv}; 2 to {MAX_FOLDS} folds were expected, because each holds its moments.")
 
     def _template(self, d: int) -> Accumulator:
         return Moments(d) if len(self._penalties()) == 1 else FoldStates(Moments(d), self.cv)

@@ -22,7 +22,7 @@ import numpy as np
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.devices import Device, solving_on
-from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes, positive_integer, real_number
+from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.inputs import Path
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
@@ -33,7 +33,7 @@ from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows, keys_bytes, warn_repeats
 from bigpca.passes.summaries import fill_pass, find_fill
-from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
+from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
 
@@ -262,9 +262,8 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
             if fit.plan.evaluations > fit.plan.most_evaluations:
                 fit.plan.check()
         raise MemoryBudgetError(
-            f"{'; '.join(fit.plan.shortage() for fit in fits)}. Give each process more memory or fewer threads, store "
-            f"the input in smaller chunks (bp.ingest(source, out, chunk_rows=...)), ask for fewer components, or "
-            f"reduce the number of columns."
+            f"{'; '.join(fit.plan.shortage() for fit in fits)}. Give each process more memory or fewer threads, "
+            f"{SMALLER_CHUNKS}, request fewer components, or reduce the number of columns."
         )
     best = min(fitting, key=lambda fit: fit.price)
     return best.chosen([_compare(other.plan, best.plan) for other in fits if other is not best])
@@ -325,7 +324,9 @@ def running(
             "(bigpca.ingest)."
         )
     if rows.unstamped:
-        log.warning("%s, so the model may mix old and new rows", rows.unstamped)
+        log.warning(
+            "%s. If the input changed during the run, the model mixes old and new rows: fit again.", rows.unstamped
+        )
     elif rows.unnoticed:
         log.info(*rows.unnoticed)
     with resolve_progress(progress) as report:
@@ -403,20 +404,6 @@ def draw_fit_seed(estimator: object, checkpoint: str | os.PathLike[str] | None =
     drawn = draw_seed(given)
     held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(given) else None
     return drawn if held is None else held
-
-
-def check_iteration(tol: float, max_passes: int | None) -> None:
-    """Reject a tolerance or a number of reads that is not valid for an iteration; None sets no limit.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    real_number("tol", tol, "(0, 1)", "a relative error such as 1e-3")
-    if max_passes is not None and positive_integer("max_passes", max_passes) < 2:
-        raise ValueError(
-            "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
-        )
 
 
 def called(model: BaseEstimator) -> str:

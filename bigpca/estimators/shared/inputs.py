@@ -48,6 +48,7 @@ from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import RowsThere
 from bigpca.errors import NonFiniteError, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
+from bigpca.parameters import PARAMETERS
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
@@ -162,7 +163,7 @@ def open_scores(model: BaseEstimator, X: Input) -> Rows:
     return rows
 
 
-def _by_component(X: Input, k: int) -> Input:
+def _by_component(X: Any, k: int) -> Any:
     """Return a DataArray of scores with its dimension ``component`` last, opened; other scores unchanged.
 
     Raises
@@ -186,7 +187,7 @@ def _by_component(X: Input, k: int) -> Input:
 
 
 def in_memory(
-    X: Input, estimator: str, *, minimum: int = 1, single: bool = False
+    X: Any, estimator: str, *, minimum: int = 1, single: bool = False
 ) -> tuple[Values, Names, tuple[int, ...]]:
     """Return X, which is not lazy, as a checked array or CSR (n, d), its feature names, and the shape of a sample.
 
@@ -240,7 +241,7 @@ def in_memory(
     return checked, getattr(asked, "feature_names_in_", None), sample
 
 
-def note_flattened(X: Input) -> None:
+def note_flattened(X: Any) -> None:
     """Log that rows of several dimensions are flattened, which only their shape shows, unless these have names."""
     shape = getattr(X, "shape", ())
     if len(shape) > 2 and not is_labelled(X):
@@ -352,13 +353,13 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
         return None
     if view.width == stored:
         raise ValueError(
-            f"{given}, but {name} was fitted on rows of {stored} numbers, cut from samples of {stored} numbers "
-            f"({pattern}): X may be either. {remedy}"
+            f"{given}, and could be rows or samples: {name} was fitted on rows of {stored} numbers, and its samples "
+            f"({pattern}) have {stored} too. {remedy}"
         )
     return View.of(pattern, shape) if pattern.dimensions == 2 else None
 
 
-def _rounded_before(X: Input) -> int:
+def _rounded_before(X: Any) -> int:
     """Count the integers that the conversion to float64 rounded: of Python, or in integer columns beside floats."""
     if isinstance(X, np.ndarray):
         whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
@@ -382,7 +383,7 @@ def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:
     compare_names(known, names)
 
 
-def compare_own_names(known: Names, given: Input, argument: str) -> None:
+def compare_own_names(known: Names, given: Any, argument: str) -> None:
     """Compare the names of the columns of X with those of a Series or a frame beside it, if both have names.
 
     DataArrays are aligned by their coordinates instead.
@@ -415,19 +416,32 @@ def compare_names(known: NDArray[np.object_], names: NDArray[np.object_]) -> Non
     raise ValueError(message)
 
 
-def check_policies(estimator: BaseEstimator) -> None:
-    """Reject unknown policies, and switches that are not booleans.
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Reject parameters outside their ranges, which are in :mod:`bigpca.parameters`, or in ``_ranges`` of the class.
 
     Raises
     ------
     TypeError, ValueError
     """
-    known = estimator._traits.nan_policies
-    if estimator.nan_policy == "mean" and "mean" not in known:
+    check_policies(estimator)
+    ranges = {**PARAMETERS, **estimator._ranges}
+    for name in estimator.__signature__.parameters.keys() & ranges.keys():
+        ranges[name].check(name, getattr(estimator, name))
+
+
+def check_policies(estimator: BaseEstimator) -> None:
+    """Reject policies that the maps of a fitted model cannot follow, either.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if estimator.nan_policy == "mean" and "mean" not in estimator._traits.nan_policies:
         raise ValueError(
             f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '
             f'"raise" or "omit", or fill in the missing values first.'
         )
+    known = estimator._traits.nan_policies
     check_choice("nan_policy", estimator.nan_policy, known)
     check_filling(estimator)
     whiten = getattr(estimator, "whiten", False)

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Matrix
@@ -23,11 +24,14 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
+from bigpca.estimators.shared.inputs import Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import search_columns, search_passes
 from bigpca.planning import PassCost, Resources, SolveCost
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @contextmanager
@@ -50,7 +54,9 @@ def naming_places(labels: Labels) -> Iterator[None]:
         raise named from None
 
 
-def labelled_rows(rows: Lazy, labels: Labels, name: str, dim: str | None = COMPONENT, values: Input = None) -> Exported:
+def labelled_rows(
+    rows: Lazy, labels: Labels, name: str, dim: str | None = COMPONENT, values: ArrayLike | None = None
+) -> xr.DataArray:
     """Return rows (n, k) as a DataArray (samples..., dim), lazily if they are lazy.
 
     Parameters
@@ -96,7 +102,7 @@ def common_grid(first: Grid | None, second: Grid | None) -> Grid | None:
     return first
 
 
-def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> Exported:
+def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> xr.DataArray:
     """Return rows (n, d) as a DataArray (samples..., features...), NaN where columns were left out; lazily."""
     import xarray as xr  # as above
 
@@ -105,9 +111,9 @@ def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> Ex
     return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=name)
 
 
-def grid_coords(grid: Grid) -> dict[str, Exported]:
+def grid_coords(grid: Grid) -> dict[str, object]:
     """Return the coordinates of a grid, for a DataArray."""
-    coords: dict[str, Exported] = {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
+    coords: dict[str, object] = {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
     for name, one in grid.coords.items():
         if one.levels:
             import pandas as pd
@@ -188,13 +194,14 @@ def open_side(
     """
     if isinstance(Y, Rows):
         return Y
+    labelled: xr.DataArray = Y
     series = hasattr(Y, "map_partitions") and hasattr(Y, "to_frame")  # of Dask
-    column = (series or is_labelled(Y)) and Y.ndim == 1
+    column = (series or is_labelled(Y)) and labelled.ndim == 1
     named = grid is not None and not grid.samples  # of a fit to a frame, which has no other grid
     with naming_argument(name):
-        given: Input = Y
+        given = Y
         if column:
-            given = Y.to_frame(0) if series else Y.expand_dims(FEATURE, 1)
+            given = labelled.to_frame(0) if series else labelled.expand_dims(FEATURE, 1)
         opened = partial(open_rows, estimator=estimator, single=True)
         rows = open_on_grid(given, None if named else grid, estimator, opened)
         rows = replace(rows, sample=()) if column else rows
@@ -264,7 +271,7 @@ BY_FEATURE = ("mean", "scale", "std")
 PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of two sides
 
 
-def dataset_of(model: BaseEstimator, side: str = "") -> Exported:
+def dataset_of(model: BaseEstimator, side: str = "") -> xr.Dataset:
     """Return a fitted model as a Dataset, see :meth:`Estimator.to_xarray`; of two sides, that of ``side`` "x_" or "y_".
 
     Variables are named as the attributes, without the side.

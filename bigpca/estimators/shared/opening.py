@@ -16,7 +16,7 @@ from bigpca.data.views import carrying
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.shared.inputs import Input, check_names, check_policies, compare_own_names
+from bigpca.estimators.shared.inputs import Input, check_names, check_parameters, check_policies, compare_own_names
 from bigpca.estimators.shared.labelled import open_side, without_empty_columns
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
@@ -48,6 +48,7 @@ def open_weighted(
     progress: ProgressArgument = None,
 ) -> Rows:
     """Open X with what belongs to its rows; the options are those of :func:`without_absent_columns`."""
+    check_parameters(model)
     rows = model._open(X, minimum=model._traits.min_rows).weighted(weights)
     if rows.weights is not None:
         degrees_of_freedom(rows.n_present, rows.weight_sums)
@@ -144,6 +145,7 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
 
     Those of a fit that cannot use weights have none.
     """
+    check_parameters(model)
     for name in ("center", "scale", "sampling"):  # parameters that may name the columns
         compare_own_names(rows.names, getattr(model, name, None), name)
     rows = (rows if weighted else replace(rows, weights=None)).begun(**policies(model))

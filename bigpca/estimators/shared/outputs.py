@@ -7,6 +7,7 @@ the docstrings of methods that map rows share.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -15,6 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn import get_config
 
 import bigpca.dask_array as da
@@ -86,7 +88,7 @@ def container_of(estimator: BaseEstimator) -> tuple[str, bool]:
     return own or get_config()["transform_output"], bool(own)
 
 
-def frames_of(estimator: BaseEstimator, X: Input) -> bool:
+def frames_of(estimator: BaseEstimator, X: object) -> bool:
     """Whether rows of X are to be returned as a Dask DataFrame."""
     return is_dask_frame(X) and container_of(estimator)[0] == "pandas"
 
@@ -97,23 +99,23 @@ def lazy_dask_frames(estimator: Class) -> Class:
     scikit-learn wraps both as soon as a class is made, for ``set_output``, and would load them into a pandas DataFrame:
     hence a decorator of the class. Partitions, divisions and index are those of X.
     """
-    made: Input = estimator
-    made.transform = _lazily_framed(made.transform)
-    made.fit_transform = _lazily_framed(made.fit_transform)
+    for name in ("transform", "fit_transform"):
+        setattr(estimator, name, _lazily_framed(getattr(estimator, name)))
     return estimator
 
 
-def _lazily_framed(method: Input) -> Input:
-    unwrapped = method.__wrapped__
+def _lazily_framed(method: Callable[..., Lazy]) -> Callable[..., Lazy]:  # type: ignore[explicit-any]
+    unwrapped = vars(method)["__wrapped__"]
 
     @wraps(method)
-    def wrapped(self: BaseEstimator, X: Input, *args: Input, **options: Input) -> Lazy:
+    def wrapped(self: BaseEstimator, X: Input, *args: object, **options: object) -> Lazy:
         if not frames_of(self, X):
             return method(self, X, *args, **options)
         rows = unwrapped(self, X, *args, **options)
         if not isinstance(rows, da.Array):
             return rows
-        return rows.to_dask_dataframe(columns=list(self.get_feature_names_out()), index=X.index)
+        columns = list(self.get_feature_names_out())
+        return rows.to_dask_dataframe(columns=columns, index=X.index)
 
     return wrapped
 
@@ -153,7 +155,7 @@ class Destination:
             raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
 
 
-def check_float(dtype: Input, *codes: str) -> str:
+def check_float(dtype: DTypeLike, *codes: str) -> str:
     """Return the name of a dtype of scores, or of ``codes`` that are written in their place.
 
     Raises
@@ -196,7 +198,7 @@ def write_rows(
     made : Made
         What made the output: stored beside it.
     """
-    out: Input = to.out if is_objects(to.out) else path_of(to.out, "out")
+    out = path_of(to.out, "out") if to.out is None or not is_objects(to.out) else to.out
     with resolve_progress(to.progress) as report:
         run = Run(None, report, "local" if rows.in_process else None)
         names = to.names or tuple(f"column_{i}" for i in range(columns))

@@ -17,7 +17,7 @@ from types import MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -63,6 +63,7 @@ from bigpca.estimators.shared.outputs import (
 from bigpca.estimators.shared.results import Kept, Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
+from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
@@ -172,7 +173,7 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
     It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
     of its state, so that Dask would give two fits with equal parameters one token.
     """
-    made: Input = dataclass(eq=False, repr=False, match_args=False)(kind)
+    made: Any = dataclass(eq=False, repr=False, match_args=False)(kind)  # type: ignore[explicit-any]
     del made.__dataclass_fields__, made.__dataclass_params__
     made.__signature__ = signature(MethodType(made.__init__, made))  # tools would show what __new__ takes
     return kind
@@ -221,16 +222,17 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     feature_names_in_: NDArray[np.object_]
     _found: Found | Waiting[Found]
     _traits: ClassVar[Traits]
+    _ranges: ClassVar[Mapping[str, Parameter]] = {}  # of parameters that may be something else here
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
 
-    def __init_subclass__(cls, **options: Input) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):  # tools would show what __new__ takes
             cls.__signature__ = signature(MethodType(cls.__init__, cls))
 
-    def __new__(cls, *args: Input, **parameters: Input) -> Self:
+    def __new__(cls, *args: object, **parameters: object) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
             check_parameter_names(cls.__name__, parameters, cls._get_param_names())
         return object.__new__(cls)
@@ -365,7 +367,7 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     @maps_rows
     def transform(
         self, X: Input, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: Input = None, given: Input = None,
+        progress: ProgressArgument = None, keys: Input = None, dtype: DTypeLike | None = None, given: Input = None,
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
@@ -395,7 +397,7 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             scores are read, such a store is decoded. "bits" are the signs of the scores, 8 in a byte (uint8, as
             ``numpy.packbits``), to be compared by Hamming distance. See :func:`bigpca.quality.recall`.
         given : array-like, Dask array, path and so on, of shape (n, q), default None
-            Covariates of these rows; required after a fit with covariates, and rejected after others.
+            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
         -------
@@ -448,7 +450,7 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             return scores
         return labelled_rows(scores, labels, self._traits.output).assign_attrs(f.attributes)
 
-    def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
+    def fit_transform(self, X: Input, y: Input = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
         """Fit to X and return its transform, which reads X once more (for a lazy result, when it is computed).
 
         Parameters
@@ -515,7 +517,7 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             return opened(X)
         return as_fitted(self, opened(X) if grid is None else open_on_grid(X, grid, type(self).__name__, opened))
 
-    def _opened_targets(self, y: Input, **options: Input) -> Input:
+    def _opened_targets(self, y: Input, *, read: bool = True, progress: ProgressArgument = None) -> Input:
         """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
 
         The options are those of :meth:`_without_empty_columns`.

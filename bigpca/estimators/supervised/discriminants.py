@@ -6,6 +6,7 @@ The distance of a row to the nearest class, by the covariance within classes (Le
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import Tags
@@ -19,8 +20,9 @@ from bigpca.estimators.shared.sklearn_bases import ClassifierMixin
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
-from bigpca.estimators.supervised.problems import RoweisProblem, check_conditioning, check_factor
+from bigpca.estimators.supervised.problems import SOLVERS, RoweisProblem, check_conditioning
 from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import Float64Map, Preprocess
 from bigpca.settings import setting
@@ -37,8 +39,8 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, if a (d, d) matrix
     fits.
 
-    NOTE: the paper has s = 1, and its scores shrink like n^-1/2 if r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
-    ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
+    NOTE: the paper has s = 1, and its scores shrink like n^-1/2 if r2 > 0. ``s = r2 (n - c) + 1 - r2`` makes ``R2 /
+    s`` a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
     within classes for r2 = 1, and components have length 1 for r2 = 0. With ``normalize``, ``s = (a (n - c))^r2`` with
     the scale a of S_W, so units change components only by their power -r2. Directions and eigenvalues are those of the
     paper.
@@ -107,11 +109,12 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
+    _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     @property
     def supervision_level_(self) -> float:
         """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
-        return (check_factor("r1", self.r1) + check_factor("r2", self.r2)) / 2
+        return (float(self.r1) + float(self.r2)) / 2
 
     @property
     def roweis_criterion_(self) -> float:
@@ -175,6 +178,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
+    _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     @solving
     @maps_rows
@@ -232,7 +236,7 @@ def _problem_at(
     model: RoweisDiscriminantAnalysis | FisherDiscriminantAnalysis, r1: float, r2: float, *, normalize: bool
 ) -> RoweisProblem:
     return RoweisProblem(
-        model.n_components, setting(model, "solve_threads"), check_factor("r1", r1), check_factor("r2", r2),
+        model.n_components, setting(model, "solve_threads"), float(r1), float(r2),
         check_conditioning(model.robust, model.regularization), normalize, model.solver, model.tol, model.max_passes,
     )  # fmt: skip
 
@@ -300,8 +304,8 @@ class ClassDistance(Float64Map):
         values[: len(found.s)] = found.s**2 / freedom
         if not values[0] > 0:
             raise ValueError(
-                f"{statistics.count} rows of {statistics.n_classes} classes equal the means of their classes, so "
-                f"distances have no unit. At least one class with different rows was expected."
+                f"all {statistics.count} rows of {statistics.n_classes} classes equal the mean of their class, so "
+                "distances cannot be scaled. Give at least one class with different rows."
             )
         singular = not values[-1] > 0
         shrinkage = ledoit_wolf_shrinkage(values, freedom) if singular else 0.0

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bigpca.arrays import Matrix
-from bigpca.errors import positive_integer
 from bigpca.estimators.kernel.landmarks import (
     Choice,
     Growth,
@@ -32,11 +32,9 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, fold_labels
 from bigpca.kernels.base import Kernel
-from bigpca.landmarks.base import landmark_values
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.engine.jobs import PassPlan
@@ -127,7 +125,7 @@ class FeatureLabelFit(LandmarksFit):
     @classmethod
     def of(
         cls, rows: Rows, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
-        n_landmarks: int | None, sampling: Input,
+        n_landmarks: int | None, sampling: str | ArrayLike,
     ) -> FeatureLabelFit:  # fmt: skip
         """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
 
@@ -136,25 +134,18 @@ class FeatureLabelFit(LandmarksFit):
         ValueError
             For a kernel without features, and for more landmarks than rows.
         """
-        n = m = rows.n_rows
+        n = rows.n_rows
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in. Use a "
                 f"kernel that is."
             )
-        if n_landmarks is not None:
-            m = positive_integer("n_landmarks", n_landmarks)
-        elif not isinstance(sampling, str):
-            m = len(landmark_values(sampling))
-        elif n > EXACT_ROWS:
-            m = 1000
-        if m > n and isinstance(sampling, str):
-            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
+        choice = Choice.of(n_landmarks, sampling, n, 1000 if n > EXACT_ROWS else n)
         # All rows as landmarks need no draw: they are named by number, without rows of weight 0, which do not count.
-        if m == n and isinstance(sampling, str):
-            sampling = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
-            m = len(sampling)
-        return cls(rows, resources, settings, Choice(m, sampling), labelled, problem)
+        if choice.count == n and isinstance(sampling, str):
+            all_rows = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
+            choice = Choice(len(all_rows), all_rows)
+        return cls(rows, resources, settings, choice, labelled, problem)
 
     @property
     def whole(self) -> bool:

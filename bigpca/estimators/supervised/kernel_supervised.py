@@ -9,10 +9,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial
+from typing import ClassVar
 
-from bigpca.errors import check_choice
+from numpy.typing import ArrayLike
+
 from bigpca.estimators.kernel.landmarks import landmark_features
-from bigpca.estimators.kernel.model import UNWEIGHTED, KernelModel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_references
 from bigpca.estimators.shared.fit import RandomState, running
 from bigpca.estimators.shared.inputs import Input
@@ -28,18 +30,16 @@ from bigpca.estimators.supervised.problems import (
     SupervisedProblem,
     check_among,
     check_conditioning,
-    check_factor,
     read_labels,
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
+from bigpca.parameters import Parameter
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
-
-SOLVERS = ("landmarks", "pairs")
 
 
 class LabelledFeatures(KernelModel):
@@ -119,20 +119,21 @@ class KernelSupervisedPCA(LabelledFeatures):
     n_components: NComponents = None
     _: KW_ONLY
     solver: str = "landmarks"
-    kernel: Input = "rbf"
+    kernel: KernelLike = "rbf"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1
     label_kernel: str = "linear"
     label_gamma: float | None = None
     n_landmarks: int | None = None
-    sampling: Input = "rpcholesky"
+    sampling: str | ArrayLike = "rpcholesky"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
+    _ranges: ClassVar = {"solver": Parameter(words=("landmarks", "pairs"))}
 
     @property
     def _why_fixed(self) -> str:
@@ -147,7 +148,6 @@ class KernelSupervisedPCA(LabelledFeatures):
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
     def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit | DualFit:
-        check_choice("solver", self.solver, SOLVERS)
         if self.solver == "landmarks":
             return plan_features(self, rows, y, self._problem())
         problem, (rows, resources) = self._problem(), rows_of_fit(self, rows, weighted=False)
@@ -198,12 +198,12 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
     robust: bool | float = False
     regularization: float | str | None = None
     normalize: bool = False
-    kernel: Input = "rbf"
+    kernel: KernelLike = "rbf"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1
     n_landmarks: int | None = None
-    sampling: Input = "rpcholesky"
+    sampling: str | ArrayLike = "rpcholesky"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
@@ -214,7 +214,7 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
     @property
     def supervision_level_(self) -> float:
         """``(r1 + r2) / 2``."""
-        return (check_factor("r1", self.r1) + check_factor("r2", self.r2)) / 2
+        return (float(self.r1) + float(self.r2)) / 2
 
     @property
     def roweis_criterion_(self) -> float:
@@ -231,7 +231,7 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
-            self.n_components, setting(self, "solve_threads"), check_factor("r1", self.r1), check_factor("r2", self.r2),
+            self.n_components, setting(self, "solve_threads"), float(self.r1), float(self.r2),
             check_conditioning(self.robust, self.regularization), bool(self.normalize),
             featured=True,
         )  # fmt: skip
@@ -260,7 +260,7 @@ def hsic(
     X: Input,
     y: Input,
     *,
-    kernel: Input = "linear",
+    kernel: KernelLike = "linear",
     gamma: float | None = None,
     label_kernel: str = "linear",
     label_gamma: float | None = None,

@@ -10,7 +10,6 @@ import numpy as np
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
-from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.distance import RBF
 from bigpca.records import pack, stored
 from bigpca.seeds import normals, uniforms
@@ -269,34 +268,17 @@ def arrays_of(maker: LabelFeatures) -> list[Array]:
     return list(pack(maker)[0].values())
 
 
-def label_width(values: Matrix, gamma: Input = None) -> float:
+def label_width(values: Matrix, gamma: float | None = None) -> float:
     """Return the gamma of a label kernel: the given one, or ``1 / sum_j var(y_j)`` over the t columns of labels.
 
     Raises
     ------
     ValueError
-        If all labels are equal, or gamma is not a finite number above 0.
+        If all labels are equal.
     """
-    given = None if gamma is None else checked_gamma(gamma)
     if not len(values) or not np.ptp(values, axis=0).any():
         raise ValueError(
             f"all {len(values)} labels are equal, so rows cannot be told apart by them. Give labels that "
             f"differ, or use PCA."
         )
-    return float(1.0 / values.var(axis=0).sum()) if given is None else given
-
-
-def checked_gamma(gamma: Input) -> float:
-    """Return the gamma of a label kernel.
-
-    Raises
-    ------
-    ValueError
-        If it is not a finite number above 0.
-    """
-    if not 0 < float(gamma) < np.inf:
-        raise ValueError(
-            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the "
-            f"labels. Use for example 0.1."
-        )
-    return float(gamma)
+    return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)

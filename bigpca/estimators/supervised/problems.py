@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Integral, Real
-from typing import Self
+from numbers import Integral
+from typing import Self, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Matrix, Vector, packed_size
 from bigpca.blas import blas_threads
@@ -28,8 +29,7 @@ from bigpca.data.labels import (
     open_labels,
 )
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import check_choice, positive_integer, real_number, warn_approximation
-from bigpca.estimators.shared.fit import check_iteration
+from bigpca.errors import positive_integer, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
@@ -39,16 +39,14 @@ from bigpca.estimators.supervised.label_features import (
     LandmarkLabels,
     LinearLabels,
     arrays_of,
-    checked_gamma,
     label_width,
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, label_templates
 from bigpca.passes.accumulators.base import Accumulator, Codes
+from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
-
-LABEL_KERNELS = ("linear", "rbf")
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class Problem(LabelUse):
         BLAS threads of the solve.
     """
 
-    n_components: Input
+    n_components: NComponents
     threads: int | None
 
     @property
@@ -108,13 +106,12 @@ class Problem(LabelUse):
         ------
         TypeError, ValueError
         """
-        if self.n_components is not None and not is_share(self.n_components):
-            positive_integer("n_components", self.n_components)
+        counted(self.n_components)
 
     def most_axes(self, rank: int, d: int) -> int:
         """Return the maximum number of axes for rows of d columns, if the labels determine ``rank`` axes."""
-        counted = self.n_components is not None and not is_share(self.n_components)
-        return int(self.n_components) if counted else min(rank, d)
+        k = counted(self.n_components)
+        return min(rank, d) if k is None else k
 
     def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
         """Return the axes: those of supervised PCA, unless a subclass overrides that.
@@ -138,12 +135,7 @@ class SupervisedProblem(Problem):
     label_kernel: str
     label_gamma: float | None
 
-    def check(self, d: int) -> None:
-        check_label_kernel(self.label_kernel)
-        super().check(d)
-
     def features(self, labels: TargetLabels) -> LabelFeatures:
-        check_label_kernel(self.label_kernel)
         known = labels.values[labels.used]
         gamma = label_width(known, self.label_gamma)
         return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma)
@@ -168,22 +160,18 @@ class ProjectionProblem(Problem):
     label_gamma: float | None
     seed: int
 
-    def check(self, d: int) -> None:
-        super().check(d)
-        positive_integer("n_features", self.n_features)
-
     def features(self, labels: TargetLabels) -> LabelFeatures:
         known = labels.values[labels.used]
         return self._drawn(known.shape[1], label_width(known, self.label_gamma))
 
     def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
-        return None if self.label_gamma is None else self._drawn(columns, checked_gamma(self.label_gamma))
+        return None if self.label_gamma is None else self._drawn(columns, self.label_gamma)
 
     def _drawn(self, columns: int, gamma: float) -> FourierLabels:
-        return FourierLabels.draw(columns, positive_integer("n_features", self.n_features), gamma, self.seed)
+        return FourierLabels.draw(columns, self.n_features, gamma, self.seed)
 
 
-def leading_axes(statistics: LabelStatistics, n_components: Input, threads: int | None) -> Axes:
+def leading_axes(statistics: LabelStatistics, n_components: NComponents, threads: int | None) -> Axes:
     """Return the axes of supervised PCA.
 
     Raises
@@ -198,7 +186,7 @@ def leading_axes(statistics: LabelStatistics, n_components: Input, threads: int 
     return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
 
 
-def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
+def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
     """Return the requested axes: a number, or those that hold a share of the sum of all eigenvalues.
 
     Raises
@@ -226,25 +214,20 @@ def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def is_share(n_components: Input) -> bool:
+def is_share(n_components: NComponents) -> TypeGuard[float]:
     """Whether a number of components is given as a share of the sum of the eigenvalues."""
     return isinstance(n_components, float) and 0 < n_components < 1
+
+
+def counted(n_components: NComponents) -> int | None:
+    """Return a number of components that is no share; raises TypeError or ValueError for what is neither."""
+    return None if n_components is None or is_share(n_components) else positive_integer("n_components", n_components)
 
 
 def share_count(values: Vector, share: float) -> int:
     """Return the number of leading eigenvalues that hold that share of their sum; at least 1."""
     shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
-
-
-def check_label_kernel(label_kernel: Input) -> None:
-    """Reject an unknown label kernel.
-
-    Raises
-    ------
-    ValueError
-    """
-    check_choice("label_kernel", label_kernel, LABEL_KERNELS)
 
 
 SHOWN = 5  # classes that a message names
@@ -379,7 +362,7 @@ class Labelled:
 
 
 def read_labels(
-    model: Input, y: Input, n: int, use: LabelUse, *, like: Supervision | None = None,
+    model: BaseEstimator, y: Input, n: int, use: LabelUse, *, like: Supervision | None = None,
     weights: Vector | None = None,
 ) -> Labelled:  # fmt: skip
     """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
@@ -477,9 +460,9 @@ def reject_singletons(labels: ClassLabels) -> None:
     if len(alone):
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
-            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they do not contribute to the "
-            "within-class scatter, which needs at least 2 rows of every class. Give more rows of them, set their "
-            'labels to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
+            f"{len(alone)} of {labels.n_classes} classes have only one row ({named}), and the within-class scatter "
+            "needs at least 2 of every class. Give more rows, leave these out (set their labels to missing, and use "
+            'missing_labels="drop"), or use SupervisedPCA (r2 = 0).'
         )
 
 
@@ -511,7 +494,7 @@ def open_classes(y: Input, n: int, *, missing: str) -> ClassLabels:
     return labels
 
 
-def check_among(y: Input, classes: Input, missing: str) -> None:
+def check_among(y: Input, classes: ArrayLike, missing: str) -> None:
     """Reject labels that are not among the classes.
 
     Raises
@@ -568,8 +551,6 @@ class RoweisProblem(Problem):
 
     def check(self, d: int) -> None:
         check_components(self.n_components, d)
-        check_choice("solver", self.solver, SOLVERS)
-        check_iteration(self.tol, self.max_passes)
 
     def most_axes(self, rank: int, d: int) -> int:
         fisher = (self.r1, self.r2) == (0.0, 1.0)
@@ -608,7 +589,7 @@ class RoweisProblem(Problem):
         ValueError
             If the parameters require the whole spectrum of the scatter.
         """
-        given: Input = n_classes - 1 if self.n_components is None else self.n_components
+        given = n_classes - 1 if self.n_components is None else self.n_components
         if not self.iterates:
             what = "robust=True" if self.conditioning.robust else f"n_components = {self.n_components!r}"
             what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
@@ -616,7 +597,7 @@ class RoweisProblem(Problem):
                 f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give '
                 "an integer for n_components and a number for regularization."
             )
-        return int(given)
+        return positive_integer("n_components", given)
 
     def features(self, labels: TargetLabels) -> LabelFeatures:
         if self.r2 > 0:
@@ -633,7 +614,7 @@ class RoweisProblem(Problem):
 
     def error(self, scatter: Scatter) -> float:
         """Return the estimated relative error of a solution from S_W."""
-        given: Input = self.conditioning.regularization
+        given = self.conditioning.regularization
         added = 0.0 if isinstance(given, str) else float(given or 0.0)
         return scatter.solved((1 - self.r2 + added) / self.r2).error if self.divides else 0.0
 
@@ -659,38 +640,21 @@ class RoweisProblem(Problem):
         return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
 
 
-def check_factor(name: str, value: Input) -> float:
-    """Return a Roweis factor.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    return real_number(name, value, "[0, 1]", "a Roweis factor such as 0.5")
-
-
 KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
 
 
-def check_conditioning(robust: Input, regularization: Input) -> Conditioning:
+def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:
     """Return the treatment of a singular R2.
 
     Raises
     ------
     ValueError
     """
-    given: Input = regularization
-    number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
-    if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
-        raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
-    switched = isinstance(robust, bool | np.bool_)
-    if not switched and not (isinstance(robust, Real) and 0 < float(robust) < 1):
-        raise ValueError(
-            f"robust = {robust!r}; True, False or a number in (0, 1) was expected, a share of a sum. True is "
-            f"{KEPT_SHARE}."
-        )
-    share = (KEPT_SHARE if robust else None) if switched else float(robust)
-    return Conditioning(share, float(given) if number else given)
+    if regularization is not None and not (isinstance(regularization, str) and regularization == "pinv"):
+        expected = 'None, "pinv" or a positive number'
+        regularization = real_number("regularization", regularization, "(0, inf)", expected)
+    share = (KEPT_SHARE if robust else None) if isinstance(robust, bool | np.bool_) else float(robust)
+    return Conditioning(share, regularization)
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
@@ -715,8 +679,8 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     alone = 0 if statistics.moments.weight_sums else int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
-            f"{alone} of {len(counts)} classes have one row each without missing values: they do not contribute to "
-            f"the within-class scatter, but do affect the means. Give more rows of them, or remove them."
+            f"{alone} of {len(counts)} classes have only one row without missing values: they do not contribute to "
+            "the within-class scatter, but affect the means. Give more rows, or leave these out."
         )
 
 
@@ -741,7 +705,7 @@ def family_axes(
     family: RoweisFamily,
     r1: float,
     r2: float,
-    n_components: Input,
+    n_components: NComponents,
     conditioning: Conditioning,
     statistics: LabelStatistics,
 ) -> Axes:
@@ -767,7 +731,7 @@ def family_axes(
     return replace(found, inverses=family.inverses(rows, statistics.weight, conditioning))
 
 
-def thin_axes(statistics: LabelStatistics, n_components: Input, *, normalize: bool, threads: int | None) -> Axes:
+def thin_axes(statistics: LabelStatistics, n_components: NComponents, *, normalize: bool, threads: int | None) -> Axes:
     """Return the axes at (1, 0), which depend on Psi only.
 
     Raises
@@ -790,7 +754,7 @@ def wanted_axes(
     size: int,
     r1: float,
     r2: float,
-    n_components: Input,
+    n_components: NComponents,
     statistics: LabelStatistics,
 ) -> Axes:
     """Return the requested axes, and warn about arbitrary ones: one rule for all points of the family.
@@ -809,7 +773,7 @@ def wanted_axes(
     """
     check_components(n_components, size)
     fisher, apart = (r1, r2) == (0.0, 1.0), statistics.n_classes - 1
-    given = None if n_components is None or is_share(n_components) else int(n_components)
+    given = counted(n_components)
     # Without a number, Fisher has c - 1 axes: S_B has that rank, and the other eigenvalues of (S_T, S_W) are 1.
     found = solve(min(apart, size) if fisher and n_components is None else given)
     # R1 = Psi Psi' of labels that rows do not depend on is rounding, whatever rank the solve counted.
@@ -839,7 +803,7 @@ def wanted_axes(
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def check_components(n_components: Input, d: int) -> None:
+def check_components(n_components: NComponents, d: int) -> None:
     """Reject a number of components that is invalid for any labels.
 
     Raises

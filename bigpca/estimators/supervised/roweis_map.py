@@ -23,8 +23,9 @@ from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysi
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.problems import check_classes, check_factor, family_of, open_classes
+from bigpca.estimators.supervised.problems import check_classes, family_of, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
+from bigpca.parameters import FACTOR
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
@@ -159,10 +160,11 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
     """
     check_choice("spacing", spacing, SPACINGS)
     if isinstance(grid, Sequence | np.ndarray):
-        values = np.array([check_factor("grid value", value) for value in grid])
-        if not len(values):
+        if not len(grid):
             raise ValueError("grid has no values. Give numbers from 0 to 1, or how many of them.")
-        return values
+        for value in grid:
+            FACTOR.check("grid value", value)
+        return np.array(grid, float)
     if isinstance(grid, bool) or int(grid) != grid or grid < 2:
         raise ValueError(
             f"grid = {grid} values; an integer of at least 2 was expected. Give 11, or the values themselves."

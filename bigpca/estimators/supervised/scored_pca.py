@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path as Place
-from typing import ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,14 @@ from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
 from bigpca.data.provenance import Made, Provenance
 from bigpca.data.roles import ROWS
 from bigpca.data.views import carrying, columns_of
-from bigpca.errors import positive_integer, warn_approximation
+from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Path, open_rows, open_scores
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, open_rows, open_scores
 from bigpca.estimators.shared.opening import (
     labels_of_fit,
     open_like,
@@ -72,6 +72,9 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.storage.files import content_digest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ def ranked(scores: Vector) -> Integers:
 MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
-def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: Input) -> dict[int, float]:
+def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: NComponents) -> dict[int, float]:
     """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on.
 
     Parameters
@@ -252,7 +255,9 @@ def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: 
     }
 
 
-def explained_share(folds: list[ClassMoments], left_out: int, columns: Integers, q: int, n_components: Input) -> float:
+def explained_share(
+    folds: list[ClassMoments], left_out: int, columns: Integers, q: int, n_components: NComponents
+) -> float:
     """Return the share of the labels' variance in one fold that components and regression of the others explain."""
     train = None
     for f, own in enumerate(folds):
@@ -263,11 +268,9 @@ def explained_share(folds: list[ClassMoments], left_out: int, columns: Integers,
         return 0.0
     S, mean = unpack(train.within, train.n_features), train.means[0]
     targets = np.arange(q, S.shape[0])
-    counted = isinstance(n_components, Integral)
-    values, axes = top_eigenpairs(
-        S[np.ix_(columns, columns)].copy(), min(int(n_components), len(columns)) if counted else None
-    )
-    k = len(values) if counted else resolve_components(n_components, values, values.sum(), train.count, len(columns))
+    most = min(int(n_components), len(columns)) if isinstance(n_components, int | np.integer) else None
+    values, axes = top_eigenpairs(S[np.ix_(columns, columns)].copy(), most)
+    k = len(values) if most else resolve_components(n_components, values, values.sum(), train.count, len(columns))
     axes = axes[:k][values[:k] > len(columns) * np.finfo(np.float64).eps * values[0]]
     variances = axes @ S[np.ix_(columns, columns)] @ axes.T
     B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
@@ -683,7 +686,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
     def _keep(self, kept: ScoredResult) -> None:
         self._found = kept  # the estimator waits, if it does
 
-    def summary(self) -> Exported:
+    def summary(self) -> pd.DataFrame:
         """Return a table of the components of ``estimator_``, as :meth:`bigpca.PCA.summary`.
 
         Returns
@@ -737,10 +740,6 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         given: Input = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
             fit_seed(self)  # raises if random_state is not one
-            if positive_integer("folds", self.folds) < 2:
-                raise ValueError(
-                    f"folds = {self.folds} leaves no rows to fit. Use 2 or more; each fold is left out in turn."
-                )
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:
             return int(given)

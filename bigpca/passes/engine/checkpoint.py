@@ -361,8 +361,8 @@ def _of_groups(files: SegmentStates, kind: str, index: int, segments: Sequence[r
 def warn_unwritten(error: WriteFailed, path: Path | str) -> None:
     """Warn that a run continues without its checkpoint."""
     warnings.warn(
-        f"the checkpoint {path} cannot be written any more ({error}). The run continues without it; after an "
-        f"interruption, a rerun starts from what is stored there now. If there is no space left, free some.",
+        f"the checkpoint {path} cannot be written any more ({error}). The run continues; if it is interrupted, a rerun "
+        "starts from the last state that was stored. If there is no space left, free some.",
         UserWarning,
         stacklevel=2,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-from dask.utils import parse_bytes
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
@@ -43,8 +43,8 @@ def parse_limit(memory_limit: int | str | None) -> int | None:
     if memory_limit is None:
         return None
     try:
-        size = parse_bytes(memory_limit) if isinstance(memory_limit, str) else int(memory_limit)
-    except (ValueError, TypeError) as error:
+        size = read_size(memory_limit) if isinstance(memory_limit, str) else int(memory_limit)
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
             f'memory_limit = {memory_limit!r} is not a size; a number of bytes or "2 GiB" was expected.'
         ) from error
@@ -53,6 +53,14 @@ def parse_limit(memory_limit: int | str | None) -> int | None:
             f"memory_limit = {memory_limit!r} is not positive; a number of bytes or a size like '2 GiB' was expected."
         )
     return int(size)
+
+
+def read_size(text: str) -> int:
+    """Return the bytes of a size such as "512MiB", "2 GB" or "1e9"; raises ValueError for other texts."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if match is None:
+        raise ValueError(text)
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
 
 
 def find_resources(memory_limit: int | str | None, *, in_process: bool = False) -> Resources:

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from numbers import Real
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -22,7 +21,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.devices import Device
-from bigpca.errors import check_choice
+from bigpca.errors import check_choice, real_number
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
@@ -631,11 +630,7 @@ class Power(RowPreprocessor):
     exponent: float = 0.5
 
     def __post_init__(self) -> None:
-        given: object = self.exponent
-        if isinstance(given, bool) or not isinstance(given, Real):
-            raise TypeError(f"exponent = {given!r} is a {type(given).__name__}. Give a number in (0, 1], such as 0.5.")
-        if not 0 < float(given) <= 1:
-            raise ValueError(f"exponent = {given} is outside (0, 1]. Use 0.5 for the square root.")
+        real_number("exponent", self.exponent, "(0, 1]", "0.5, the square root, or another power")
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the powers; for sparse rows, those of the stored values."""
@@ -660,8 +655,8 @@ class Power(RowPreprocessor):
         return OnnxForm(nodes, {"exponent": self.exponent})
 
 
-def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:
-    """Return what is applied to each row, in order; nothing for None.
+def preprocessors(preprocess: Preprocess, name: str = "preprocess") -> tuple[RowPreprocessor, ...]:
+    """Return what is applied to each row, in order; nothing for None. ``name`` is for the error message.
 
     Raises
     ------
@@ -677,7 +672,7 @@ def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:
     found = (given,) if isinstance(given, RowPreprocessor) else given
     if not isinstance(found, list | tuple) or not all(isinstance(one, RowPreprocessor) for one in found):
         raise TypeError(
-            f"preprocess = {preprocess!r} is not known; None, a record such as bp.rows.L2() or bp.rows.Power(0.5), or "
+            f"{name} = {preprocess!r} is not known; None, a record such as bp.rows.L2() or bp.rows.Power(0.5), or "
             f"a list of those was expected."
         )
     return tuple(found)

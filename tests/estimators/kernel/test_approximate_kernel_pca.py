@@ -312,7 +312,7 @@ REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"kernel": TANH, "gamma": None, "n_components": 0.5},
         ValueError,
-        "n_components = 0.5 depends on the whole spectrum",
+        "n_components = 0.5 needs the whole spectrum",
     ),
 ]
 

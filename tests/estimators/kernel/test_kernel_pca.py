@@ -347,7 +347,7 @@ def test_an_iteration_on_an_indefinite_kernel_takes_the_largest_by_value_and_see
 
 
 def test_an_indefinite_kernel_takes_no_share_by_iteration() -> None:
-    with pytest.raises(ValueError, match=r"n_components = 0\.5 depends on the whole spectrum.* Give a number, or use"):
+    with pytest.raises(ValueError, match=r"n_components = 0\.5 needs the whole spectrum.* Give a number, or use"):
         KernelPCA(0.5, kernel=TANH, solver="krylov").plan(X)
     assert KernelPCA(0.5, kernel=TANH).plan(da.zeros((5000, 3), chunks=(1000, 3))).solver == "dense"
 

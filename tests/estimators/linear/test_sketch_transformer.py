@@ -194,7 +194,7 @@ def test_an_unfitted_transformer_is_not_saved(tmp_path: Path) -> None:
         ({"n_features": 1}, "q = 2 is over the 1 columns"),
         ({"n_features": "many"}, "n_features = 'many'; an integer of at least 1"),
         ({"n_features": None}, "n_features = None; an integer of at least 1"),
-        ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "sketch 'Telepathy' is not known"),
+        ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "'Telepathy' is not a sketch of this version"),
         ({"parameters": {"sketch": {"sketch": "Gaussian", "q": -2, "seed": 0}}}, "q = -2 is below 1"),
         ({"parameters": {"sketch": 64}}, "sketch = 64 is not a sketch"),
         ({"parameters": {"sketches": 3}}, "has no parameter 'sketches'"),

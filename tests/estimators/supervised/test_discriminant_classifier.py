@@ -154,7 +154,7 @@ def test_a_class_of_one_row_that_came_later_counts_as_in_scikit_learn() -> None:
     labels = Y.copy()
     labels[0] = 9
     model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
-    with pytest.warns(bp.errors.ApproximationWarning, match="1 of 6 classes have one row each"):
+    with pytest.warns(bp.errors.ApproximationWarning, match="1 of 6 classes have only one row"):
         model.partial_fit(X[:1], labels[:1]).predict(X)
     np.testing.assert_allclose(model.predict_proba(X), oracle(X, labels).predict_proba(X), rtol=1e-6, atol=1e-9)
 

@@ -237,7 +237,7 @@ def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:
     labels[0] = C
     model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
     model.partial_fit(X[:1], labels[:1])
-    with pytest.warns(ApproximationWarning, match="1 of 5 classes have one row each"):
+    with pytest.warns(ApproximationWarning, match="1 of 5 classes have only one row"):
         _ = model.components_
     values, axes = generalised(*roweis_matrices(X, labels, 0, 1), C, unit_of(labels, 1))
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-10)
@@ -247,7 +247,7 @@ def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:
 def test_a_class_that_missing_values_leave_one_row_warns_where_the_scatter_within_classes_counts() -> None:
     bad = X.copy()
     bad[np.flatnonzero(Y == 2)[1:]] = np.nan
-    with pytest.warns(ApproximationWarning, match="1 of 4 classes have one row each without missing values"):
+    with pytest.warns(ApproximationWarning, match="1 of 4 classes have only one row without missing values"):
         FisherDiscriminantAnalysis(nan_policy="omit").fit(bad, Y)
     RoweisDiscriminantAnalysis(2, r1=0.5, r2=0, nan_policy="omit").fit(bad, Y)  # a warning would be an error
 

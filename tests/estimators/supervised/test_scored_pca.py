@@ -152,7 +152,7 @@ REJECTED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({"n_features_to_select": 1.0}, Y, ValueError, "n_features_to_select = 1.0"),
     ({"n_features_to_select": True}, Y, ValueError, "n_features_to_select = True"),
     ({"n_features_to_select": "best"}, Y, ValueError, "n_features_to_select = 'best'"),
-    ({"folds": 1, "n_features_to_select": "cv"}, Y, ValueError, "folds = 1 leaves no rows to fit"),
+    ({"folds": 1, "n_features_to_select": "cv"}, Y, ValueError, "folds = 1 is outside"),
     ({"random_state": -1, "n_features_to_select": "cv"}, Y, ValueError, "random_state = -1"),
     ({"estimator": "PCA"}, Y, TypeError, "an estimator of bigpca was expected"),
     ({}, None, ValueError, "requires y to be passed"),

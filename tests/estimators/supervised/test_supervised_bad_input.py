@@ -56,23 +56,23 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
         "labels are continuous numbers, and r2 = 0.5 > 0"),
     "robust share": (
         RoweisDiscriminantAnalysis, {"robust": 1.0}, Y, ValueError,
-        r"robust = 1\.0; True, False or a number in \(0, 1\)",
+        r"robust = 1\.0 is outside \(0, 1\); True, False or a share of the eigenvalues such as 0\.98 was",
     ),
-    "robust share text": (FisherDiscriminantAnalysis, {"robust": "a"}, Y, ValueError,
-        r"robust = 'a'; True"),
+    "robust share text": (FisherDiscriminantAnalysis, {"robust": "a"}, Y, TypeError,
+        r"robust = 'a' is a str"),
     "regularization": (
-        RoweisDiscriminantAnalysis, {"regularization": "ridge"}, Y, ValueError,
-        "regularization = 'ridge'; None, \"pinv\" or a positive number was expected",
+        RoweisDiscriminantAnalysis, {"regularization": "ridge"}, Y, TypeError,
+        "regularization = 'ridge' is a str; .* None, \"pinv\" or a positive number",
     ),
     "regularization 0": (FisherDiscriminantAnalysis, {"regularization": 0.0}, Y, ValueError,
-        "regularization = 0.0; None"),
+        "regularization = 0.0 is outside"),
     "regularization inf": (FisherDiscriminantAnalysis, {"regularization": np.inf}, Y, ValueError,
         "regularization = inf"),
     "kernel regularization": (
-        KernelRoweisDiscriminantAnalysis, {"regularization": -1}, Y, ValueError, "regularization = -1; None",
+        KernelRoweisDiscriminantAnalysis, {"regularization": -1}, Y, ValueError, "regularization = -1 is outside",
     ),
     "kernel robust share": (KernelRoweisDiscriminantAnalysis, {"robust": 0}, Y, ValueError,
-        r"robust = 0; True"),
+        r"robust = 0 is outside"),
     "0 components": (RoweisDiscriminantAnalysis, {"n_components": 0}, Y, ValueError,
         "n_components = 0 is out of range; 1 to 5"),
     "too many components": (
@@ -90,7 +90,7 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "SPCA mle": (SupervisedPCA, {"n_components": "mle"}, Y, TypeError, "n_components = 'mle' is a str"),
     "SRP components": (SupervisedRandomProjection, {"n_components": 2.5}, Y, TypeError,
         "n_components = 2.5 is a float"),
-    "SRP features": (SupervisedRandomProjection, {"n_features": 0}, Y, ValueError, "n_features = 0 is below 1"),
+    "SRP features": (SupervisedRandomProjection, {"n_features": 0}, Y, ValueError, "n_features = 0 is outside"),
     "KSPCA components": (KernelSupervisedPCA, {"n_components": -1}, Y, ValueError, "n_components = -1 is below 1"),
     "label kernel": (SupervisedPCA, {"label_kernel": "poly"}, REAL, ValueError, "label_kernel = 'poly' is unknown"),
     "label kernel of classes": (SupervisedPCA, {"label_kernel": "poly"}, Y, ValueError,
@@ -99,13 +99,13 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
         "label_kernel = 'poly' is unknown"),
     "label gamma": (
         SupervisedPCA, {"label_kernel": "rbf", "label_gamma": 0}, REAL, ValueError,
-        "label_gamma = 0; a finite number above 0 was expected",
+        r"label_gamma = 0 is outside \(0, inf\); a number such as 0\.1, or None",
     ),
     "label gamma, random": (SupervisedRandomProjection, {"label_gamma": -1.0}, REAL, ValueError,
-        "label_gamma = -1.0; a finite"),
+        "label_gamma = -1.0 is outside"),
     "label gamma, kernel": (
         KernelSupervisedPCA, {"label_kernel": "rbf", "label_gamma": np.inf}, REAL, ValueError,
-        "label_gamma = inf; a finite",
+        "label_gamma = inf is outside",
     ),
     "solver": (KernelSupervisedPCA, {"solver": "primal"}, Y, ValueError, "solver = 'primal' is unknown"),
     "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "61 is more than the 60 rows of X"),
@@ -229,7 +229,7 @@ def test_rows_that_equal_their_class_mean_are_rejected_whatever_rounding_leaves(
 ) -> None:
     rows = bp.open(CENTRES[Y] + offset).rechunk((chunk, D))
     with pytest.raises(
-        ValueError, match=r"r2 = 1 is 0: rows of a class are equal, or there is one row per class.*r2 < 1"
+        ValueError, match=r"r2 = 1 is 0: rows of a class are equal.*, or there is one row per class.*r2 < 1"
     ):
         FisherDiscriminantAnalysis(**options).fit(rows, Y)
     model = FisherDiscriminantAnalysis(regularization=1e-3).fit(rows, Y)
@@ -246,7 +246,7 @@ def test_a_class_of_one_row_is_rejected_where_the_scatter_within_classes_counts(
     y[:alone] = 100 + np.arange(alone)
     named = "100, 101, 102, 103, 104, \\.\\.\\." if alone == 8 else ", ".join(map(str, 100 + np.arange(alone)))
     with pytest.raises(
-        ValueError, match=rf"{alone} of {C + alone} classes have one row each \({named}\): .*at least 2 rows"
+        ValueError, match=rf"{alone} of {C + alone} classes have only one row \({named}\), .*at least 2 of"
     ):
         model.fit(X, y.astype(int))
     y[:alone] = None

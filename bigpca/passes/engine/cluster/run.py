@@ -62,6 +62,7 @@ from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
 from bigpca.passes.engine.jobs import AnyPass, Pass, PassState, R, merge_states
 from bigpca.passes.engine.local import RunCancelled, cancel_run
 from bigpca.passes.engine.run import Run
+from bigpca.planning import SMALLER_CHUNKS
 
 # Groups whose workers died: which are retried, which are retried alone, and which is blamed.
 #
@@ -211,10 +212,7 @@ def at_work(prefix: str, silent: float, dask_scheduler: Any = None) -> dict[str,
 # 5. After ``MAX_SUSPICIONS`` in one pass the run fails without blaming a group: workers die faster than groups finish.
 RESUBMISSIONS = 3
 MAX_SUSPICIONS = 16
-REMEDY = (
-    "Start workers with more memory or fewer threads, or store the input in smaller chunks "
-    "(bp.ingest(source, out, chunk_rows=...)); the workers' logs say more."
-)
+REMEDY = f"Start workers with more memory or fewer threads, or {SMALLER_CHUNKS}; the workers' logs say more."
 
 
 @dataclass

@@ -29,7 +29,7 @@ from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.local import Wanted
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
-from bigpca.planning import SAFE_SHARE
+from bigpca.planning import SAFE_SHARE, SMALLER_CHUNKS
 from bigpca.storage.files import kind_of
 
 LOST_SECONDS = 60  # of a scheduler that does not answer
@@ -91,7 +91,7 @@ class Watch:
         if short:
             raise MemoryBudgetError(
                 f"{'; '.join(short)}. Retire such workers (client.retire_workers), start workers with more memory or "
-                "fewer threads, or store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...))."
+                f"fewer threads, or {SMALLER_CHUNKS}."
             )
 
     def _wait_by(self, key: str) -> None:
