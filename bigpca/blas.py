@@ -46,6 +46,11 @@ STRIP_COLUMNS = 128  # at least, of the strips of a product: narrower ones take 
 FACTOR_COLUMNS = 256  # the same, of products with few columns
 STRIP_ROWS = 1024  # at least, of rows that are multiplied by few columns
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_MANAGERS = {"contextlib", __name__}
+ALONE = 6e9  # floating-point operations: half a second of one core
+HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
+LOOK_SECONDS = 0.5  # after which those that wait look again
+_WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
 
 
 class Caller:
@@ -79,7 +84,6 @@ class _Work(Caller):
         self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
 
 
-_MANAGERS = {"contextlib", __name__}
 _mutex = threading.RLock()  # in C, whose ``with`` no interrupt divides; threading.Condition is written in Python
 _alarms: list[threading.Lock] = []  # one for each waiting thread, released when a fold or solve ends
 _folds: list[ref[_Work]] = []
@@ -90,10 +94,6 @@ _inside_fold: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_fold", d
 _inside_solve: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_solve", default=None)
 _crew: ContextVar[Crew | None] = ContextVar("bigpca_crew", default=None)
 _strips: ContextVar[int] = ContextVar("bigpca_strips", default=1)
-ALONE = 6e9  # floating-point operations: half a second of one core
-HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
-LOOK_SECONDS = 0.5  # after which those that wait look again
-_WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
 
 
 @cache

@@ -172,7 +172,7 @@ CONDITIONS = {
 def store_facts(url: str) -> dict[str, str]:
     """Try list, put, conditional put, get and delete in an object store; everything that is put is deleted again."""
     from bigpca.storage.places import Place
-    from bigpca.storage.requests import Wanted, requests, together
+    from bigpca.storage.requests import Request, requests, together
 
     place = Place(url)
     own = place.at(f".bigpca/doctor-{uuid.uuid4().hex}")
@@ -194,7 +194,7 @@ def store_facts(url: str) -> dict[str, str]:
         action()
         return f"{TRIED * TRIED_BYTES / 1e6 / (time.perf_counter() - began):,.0f} MB/s, {TRIED} requests at a time"
 
-    wanted, data = [Wanted(name, TRIED_BYTES) for name in names], random.randbytes(TRIED_BYTES)
+    wanted, data = [Request(name, TRIED_BYTES) for name in names], random.randbytes(TRIED_BYTES)
     steps: dict[str, Callable[[], str]] = {
         "list": lambda: "yes" if next(place.list(), None) is not None else "yes; nothing is there",
         "put": put,

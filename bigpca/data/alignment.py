@@ -106,9 +106,10 @@ def read_table(
     names = column_names(path)
     read = cache(lambda name: read_label_file(f"{path}::{name}", word))
     searched = [
-        name for name in names
+        name
+        for name in names
         if name != column and len(names) > 1 and (len(names) <= MAX_COLUMNS or name.lower() in KEY_NAMES)
-    ]  # fmt: skip
+    ]
     of, key = split_column(keys) if isinstance(keys, str) else ("", None)
     key = key if key and of == path else key_column(searched, read, row_keys)
     left = [name for name in names if name != key]
@@ -250,9 +251,15 @@ def in_row_order(values: Any, X: Any, *, absent: Any = ABSENT, word: str = "labe
 
 
 def aligned(
-    values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT, word: str = "label", by_key: bool = False,
+    values: Any,
+    X: Any,
+    keys: Any = None,
+    *,
+    absent: Any = ABSENT,
+    word: str = "label",
+    by_key: bool = False,
     pictures: bool = False,
-) -> Aligned:  # fmt: skip
+) -> Aligned:
     """Return labels or weights in the order of the rows of X, by the rules of :mod:`bigpca.data.keys`.
 
     Every door goes through here: fits, figures, reports, functions of quality, and the command line.
@@ -404,9 +411,11 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
         X = X.rechunk((-(-largest // places) * places, k))
     counts = tuple(count // places for count in X.chunks[0])
     return X.map_blocks(
-        lambda block: block.reshape(-1, *shape, k), dtype=X.dtype, chunks=(counts, *((s,) for s in shape), (k,)),
+        lambda block: block.reshape(-1, *shape, k),
+        dtype=X.dtype,
+        chunks=(counts, *((s,) for s in shape), (k,)),
         new_axis=list(range(1, len(shape) + 1)),
-    )  # fmt: skip
+    )
 
 
 def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:

@@ -25,6 +25,10 @@ from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
 from bigpca.errors import brief, counted
 
+OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
+MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
+FORMAT = "batches"
+
 
 class LabelColumn:
     """The labels of the rows of batches, filled as rows are read: codes of given classes, or real targets.
@@ -384,9 +388,14 @@ class BatchStream:
     """
 
     def __init__(
-        self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None,
-        classes: Array | None = None, beside: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        batches: Iterable[Any],
+        row_shape: tuple[int, ...] | None,
+        dtype: np.dtype[Any] | None,
+        count: int | None,
+        classes: Array | None = None,
+        beside: bool = False,
+    ) -> None:
         self.batches, self.count, self.classes, self.beside = batches, count, classes, beside
         self._blocks: dict[Any, tuple[int, ...]] = {}  # the shape of one row of each block, by name
         self.single: list[bool] = []  # whether each block of the first batch is a number for each row
@@ -834,11 +843,6 @@ class BatchStream:
         """Columns of each block by name, for batches of several blocks."""
         self._require_first()
         return {name: row_width((0, *shape)) for name, shape in self._blocks.items()}
-
-
-OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
-MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
-FORMAT = "batches"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

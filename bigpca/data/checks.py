@@ -38,6 +38,25 @@ _REMEDIES = {
     "m": "Convert to a number of seconds or days first.",
     "V": "Choose one field, or store the fields as the columns of one array.",
 }
+LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
+_TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
+PACKED = {"scale_factor": 1.0, "add_offset": 0.0}  # with their neutral values
+FILLS = ("_FillValue", "missing_value")
+RANGES = ("valid_range", "valid_min", "valid_max")
+NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
+MATLAB = "MATLAB_class"
+# What netCDF-4 writes where a variable without _FillValue was never written (NC_FILL_* in netcdf.h).
+_DEFAULT_FILLS = {
+    "f": 15 * 2.0**119,
+    "i1": -127,
+    "u1": 255,
+    "i2": -(2**15) + 1,
+    "u2": 2**16 - 1,
+    "i4": -(2**31) + 1,
+    "u4": 2**32 - 1,
+    "i8": -(2**63) + 2,
+    "u8": 2**64 - 2,
+}
 
 
 class MemberError(KeyError, ValueError):
@@ -293,18 +312,12 @@ def counted_rows(values: Array, lengths: Array | None, n: int, label: str) -> Ar
     return values.reshape(n, -1) if n else values.reshape(0, 0)
 
 
-LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
-
-
 @dataclass
 class Tally:
     """The number of integers rounded in one task, and digests of the first rows of Dask arrays, by the array's name."""
 
     count: int = 0
     first: dict[str, str] = field(default_factory=dict)
-
-
-_TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
 
 
 @contextmanager
@@ -349,18 +362,8 @@ def rounded_integers(values: Array) -> int:
     return int(np.count_nonzero(sizes // lowest_bits > LARGEST_EXACT))
 
 
-PACKED = {"scale_factor": 1.0, "add_offset": 0.0}  # with their neutral values
-FILLS = ("_FillValue", "missing_value")
-RANGES = ("valid_range", "valid_min", "valid_max")
-NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
-MATLAB = "MATLAB_class"
-# What netCDF-4 writes where a variable without _FillValue was never written (NC_FILL_* in netcdf.h).
-_DEFAULT_FILLS = {"f": 15 * 2.0**119, "i1": -127, "u1": 255, "i2": -(2**15) + 1, "u2": 2**16 - 1,
-    "i4": -(2**31) + 1, "u4": 2**32 - 1, "i8": -(2**63) + 2, "u8": 2**64 - 2}  # fmt: skip
-
-
 @dataclass(frozen=True)
-class Limits:
+class ValidRange:
     """Which stored numbers of a variable are not values: the default fill of netCDF-4, and those out of its range.
 
     Attributes
@@ -378,7 +381,7 @@ class Limits:
     way_out: str = "bigpca.open(path, fill=None) (--fill none); if it is missing, pass fill={value}"
 
     @classmethod
-    def of(cls, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Limits | None:
+    def of(cls, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> ValidRange | None:
         """Return what the attributes of a variable of a dtype say; None if all numbers are values."""
         given = {name: _numbers(attributes[name]) for name in RANGES if name in attributes}
         ends = given.get("valid_range", [*given.get("valid_min", [None]), *given.get("valid_max", [None])])
@@ -389,7 +392,7 @@ class Limits:
         return None if fill is ends[0] is ends[1] is None else cls(fill, *ends)
 
     @classmethod
-    def of_decoded(cls, field: Any) -> Limits | None:
+    def of_decoded(cls, field: Any) -> ValidRange | None:
         """Return those of a DataArray in its units; None if all numbers are values, and if it was computed.
 
         NOTE: xarray masks neither. What it read from a file has an encoding, which arithmetic removes.

@@ -67,6 +67,7 @@ _REMEDIES = {
     "builtins.NoneType": "Pass rows of features, (n, d).",
     "builtins.bytes": "Pass a path as a str (os.fsdecode).",
 }
+_LISTS = re.compile(r"(fixed_size_|large_)?list(_view)?<|List\(|Array\(|extension<.*[Aa]rray")
 
 
 class Foreign(NamedTuple):
@@ -199,9 +200,6 @@ def check_columns(X: Any, label: str = "X") -> None:
             f"columns of {label} do not hold numbers: {shown}. Numbers were expected in every column. Leave these out, "
             "convert them (dates to days, for example), or pass one as the labels y."
         )
-
-
-_LISTS = re.compile(r"(fixed_size_|large_)?list(_view)?<|List\(|Array\(|extension<.*[Aa]rray")
 
 
 def embeddings(X: Any, label: str = "X", member: str | None = None) -> Any:

@@ -20,17 +20,16 @@ from numpy.typing import DTypeLike
 from bigpca.arrays import Array
 from bigpca.data.batches import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
-from bigpca.data.keys import row_keys
+from bigpca.data.keys import keys_listed, row_keys
 from bigpca.data.provenance import Provenance
-from bigpca.errors import OutputWriteError, brief
+from bigpca.errors import OutputWriteError, brief, counted
 from bigpca.storage.chunks import ChunkRecord, reject_existing
 from bigpca.storage.files import is_objects, name_of, repair, writing
 from bigpca.storage.forms import STORES, Annotations, check_extension
 from bigpca.storage.lock import RunLock
-from bigpca.storage.outputs import Layout, Output, create_output, output_lock, read_layout, remove_journals
+from bigpca.storage.outputs import Output, OutputLayout, create_output, output_lock, read_layout, remove_journals
 
 IDENTITY = "features written in batches"
-SHOWN_KEYS = 5
 
 
 class FeatureWriter:
@@ -86,9 +85,14 @@ class FeatureWriter:
     """
 
     def __init__(
-        self, out: str | os.PathLike[str], *, dtype: DTypeLike | None = None, chunk_rows: int | None = None,
-        overwrite: bool = False, resume: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        out: str | os.PathLike[str],
+        *,
+        dtype: DTypeLike | None = None,
+        chunk_rows: int | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+    ) -> None:
         check_extension(name_of(out), *STORES)
         whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
         if chunk_rows is not None and (not whole or chunk_rows < 1):
@@ -263,13 +267,14 @@ class FeatureWriter:
                 + ("; a new one for the same path continues after the complete chunks." if self._failed else ".")
             )
 
-    def _resume(self, found: Layout | None) -> None:
+    def _resume(self, found: OutputLayout | None) -> None:
         """Continue the unfinished output of a killed writer, if there is one."""
         if found is None or found.identity != IDENTITY:
             return
         for name, given, stored in (
-            ("dtype", self._dtype, found.dtype.newbyteorder("=")), ("chunk_rows", self._chunk_rows, found.chunk_rows),
-        ):  # fmt: skip
+            ("dtype", self._dtype, found.dtype.newbyteorder("=")),
+            ("chunk_rows", self._chunk_rows, found.chunk_rows),
+        ):
             if given is not None and given != stored:
                 raise ValueError(
                     f"{self.path}.partial, which a writer left unfinished, has {name} = {stored}, but {given} was "
@@ -296,9 +301,12 @@ class FeatureWriter:
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
         asked: dict[str, Any] = {
-            "shape": (None, *row_shape), "dtype": dtype, "chunk_rows": chunk_rows, "identity": IDENTITY,
+            "shape": (None, *row_shape),
+            "dtype": dtype,
+            "chunk_rows": chunk_rows,
+            "identity": IDENTITY,
             "overwrite": self._overwrite,
-        }  # fmt: skip
+        }
         if is_objects(self._out):
             from bigpca.storage.objects import create_objects  # as above
 
@@ -354,10 +362,10 @@ class FeatureWriter:
         found = row_keys(keys, count).tolist()
         doubled = [key for key in found if key in self._known]
         if doubled:
-            listed = ", ".join(brief(repr(key)) for key in doubled[:SHOWN_KEYS]) + ", ..." * (len(doubled) > SHOWN_KEYS)
             raise ValueError(
-                f"{label} has {len(doubled):,} key{'s'[: len(doubled) != 1]} of earlier rows: {listed}. Each row is "
-                f"written once: leave out repeated rows, such as the padding of a sampler, or give them other keys."
+                f"{label} has {counted(len(doubled), 'key')} of earlier rows: {keys_listed(np.array(doubled))}. Each "
+                "row is written once: leave out repeated rows, such as the padding of a sampler, or give them other "
+                "keys."
             )
         self._keys.extend(found)
         self._known.update(found)

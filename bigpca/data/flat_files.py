@@ -49,19 +49,42 @@ _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1
 }
 _SAFETENSORS["BF16"] = BFLOAT16
 _TORCH = {
-    "double": "f8", "float": "f4", "half": "f2", "bfloat16": BFLOAT16, "bool": "?", "char": "i1", "short": "i2",
-    "int": "i4", "long": "i8", "byte": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8",
-}  # fmt: skip
+    "double": "f8",
+    "float": "f4",
+    "half": "f2",
+    "bfloat16": BFLOAT16,
+    "bool": "?",
+    "char": "i1",
+    "short": "i2",
+    "int": "i4",
+    "long": "i8",
+    "byte": "u1",
+    "uint16": "u2",
+    "uint32": "u4",
+    "uint64": "u8",
+}
 # How many of the last objects an instruction of a pickle takes; 0: those since the last mark.
 _TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": 0, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0} | {
-    "REDUCE": 2, "NEWOBJ": 2, "BUILD": 1,
-}  # fmt: skip
+    "REDUCE": 2,
+    "NEWOBJ": 2,
+    "BUILD": 1,
+}
 _PLAIN = "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE BINBYTES GLOBAL"
 # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
 BAD_ZIP = (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError)
 _BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items() if stored != BFLOAT16} | {
-    "BF16": 16, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
-}  # fmt: skip
+    "BF16": 16,
+    "C64": 64,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "F4": 4,
+}
+SKIP_BYTES = 2**20
+MAX_FORMAT_BYTES = 64
+STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -215,9 +238,15 @@ def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
 
 
 def raw_file(
-    path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, order: str = "C",
-    *, format: str = "npy", member: str = "",
-) -> FlatFile:  # fmt: skip
+    path: str,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    order: str = "C",
+    *,
+    format: str = "npy",
+    member: str = "",
+) -> FlatFile:
     """Describe plain bytes, such as those behind a ``np.memmap``."""
     stored = BFLOAT16
     if not isinstance(dtype, str) or dtype != BFLOAT16:
@@ -253,10 +282,10 @@ def _check_whole(path: str, member: str | None) -> None:
 
 def npy_objects(urls: list[str]) -> list[FlatFile]:
     """Describe .npy files at URLs from their headers, which are got at the same time."""
-    from bigpca.storage.requests import TAIL_BYTES, Wanted, requests, split
+    from bigpca.storage.requests import TAIL_BYTES, Request, requests, split
 
     place = split(urls[0])[0]
-    wanted = [Wanted(url.rpartition("/")[2], TAIL_BYTES, (0, TAIL_BYTES)) for url in urls]
+    wanted = [Request(url.rpartition("/")[2], TAIL_BYTES, (0, TAIL_BYTES)) for url in urls]
     found = []
     for url, got in zip(urls, requests().all(place, wanted), strict=True):
         found.append(_npy_described(io.BytesIO(bytes(got.data)), url, got.size))
@@ -340,11 +369,6 @@ def _check_spans(
             f"{path} holds {held:,} bytes of tensors, but its header states {end:,}: it was truncated or altered. "
             "Copy it again."
         )
-
-
-SKIP_BYTES = 2**20
-MAX_FORMAT_BYTES = 64
-STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
 
 @dataclass(eq=False)
@@ -455,6 +479,8 @@ def torch_file(path: str, member: str | None) -> FlatFile:
 
     The file is a zip of a pickle, which says how an object is built, and of the numbers, which are stored as they are.
     Nothing is unpickled: :func:`_described` follows the few instructions that describe tensors, and calls nothing.
+    ``torch.load(mmap=True, weights_only=True)`` would need torch, a thousand times larger than this, to read it, and to
+    test it; and its mapped pages would count as the memory of workers.
     """
     tensors, places, order = _torch_archive(path)
     name = choose_member(path, member, {name: tensor.shape for name, tensor in tensors.items()})
@@ -787,9 +813,14 @@ def joined_shards(pattern: str | list[str], member: str | None = None) -> Shards
     listing = _list(path, packed, member)
     first = listing.files[0]
     return Shards(
-        (listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest, packed,
-        path=path, member=member or "", format=f"{first.format}-folder",
-    )  # fmt: skip
+        (listing.ends[-1], *first.array_shape[1:]),
+        first.stored,
+        listing.digest,
+        packed,
+        path=path,
+        member=member or "",
+        format=f"{first.format}-folder",
+    )
 
 
 def suffix_of(path: str) -> str:

@@ -27,6 +27,7 @@ from bigpca.errors import brief, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
 COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 0
+SINCE = "microseconds since 1970-01-01"  # whole numbers, which are exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,9 +360,6 @@ def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
         return False
 
 
-SINCE = "microseconds since 1970-01-01"  # whole numbers, which are exact
-
-
 def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return JSON values and arrays of a grid.
 
@@ -390,9 +388,13 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
             UserWarning,
         )
     return {
-        "dims": list(grid.dims), "sizes": list(grid.sizes), "samples": list(grid.samples),
-        "name": None if grid.name is None else str(grid.name), "attrs": _plain(grid.attrs), "coords": coords,
-    }, arrays  # fmt: skip
+        "dims": list(grid.dims),
+        "sizes": list(grid.sizes),
+        "samples": list(grid.samples),
+        "name": None if grid.name is None else str(grid.name),
+        "attrs": _plain(grid.attrs),
+        "coords": coords,
+    }, arrays
 
 
 def names_stored(grid: Grid, values: Mapping[str, Any]) -> bool:
@@ -444,9 +446,7 @@ def _stored(values: NDArray[Any]) -> dict[str, Any] | None:
     if kind == "U" or (kind == "O" and all(isinstance(value, str) for value in values.ravel())):
         return {"strings": values.ravel().tolist()}
     if kind in "biufmM":
-        return {
-            "array": values.view(np.int64) if kind in "mM" else values, "dtype": values.dtype.newbyteorder("=").str
-        }  # fmt: skip
+        return {"array": values.view(np.int64) if kind in "mM" else values, "dtype": values.dtype.newbyteorder("=").str}
     if calendar is None:
         return None
     import cftime  # that of the values
@@ -487,8 +487,10 @@ def _calendar(values: NDArray[Any]) -> list[Any] | None:
 
 def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return those attributes that are strings, numbers, or lists of them."""
-    found = {str(name): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-             for name, value in attrs.items()}  # fmt: skip
+    found = {
+        str(name): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for name, value in attrs.items()
+    }
     return {name: value for name, value in found.items() if _is_plain(value)}
 
 

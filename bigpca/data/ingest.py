@@ -84,17 +84,24 @@ def ingest(
     row_bytes = max(
         1, rows.n_columns * max(f.output_dtype(rows.dtype).itemsize, working_dtype(rows.dtype).itemsize // 2)
     )
-    native, most = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
+    native, most = max(rows.origin.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
     fitting = min(most, max(1, MIN_GROUP_BYTES // row_bytes, rows.n_rows // PIECES))
     # Whole chunks of the source, or parts of one, which is decoded for each of them: 64 or more decode one chunk each.
     parts = (size for size in range(fitting, fitting // 2, -1) if native % size == 0)
     size = chunk_rows or (fitting // native * native if native <= fitting else next(parts, fitting))
     with resolve_progress(progress) as report:
-        run = Run(None, report, scheduler="local" if rows.in_process else None)
+        run = Run(None, report, scheduler="local" if rows.order.in_process else None)
         return project_to(
-            rows, f, rows.n_columns, out, name="ingest", run=run, made=Made(call="bigpca.ingest", keys=keys),
-            overwrite=overwrite, chunk_rows=size,
-        )  # fmt: skip
+            rows,
+            f,
+            rows.n_columns,
+            out,
+            name="ingest",
+            run=run,
+            made=Made(call="bigpca.ingest", keys=keys),
+            overwrite=overwrite,
+            chunk_rows=size,
+        )
 
 
 def _reject_sparse(rows: Rows) -> None:

@@ -58,6 +58,7 @@ BY_POSITION = (
     "If they are in the order of the rows, declare it: bigpca.data.by_key(values, X, keys=False), or keys=False in a "
     "report, or --by-position on the command line."
 )
+MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +225,6 @@ def keys_listed(keys: NDArray[Any]) -> str:
 def _doubled(keys: NDArray[np.str_]) -> NDArray[np.str_]:
     ordered = np.sort(keys)
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-
-
-MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
 
 
 def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDArray[np.str_]:

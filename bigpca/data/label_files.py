@@ -31,7 +31,7 @@ from bigpca.data.containers import (
     is_zarr_array,
     is_zarr_group,
     reject_foreign,
-)  # fmt: skip
+)
 from bigpca.data.grids import lazy_table
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names, read_dataset, written
 from bigpca.data.source import Wanted, file_stamp
@@ -59,6 +59,10 @@ BOM = b"\xef\xbb\xbf"
 TENX = "matrix"  # the group in files of Cell Ranger 3 and later; earlier ones name it after the genome
 TENX_CELLS, TENX_GENES = ("barcodes",), ("features/name", "gene_names")  # those that scanpy.read_10x_h5 takes
 Names = NDArray[np.object_]
+# No leading zeros: "01" and "1" are two codes, which as numbers would silently become one class.
+INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
 def cell_names(home: Any) -> Names | None:
@@ -192,12 +196,6 @@ def _of_tenx(path: Any, name: str, columns: tuple[str, ...]) -> Names | None:
     if not os.path.isfile(path) or not path.lower().endswith(HDF5_SUFFIXES):
         return None
     return hdf5_names(path, *(f"{group}/{column}" for column in columns))
-
-
-# No leading zeros: "01" and "1" are two codes, which as numbers would silently become one class.
-INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
-REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
 def read_label_file(source: str, word: str = "label") -> Array:

@@ -21,6 +21,9 @@ BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real number
 # The arguments that messages name.
 ARGUMENTS = {"label": "y", "weight": "sample_weight", "key": "keys", "value": "values", "group": "groups"}
 _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to numbers of seconds or days."}
+MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
+KINDS = ("auto", "classes", "one-hot", "targets")
+_FAMILIES = {"U": "strings", "S": "bytes"}
 
 
 class LabelValues(NamedTuple):
@@ -227,9 +230,6 @@ def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
     return texts
 
 
-MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
-
-
 def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
     """Reject missing labels if ``missing`` is "raise", and labels that are all missing in any case."""
     check_choice("missing", missing, ("raise", "drop"))
@@ -326,10 +326,6 @@ def join_classes(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
 def _is_binary(values: NDArray[Any]) -> NDArray[np.bool_]:
     binary: NDArray[np.bool_] = (values == 0) | (values == 1)
     return binary
-
-
-KINDS = ("auto", "classes", "one-hot", "targets")
-_FAMILIES = {"U": "strings", "S": "bytes"}
 
 
 @dataclass(frozen=True, eq=False)

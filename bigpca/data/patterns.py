@@ -20,10 +20,14 @@ from numpy.typing import NDArray
 from bigpca.errors import brief, check_choice, closest
 
 Taken: TypeAlias = slice | NDArray[np.int64]
+GEM_MIN = 1e-6
+STRIP_BYTES = 2**20  # of samples in float64: they stay in a core's cache
+SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
+TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|\.\.\.|->|\S")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Positions:
     """Positions along an axis as a user chose them, before the length of the axis is known.
 
     Attributes
@@ -38,7 +42,7 @@ class Chosen:
     length: int | None = None
 
     @classmethod
-    def of(cls, value: Any, what: str) -> Chosen:
+    def of(cls, value: Any, what: str) -> Positions:
         """Return what a slice, integers, a mask or names choose.
 
         Raises
@@ -110,7 +114,7 @@ class Chosen:
         return {"positions": list(self.given), "length": self.length}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Chosen:
+    def from_json(cls, values: Mapping[str, Any]) -> Positions:
         """Return what :meth:`to_json` gave."""
         if "slice" in values:
             start, stop, step = values["slice"]
@@ -133,9 +137,6 @@ def _named(wanted: Sequence[Any], what: str, names: NDArray[np.object_] | None) 
         )
     return np.array([place[name] for name in wanted], np.int64)
 
-
-GEM_MIN = 1e-6
-STRIP_BYTES = 2**20  # of samples in float64: they stay in a core's cache
 
 Rule = Callable[[NDArray[np.float64], tuple[int, ...]], NDArray[np.float64]]
 
@@ -174,8 +175,6 @@ def pool(cells: NDArray[Any], axes: tuple[int, ...], rule: str, dtype: np.dtype[
 
 
 Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
-SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
-TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|\.\.\.|->|\S")
 
 
 @dataclass(frozen=True)
@@ -190,9 +189,9 @@ class RowPattern:
         How axes are pooled that are not on the right.
     sizes : tuple of (name, int)
         Of axes that the shape of the samples does not determine.
-    taken : tuple of (name, Chosen)
+    taken : tuple of (name, Positions)
         Positions that are used, by axis.
-    columns : Chosen or None
+    columns : Positions or None
     missing : int, float or None
         The stored value that means that there is none.
     """
@@ -200,8 +199,8 @@ class RowPattern:
     text: str | None = None
     reduce: str | None = None
     sizes: tuple[tuple[str, int], ...] = ()
-    taken: tuple[tuple[str, Chosen], ...] = ()
-    columns: Chosen | None = None
+    taken: tuple[tuple[str, Positions], ...] = ()
+    columns: Positions | None = None
     missing: float | None = None
 
     @classmethod
@@ -217,7 +216,7 @@ class RowPattern:
         """
         if reduce is not None:
             check_choice("reduce", reduce, RULES)
-        chosen, missing = None if columns is None else Chosen.of(columns, "columns"), missing_code(missing)
+        chosen, missing = None if columns is None else Positions.of(columns, "columns"), missing_code(missing)
         if text is None:
             unknown = next(iter(axes), None)
             if unknown is not None:
@@ -242,7 +241,7 @@ class RowPattern:
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} = {size}; the size of an axis is at least 1. Positions are a list: [{size}].")
-        taken = tuple((name, Chosen.of(value, name)) for name, value in axes.items() if name not in sizes)
+        taken = tuple((name, Positions.of(value, name)) for name, value in axes.items() if name not in sizes)
         pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen, missing=missing)
         pattern._check_pooling()
         return pattern
@@ -369,8 +368,8 @@ class RowPattern:
         """
         axes = {**values["sizes"], **dict.fromkeys(values["taken"], slice(None))}
         found = cls.of(values["pattern"], values["reduce"], None, axes, values.get("missing"))
-        taken = tuple((name, Chosen.from_json(one)) for name, one in values["taken"].items())
-        columns = None if values["columns"] is None else Chosen.from_json(values["columns"])
+        taken = tuple((name, Positions.from_json(one)) for name, one in values["taken"].items())
+        columns = None if values["columns"] is None else Positions.from_json(values["columns"])
         return cls(found.text, found.reduce, found.sizes, taken, columns, found.missing)
 
 

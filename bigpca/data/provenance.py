@@ -22,6 +22,9 @@ from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenan
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field
 MAX_VERSIONS = 64
+_COMMAND: ContextVar[str] = ContextVar("command", default="")
+_STAMP: ContextVar[tuple[str | None, str | None]] = ContextVar("stamp", default=(None, None))
+_PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +119,16 @@ class Provenance(Shown):
 
     @classmethod
     def now(
-        cls, sources: Iterable[str], member: str, rows: int, call: str, *, seconds: float, reads: float,
+        cls,
+        sources: Iterable[str],
+        member: str,
+        rows: int,
+        call: str,
+        *,
+        seconds: float,
+        reads: float,
         made: Made = Made(),
-    ) -> Provenance:  # fmt: skip
+    ) -> Provenance:
         """Record a run that ends now; what :func:`recording` and :func:`measuring` know goes before ``call``."""
         found = public(", ".join(filter(None, sources)))
         peak = _PEAK.get()
@@ -328,11 +338,6 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     True
     """
     return {"python": platform.python_version()} | {name: _version(name) for name in packages}
-
-
-_COMMAND: ContextVar[str] = ContextVar("command", default="")
-_STAMP: ContextVar[tuple[str | None, str | None]] = ContextVar("stamp", default=(None, None))
-_PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from scipy.sparse import csr_array, csr_matrix
 from bigpca.arrays import Array
 from bigpca.data.checks import (
     MATLAB,
-    Limits,
     MemberError,
+    ValidRange,
     check_decoded,
     check_dtype,
     owned,
@@ -48,6 +48,8 @@ IN_ORDER = (
     "or write the batches with bigpca.FeatureWriter and open the store."
 )
 _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
+SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
+MAX_LISTED = 20
 
 
 class Wanted(NamedTuple):
@@ -84,7 +86,7 @@ class Source(ABC):
     format : str
         "zarr", "npy", "npz", "npy-folder", "hdf5", "netcdf", "parquet", "safetensors", "torch", "raw", "numpy",
         "scipy" or "batches".
-    limits : Limits or None
+    limits : ValidRange or None
         Which stored numbers are not values, if some are not.
     """
 
@@ -97,7 +99,7 @@ class Source(ABC):
     path: str = ""
     member: str = ""
     format: str = ""
-    limits: Limits | None = None
+    limits: ValidRange | None = None
 
     @property
     @abstractmethod
@@ -494,7 +496,7 @@ def stored_values(source: Source, fill: str | None) -> Source:
             f"{source.array_shape}. Rows of features were expected. Pass "
             f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
         )
-    return source if fill is None else replace(source, limits=Limits.of(attributes, source.dtype))
+    return source if fill is None else replace(source, limits=ValidRange.of(attributes, source.dtype))
 
 
 def _decoded(source: Source) -> Source:
@@ -595,9 +597,6 @@ def _positions(index: Array, size: int) -> tuple[tuple[int, int], Any]:
     lo, hi = int(index.min()), int(index.max()) + 1
     return (lo, hi), index - lo
 
-
-SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
-MAX_LISTED = 20
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -18,7 +18,7 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.arrays import Array, unmasked
 from bigpca.data.checks import (
-    Limits,
+    ValidRange,
     check_dtype,
     check_shape,
     coalesce,
@@ -64,6 +64,8 @@ from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_so
 from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import kind_of, open_regular
+
+DASK_CHUNK_BYTES = 64 * 2**20
 
 
 def held_rows(array: Any) -> Source:
@@ -159,8 +161,6 @@ def names_in_file(source: Source) -> Names:
 
 
 __all__ = ["DASK_CHUNK_BYTES", "Source", "check_dtype", "open", "open_source", "row_source", "source_of"]
-
-DASK_CHUNK_BYTES = 64 * 2**20
 
 
 def open(
@@ -320,10 +320,16 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, des
 
 
 def open_samples(
-    source: Any, *, member: str | None = None, missing_chunks: str = "raise",
-    sample_dims: str | Sequence[str] | None = None, fill: str | None = "default", gridded: bool = True,
-    wanted: Wanted | None = None, single: bool = False,
-) -> tuple[da.Array, tuple[int, ...]]:  # fmt: skip
+    source: Any,
+    *,
+    member: str | None = None,
+    missing_chunks: str = "raise",
+    sample_dims: str | Sequence[str] | None = None,
+    fill: str | None = "default",
+    gridded: bool = True,
+    wanted: Wanted | None = None,
+    single: bool = False,
+) -> tuple[da.Array, tuple[int, ...]]:
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`.
 
     ``gridded`` says whether a netCDF file has the dimensions that xarray reads. With ``single``, a number for each row
@@ -352,7 +358,7 @@ def open_samples(
     if is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
-        limits = None if fill is None or is_csr(X._meta) else Limits.of_decoded(source)
+        limits = None if fill is None or is_csr(X._meta) else ValidRange.of_decoded(source)
         if limits is not None:
             place = source.encoding.get("source")
             name = f"{place}:{source.name}" if place else f"the DataArray {source.name!r}"
@@ -375,7 +381,7 @@ def open_samples(
     return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
 
 
-def _limited(block: Array, limits: Limits, label: str, block_info: Any = None) -> Array:
+def _limited(block: Array, limits: ValidRange, label: str, block_info: Any = None) -> Array:
     """Return a block of decoded values without those that are out of the limits of the file."""
     (first, _), (left, _) = block_info[0]["array-location"]
     return limits.values(block.copy(), label, first, left)
@@ -397,7 +403,7 @@ class FieldRows(StoredRows):
     def of(cls, variable: Any, path: str, member: str) -> FieldRows:
         """Describe the rows of a lazy DataArray of the file."""
         together = int((variable.encoding.get("chunksizes") or (1,))[0])
-        own: dict[str, Any] = {"path": path, "member": member, "limits": Limits.of_decoded(variable)}
+        own: dict[str, Any] = {"path": path, "member": member, "limits": ValidRange.of_decoded(variable)}
         return cls(variable.shape, variable.dtype.str, together, format="netcdf", **own)
 
     @property

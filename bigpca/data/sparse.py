@@ -21,6 +21,10 @@ from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.files import kind_of
 
 CHECKED = 1 << 22  # indices that are checked at a time
+WINDOW_ROWS = 2**18  # of indptr that are decoded at a time: 2 MiB
+WINDOWS_HELD = 8  # in a process: AnnData writes indptr as one chunk, which each read would decode again
+MAX_SHAPE = 8  # numbers of an array "shape" that are read: a damaged one may be of any size
+BY_SCIPY = "scipy.sparse.save_npz('rows.npz', scipy.sparse.load_npz({!r}).tocsr())"
 
 
 def is_csr(X: Any) -> bool:
@@ -297,8 +301,6 @@ def _crc(rows: csr_array, crc: int) -> int:
 
 
 T = TypeVar("T", bound=np.generic)
-WINDOW_ROWS = 2**18  # of indptr that are decoded at a time: 2 MiB
-WINDOWS_HELD = 8  # in a process: AnnData writes indptr as one chunk, which each read would decode again
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -488,10 +490,6 @@ def _densest(rows: CsrRows) -> float:
         here = (edges >= first) & (edges <= first + WINDOW_ROWS)
         ends[here] = rows._window(first)[edges[here] - first]
     return densest_rows(ends, chunks)
-
-
-MAX_SHAPE = 8  # numbers of an array "shape" that are read: a damaged one may be of any size
-BY_SCIPY = "scipy.sparse.save_npz('rows.npz', scipy.sparse.load_npz({!r}).tocsr())"
 
 
 @dataclass(frozen=True)

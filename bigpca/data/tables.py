@@ -2,6 +2,9 @@
 
 Rows are a column of equally long lists of numbers, or a table of number columns. A form says what the schema of a file
 is, which groups of rows it has, and how columns of a group are read; all else is the same for all forms.
+
+pyarrow decodes. pandas and pyarrow's datasets would read whole files, or in an order of their own, and would not notice
+that a file has changed.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class _Group(NamedTuple):
     size: int = 0
 
 
-class Form(NamedTuple):
+class TableFormat(NamedTuple):
     """How files of one kind are read; all of it from their stamps, so that a file that changes is read again."""
 
     suffixes: tuple[str, ...]
@@ -760,11 +763,11 @@ def _check_no_row_number(stamp: Stamp, fields: list[Any], wanted: Wanted) -> Non
 
 
 FORMS = {
-    "parquet": Form(PARQUET_SUFFIXES, _parquet_schema, _parquet_groups, _parquet_read),
-    "arrow": Form(
+    "parquet": TableFormat(PARQUET_SUFFIXES, _parquet_schema, _parquet_groups, _parquet_read),
+    "arrow": TableFormat(
         ARROW_SUFFIXES, lambda stamp: _arrow_index(stamp)[0], lambda stamp: _arrow_index(stamp)[1], _arrow_read
     ),
-    "csv": Form(CSV_SUFFIXES, _csv_schema, _csv_groups, _csv_read),
+    "csv": TableFormat(CSV_SUFFIXES, _csv_schema, _csv_groups, _csv_read),
 }
 
 

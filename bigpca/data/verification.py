@@ -17,6 +17,7 @@ from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
 from bigpca.data.zarr_format import (
+    ZSTD_MAGIC,
     array_document,
     as_integers,
     check_document,
@@ -29,7 +30,6 @@ from bigpca.storage.files import is_objects, path_of, public, without_credential
 MANIFEST = "bigpca_manifest"
 THREADS = 4
 DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor")
 
 

@@ -22,7 +22,7 @@ from scipy.sparse import issparse
 
 import bigpca.dask_array as da
 from bigpca.data.containers import check_chunk_shape, is_cells
-from bigpca.data.patterns import Chosen, RowPattern, Taken, pool
+from bigpca.data.patterns import Positions, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
 
@@ -94,7 +94,7 @@ class View:
         """Return JSON values of a view of a pattern: the pattern, with named columns by their positions."""
         pattern = self.pattern or RowPattern()
         if self.columns is not None and pattern.columns is not None and not isinstance(pattern.columns.given, slice):
-            pattern = replace(pattern, columns=Chosen(tuple(self.columns.tolist()), pattern.columns.length))
+            pattern = replace(pattern, columns=Positions(tuple(self.columns.tolist()), pattern.columns.length))
         return {"sample": list(self.sample), **pattern.to_json()}
 
     @classmethod
@@ -155,8 +155,9 @@ class View:
         return chosen or self.columns is not None or self.reduce is not None or order != tuple(sorted(order))
 
     def _places(self, axes: tuple[int, ...]) -> int:
-        return math.prod(_length(self.taken[axis], self.sample[axis]) if self.taken else self.sample[axis]
-                         for axis in axes)  # fmt: skip
+        return math.prod(
+            _length(self.taken[axis], self.sample[axis]) if self.taken else self.sample[axis] for axis in axes
+        )
 
     def dtype(self, stored: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of rows of samples in a dtype: float32 or float64 where values are averaged or missing."""
@@ -362,6 +363,9 @@ def _found(X: da.Array, name: str) -> Carried | None:
 
 def taken_from(X: da.Array, *, ordered: bool = False) -> tuple[list[da.Array], NDArray[np.int64] | None]:
     """Return the arrays that X has rows of, and the places of the rows of X in these, one after the other.
+
+    Steps are known by the names of Dask's functions: a subclass of its arrays would be lost where these are pickled,
+    joined or optimized. A step that is not known costs the rows their keys, with an error that says so.
 
     They are arrays that carry what names rows, or that read a source directly, to which slices, lists of rows, masks,
     new chunks and dtypes, and rows that are joined lead. X alone where X is such an array itself, and where other steps

@@ -84,6 +84,13 @@ MANY = 2**20  # keys of an array; of more, those that a listing has
 LISTED = 1000  # objects per request of a listing
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
 PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # of obstore: those that list
+DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
+_OPENED: dict[tuple[str, str], _Opened] = {}  # one handle per array and process; replaced when its metadata changes
+_LOCK = threading.Lock()
+WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
+GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
+TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
 class Missing(NamedTuple):
@@ -328,10 +335,10 @@ class ChunkFiles:
 
     def get(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Got | None]]:
         """Yield (cell, object) as they arrive from their place; None for those that do not exist."""
-        from bigpca.storage.requests import Wanted, requests
+        from bigpca.storage.requests import Request, requests
 
         most = None if self.sizes is None else self.sizes.max_stored
-        wanted = [Wanted(self.key(cell), self.cell_bytes, most=most) for cell in cells]
+        wanted = [Request(self.key(cell), self.cell_bytes, most=most) for cell in cells]
         for i, got in requests().each(self._place, wanted):
             yield cells[i], got
 
@@ -344,7 +351,7 @@ class ChunkFiles:
         from zarr.storage import StorePath
 
         from bigpca.storage.regular_store import HeldStore
-        from bigpca.storage.requests import ObjectFile, Wanted, joined, requests
+        from bigpca.storage.requests import ObjectFile, Request, joined, requests
 
         cells = list(self.cells(bounds))
         inside = {cell: self._inside(cell, list(bounds)) for cell in cells}
@@ -360,14 +367,14 @@ class ChunkFiles:
         if self.sizes is not None and parts:
             size = self.sizes.index_bytes
             index: Any = (0, size) if self.sizes.index_at_start else size
-            indices = [Wanted(self.key(cell), size, index) for cell in parts]
-            wanted: list[Wanted] = []
+            indices = [Request(self.key(cell), size, index) for cell in parts]
+            wanted: list[Request] = []
             for i, got in requests().each(self._place, indices):
                 if got is not None:
                     key, limit = indices[i].key, max_encoded(self.sizes.limit)
                     file = held[key] = ObjectFile(self._place, key, got.size, got)
                     spans = [(a, a + n) for a, n in self.sizes.places(file, got.size, inside[parts[i]]) if n <= limit]
-                    wanted += [Wanted(key, b - a, (a, b)) for a, b in joined(spans)]
+                    wanted += [Request(key, b - a, (a, b)) for a, b in joined(spans)]
             for i, got in requests().each(self._place, wanted):
                 if got is not None:
                     held[wanted[i].key].hold([got])
@@ -499,17 +506,12 @@ def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 MissingChunks = Literal["raise", "fill"]
-DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
 
 
 class _Opened(NamedTuple):
     stamp: tuple[int, int, int] | None
     files: ChunkFiles
     digest: str
-
-
-_OPENED: dict[tuple[str, str], _Opened] = {}  # one handle per array and process; replaced when its metadata changes
-_LOCK = threading.Lock()
 
 
 class ZarrReader:
@@ -817,10 +819,6 @@ def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrRead
     return ZarrReader(array, missing_chunks=missing_chunks)
 
 
-WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
-SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ZarrRows(Source):
     """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
@@ -913,9 +911,6 @@ class ZarrRows(Source):
             "metadata_sha256": self.reader.digest,
             "missing_chunks": self.reader.missing_chunks,
         }
-
-
-GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
 
 def place_at(url: str) -> Place | None:
@@ -1055,17 +1050,24 @@ def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
             f"{path} holds {shown}; a Zarr store was expected in a .zip file. Unpack it, and open the folder."
         )
     large = [info for name, info in infos.items() if name in roots and info.file_size > MAX_DOCUMENT_BYTES]
-    found = None if large else store_source(
-        ZipStore(path, mode="r", read_only=True), member, missing_chunks, os.path.dirname(min(roots, key=len))
-    )  # fmt: skip
+    found = (
+        None
+        if large
+        else store_source(
+            ZipStore(path, mode="r", read_only=True), member, missing_chunks, os.path.dirname(min(roots, key=len))
+        )
+    )
     if isinstance(found, ZarrRows):
         files = found.reader.files()
         start = f"{files.array.path}/" if files.array.path else ""
         sizes = DecodedSizes.of(
             array_document(files.array), files.array.chunks, files.cell_shape, files.array.dtype.itemsize
         )
-        large = [info for name, info in infos.items() if name.startswith(start) and info.file_size > sizes.max_stored
-                 and name not in roots]  # fmt: skip
+        large = [
+            info
+            for name, info in infos.items()
+            if name.startswith(start) and info.file_size > sizes.max_stored and name not in roots
+        ]
     if large or found is None:
         raise CorruptedChunkError(
             f"{path}: {brief(large[0].filename)} would be {large[0].file_size:,} bytes, more than it may hold: it is "
@@ -1087,9 +1089,6 @@ def is_array_directory(path: str) -> bool:
     if not os.path.isfile(document):
         return False
     return bool(read_document(document).get("node_type") == "array")
-
-
-TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
 def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] | zarr.Group:

@@ -43,6 +43,28 @@ ALLOWED_CODECS = {
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"}
 INDEX_CODECS = {"bytes", "crc32c"}  # for a shard's index, whose size must be known
 CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
+# Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each in new memory whose
+# pages the kernel must map first: for large chunks that costs several times the copying itself. For the usual layout
+# (local directory, no shards, whole rows per chunk, C order, native bytes, uncompressed or zstd) one buffer suffices.
+# In all other cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
+# header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
+# decoded in pieces that are discarded, up to the limit.
+HEAD_BYTES = 32
+PIECE_BYTES = 2**20
+ZSTD_BLOCK = 128 * 2**10  # RFC 8878, section 3.1.1.2.4
+SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
+WIDENING = {"astype", "delta", "fixedscaleoffset", "quantize", "packbits", "bitround"}  # filters that change the dtype
+MAX_WIDENING = 16
+ABSENT = 2**64 - 1  # in a shard's index
+STREAMED: dict[str, Callable[[], Any]] = {
+    "gzip": lambda: zlib.decompressobj(31),
+    "zlib": zlib.decompressobj,
+    "bz2": bz2.BZ2Decompressor,
+    "lzma": lzma.LZMADecompressor,
+}
+BFLOAT16 = "bfloat16"
 
 
 @contextmanager
@@ -220,13 +242,6 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
         raise TypeError(f"{label}: {reason}") from None
 
 
-# Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each in new memory whose
-# pages the kernel must map first: for large chunks that costs several times the copying itself. For the usual layout
-# (local directory, no shards, whole rows per chunk, C order, native bytes, uncompressed or zstd) one buffer suffices.
-# In all other cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-
-
 @dataclass(frozen=True)
 class DirectRows:
     """Reads rows of one array whose layout allows it.
@@ -360,18 +375,6 @@ def frame_size(data: bytes) -> int | None:
     return int.from_bytes(data[offset : offset + width], "little") + (256 if width == 2 else 0)
 
 
-# A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
-# header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
-# decoded in pieces that are discarded, up to the limit.
-HEAD_BYTES = 32
-PIECE_BYTES = 2**20
-ZSTD_BLOCK = 128 * 2**10  # RFC 8878, section 3.1.1.2.4
-SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
-WIDENING = {"astype", "delta", "fixedscaleoffset", "quantize", "packbits", "bitround"}  # filters that change the dtype
-MAX_WIDENING = 16
-ABSENT = 2**64 - 1  # in a shard's index
-
-
 @dataclass(frozen=True)
 class DecodedSizes:
     """How the chunks of one array are decoded, from its metadata.
@@ -484,14 +487,6 @@ def _pieces(file: Any, nbytes: int) -> Iterator[bytes]:
         yield piece
 
 
-STREAMED: dict[str, Callable[[], Any]] = {
-    "gzip": lambda: zlib.decompressobj(31),
-    "zlib": zlib.decompressobj,
-    "bz2": bz2.BZ2Decompressor,
-    "lzma": lzma.LZMADecompressor,
-}
-
-
 def streamed_size(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
     """Decode in pieces that are discarded, and return their size; stops beyond the limit.
 
@@ -534,9 +529,6 @@ def _zstd_bound(data: bytes, limit: int) -> int:
             at += 3 + (1 if kind == 1 else size)
         at += 4 * bool(descriptor & 4)
     return most
-
-
-BFLOAT16 = "bfloat16"
 
 
 def is_half(document: Mapping[str, Any]) -> bool:

@@ -18,8 +18,10 @@ from bigpca.errors import required
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
 from bigpca.storage.forms import reject_file, write_file
 
+IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
 
-class Affine(NamedTuple):
+
+class MatrixAndOffset(NamedTuple):
     """Scores are ``X @ A.T + b``.
 
     Attributes
@@ -49,7 +51,7 @@ class LinearMap:
     unit: bool = False
 
     @property
-    def affine(self) -> Affine:
+    def affine(self) -> MatrixAndOffset:
         """The same as a matrix and an offset.
 
         Raises
@@ -62,7 +64,7 @@ class LinearMap:
                 "whiten = Whitening(l2=True) divides the scores of each row by their norm, which is not linear. Export "
                 "a model without l2 and normalise its scores, or use to_sklearn or to_onnx."
             )
-        return Affine(self.matrix, -self.matrix @ self.centre)
+        return MatrixAndOffset(self.matrix, -self.matrix @ self.centre)
 
     def placed(self, columns: Integers, d: int) -> LinearMap:
         """Return the map of rows of d columns if this map uses only some of them."""
@@ -83,13 +85,14 @@ class LinearRowMap(RowMap):
         """Return the same map as fitted transformers of scikit-learn, with what else is known of the model."""
 
 
-IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
-
-
 def write_onnx(
-    linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = (),
+    linear: LinearMap,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+    before: Sequence[RowPreprocessor] = (),
     missing: float | None = None,
-) -> Path | str:  # fmt: skip
+) -> Path | str:
     """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
 
     The centre is subtracted before the product, as ``transform`` does. ``before`` is applied to rows first; rows of
@@ -141,11 +144,12 @@ def write_onnx(
     nodes += [made.make_node("LpNormalization", [scores], ["known"], axis=1, p=2)] if linear.unit else []
     nodes.append(made.make_node("Add", ["known", "gap"], ["scores"]))
     graph = made.make_graph(
-        nodes, "bigpca",
+        nodes,
+        "bigpca",
         [made.make_tensor_value_info("rows", kind, ["n", d])],
         [made.make_tensor_value_info("scores", kind, ["n", k])],
         [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
-    )  # fmt: skip
+    )
     opset = [made.make_opsetid("", OPSET)]
     model = made.make_model(graph, ir_version=IR_VERSION, opset_imports=opset, producer_name="bigpca")
     onnx.checker.check_model(model)

@@ -14,9 +14,13 @@ from bigpca.data.views import decoded
 from bigpca.export.linear import LinearMap
 
 KEPT = (
-    "explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_", "n_samples_",
+    "explained_variance_",
+    "explained_variance_ratio_",
+    "singular_values_",
+    "noise_variance_",
+    "n_samples_",
     "feature_names_in_",
-)  # fmt: skip
+)
 
 
 def fitted_pca(axes: LinearMap, facts: dict[str, Any], *, whiten: bool = False) -> PCA:
@@ -61,9 +65,14 @@ def joined(steps: list[Any]) -> Any:
 
 
 def projection_steps(
-    centre: Vector, scale: Vector | None, components: Matrix, deviations: Vector | None,
-    facts: dict[str, Any], *, l2: bool = False,
-) -> list[Any]:  # fmt: skip
+    centre: Vector,
+    scale: Vector | None,
+    components: Matrix,
+    deviations: Vector | None,
+    facts: dict[str, Any],
+    *,
+    l2: bool = False,
+) -> list[Any]:
     """Return the steps of ``(x - centre) / scale @ components'``, divided by ``deviations``, and by their norm."""
     steps: list[Any] = []
     if scale is not None:

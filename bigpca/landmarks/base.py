@@ -99,7 +99,11 @@ def draw_pass(
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
     n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
-    form, working, tile = rows.mapped_form(itemsize=itemsize), 0, tile_rows(request.kernel.prepared_bytes(d, itemsize))
+    form, working, tile = (
+        rows.prices.mapped_form(itemsize=itemsize),
+        0,
+        tile_rows(request.kernel.prepared_bytes(d, itemsize)),
+    )
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
     cost = row_pass(rows, name, [template], work=n * each.flops, dtype=request.dtype, times=times)

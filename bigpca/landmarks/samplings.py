@@ -410,7 +410,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
     return (
         PassCost(
-            name="k-means", times=KMEANS_READS, bytes_read=rows.bytes_of(rows.n_rows),
+            name="k-means", times=KMEANS_READS, bytes_read=rows.prices.stored_bytes(rows.n_rows),
             flops=float(rows.n_rows) * 3 * m, peak_bytes=peak_bytes(read, 0, distances, 0),
             driver_bytes=candidates * rows.n_columns * (itemsize + 8),
         ),

@@ -67,16 +67,16 @@ class CovariancePasses:
         n, d = rows.n_rows, rows.n_columns
         # Rows are cut for the usual block; memory is planned for the largest one that a step may multiply.
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
-        form = rows.mapped_form()
+        form = rows.prices.mapped_form()
         # X'(X W): two products, whose number decides the precision.
         work = 2 * n * csr.product_flops(form, columns)
         product = row_pass(
             rows, "product", [largest], cut_bytes=typical.state_bytes, work=work * times.typical,
             times=times, refinable=True, driver_bytes=driver_bytes,
         )  # fmt: skip
-        itemsize, row_bytes = product.dtype.itemsize, rows.held_row_bytes(product.dtype)
+        itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
-        loops = float(n) * (each.loops + rows.prepared_work(itemsize).loops)
+        loops = float(n) * (each.loops + rows.prices.prepared_work(itemsize).loops)
         product = replace(product, flops=n * each.flops, products=n * each.products, loops=loops)
         # The iteration starts from the leading axes of a sample, read before the first product.
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
@@ -92,7 +92,7 @@ class CovariancePasses:
     @staticmethod
     def first_layout(rows: Rows, product: PassPlan) -> Layout:
         """Return the layout of the first chunk's rows alone."""
-        count = min(next((c for c in rows.row_chunks if c), 0), product.layout.slab_rows)
+        count = min(next((c for c in rows.origin.row_chunks if c), 0), product.layout.slab_rows)
         return replace(product.layout, reads=((0, count),))
 
     @property
@@ -224,7 +224,7 @@ class CovarianceOperator(Weighted, Operator):
         finish = partial(
             _solve_sample, columns=columns, center=self.center, scale=bool(self.scaled), threads=self.threads
         )
-        template = RowSample(self.size, cost.layout.n_rows, self.rows.held_row_bytes(cost.dtype))
+        template = RowSample(self.size, cost.layout.n_rows, self.rows.prices.held_row_bytes(cost.dtype))
         found = fold_to(  # part of a pass over X
             self.run, cost, self.rows, {"sample": template}, finish, shift=np.zeros(self.size)
         )

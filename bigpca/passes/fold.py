@@ -102,30 +102,34 @@ def row_pass(
     check_states(rows, states)
     device, staying = rows.device
     state = sum(one.state_bytes for one in states)
-    work = rows.dense_work(*states) if work is None else work
-    own = sum(cost_of(one, rows.mapped_form()).flops for one in states) * rows.n_rows if rows.sparse else work
+    work = rows.prices.dense_work(*states) if work is None else work
+    own = sum(cost_of(one, rows.prices.mapped_form()).flops for one in states) * rows.n_rows if rows.sparse else work
     layout = layout or rows.layout(state if cut_bytes is None else cut_bytes, min(work, own))
     dtype = dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     widest = np.dtype(np.float64) if refinable else dtype
-    copied = max(rows.copied_row_bytes(widest) * block_rows, rows.read_bytes(block_rows) if layout.runs else 0)
-    form = rows.mapped_form(block_rows, widest.itemsize)
+    copied = max(
+        rows.prices.copied_row_bytes(widest) * block_rows, rows.prices.read_bytes(block_rows) if layout.runs else 0
+    )
+    form = rows.prices.mapped_form(block_rows, widest.itemsize)
     there = [None if device is None or form.sparse else one.device_bytes(form) for one in states]
     known = [held for held in there if held is not None]
     staying = staying and len(known) == len(there)
     on_device = sum(known) if len(known) == len(there) else 0
     merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
-    scratch = rows.scratch_bytes(block_rows, widest.itemsize)
+    scratch = rows.prices.scratch_bytes(block_rows, widest.itemsize)
     updates = sum((cost_of(one, form) for one in states), Work())
-    done = updates + rows.prepared_work(widest.itemsize)
-    read = rows.read_bytes(max([layout.read_rows, *layout.decoded]))
-    held_reads = 2 if rows.requests[0] and len(layout.groups) > 1 else layout.held_reads  # of this group or the next
+    done = updates + rows.prices.prepared_work(widest.itemsize)
+    read = rows.prices.read_bytes(max([layout.read_rows, *layout.decoded]))
+    held_reads = (
+        2 if rows.origin.requests[0] and len(layout.groups) > 1 else layout.held_reads
+    )  # of this group or the next
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassPlan(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
         times=times,
-        bytes_read=rows.bytes_of(layout.decoded_rows),
+        bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
@@ -220,7 +224,7 @@ def _without_rows(rows: Rows) -> str:
     """Return the message for rows that were all left out; names the columns without values, where they can be read."""
     said = f"Found array with 0 samples after {rows.rows_read} rows with NaN or infinite values were left out. "
     start, stop = rows.layout(0).reads[0]
-    if rows.in_order or rows.sparse:
+    if rows.order.in_order or rows.sparse:
         return said + "Fill in the values, or leave out columns that have none."
     reader, futures = rows.reader(start, stop)
     values = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
@@ -251,13 +255,13 @@ def fold_job(
         shared[MAPS] = rows.steps
 
     def stamp(group: int) -> str:
-        return rows.stamp(*layout.rows_of(group)) if run.checkpoint else ""
+        return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.rows_of(group)
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
-        known = "" if rows.in_order else stamp(group)  # of rows in order: after they were read
+        known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         weights = None if rows.weights is None else rows.weights[start:stop]
         task = FoldGroup(
@@ -268,10 +272,20 @@ def fold_job(
 
     bits = {} if cost.device is None else {"arithmetic": cost.device.name}  # the last ones depend on it
     return Pass(
-        cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity | bits,
-        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended, follows=rows.requests[0] > 0,
-    )  # fmt: skip
+        cost=cost,
+        templates=templates,
+        cut=cut,
+        stamp=stamp,
+        finish=finish,
+        shared=shared,
+        paths=rows.origin.paths,
+        unit_bytes=rows.origin.row_bytes,
+        whole=rows.n_rows,
+        input=rows.identity | bits,
+        has_row=rows.order.has if rows.order.in_order else None,
+        open_ended=rows.order.open_ended,
+        follows=rows.origin.requests[0] > 0,
+    )
 
 
 @dataclass(frozen=True)
@@ -407,8 +421,10 @@ def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     """Declare what :func:`first_shift` reads."""
     start, stop = _first_read(rows, layout)
     whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
-    decoded = stop - start if whole else int(np.diff(rows.decoded(start, stop))[0])
-    return PassCost(name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.bytes_of(decoded))
+    decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
+    return PassCost(
+        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.prices.stored_bytes(decoded)
+    )
 
 
 def _first_read(rows: Rows, layout: Layout) -> tuple[int, int]:
@@ -501,15 +517,15 @@ def runs_layout(rows: Rows, runs: Sequence[tuple[int, int]]) -> Layout:
                 reads[-1] = (reads[-1][0], end)
             else:
                 end = min(stop, start + base.slab_rows)
-                first, known = rows.decoded(start, end)
+                first, known = rows.origin.decoded(start, end)
                 if known - first > base.slab_rows:
-                    known = rows.decoded(start, start + 1)[1]
+                    known = rows.origin.decoded(start, start + 1)[1]
                     end = min(end, known)
                 reads.append((start, end))
             start = end
-    decoded = tuple(last - first for first, last in (rows.decoded(*read) for read in reads))
+    decoded = tuple(last - first for first, last in (rows.origin.decoded(*read) for read in reads))
     # A group of a Dask array holds the values shared by its nodes until the last of them has run: one read each.
-    groups = split_evenly([1] * len(reads), len(reads) if rows.stored is None else MAX_SEGMENTS)
+    groups = split_evenly([1] * len(reads), len(reads) if rows.origin.stored is None else MAX_SEGMENTS)
     segments = split_evenly([1] * len(groups), MAX_SEGMENTS)
     count = sum(stop - start for start, stop in runs)
     return replace(

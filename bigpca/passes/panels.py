@@ -133,21 +133,25 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
     layout = replace(base, groups=ranges[0], segments=ranges[1])
     panel_rows = _panel_rows(layout)
-    read, slab_rows = rows.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
-    copied, scratch = rows.copied_row_bytes(dtype) * slab_rows, rows.scratch_bytes(slab_rows, dtype.itemsize)
-    work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.mapped_form(slab_rows, dtype.itemsize))
+    read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
+    copied, scratch = (
+        rows.prices.copied_row_bytes(dtype) * slab_rows,
+        rows.prices.scratch_bytes(slab_rows, dtype.itemsize),
+    )
+    work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.prices.mapped_form(slab_rows, dtype.itemsize))
     if rows.sparse:  # their transpose, and the sums of columns
-        scratch += slab_rows * rows.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
+        scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
     decoded = int((n - _panel_starts(layout)).sum())
     return PassPlan(
         name="dot",
         reads=decoded / max(1, n),
         times=ONCE,
-        bytes_read=rows.bytes_of(decoded),
+        bytes_read=rows.prices.stored_bytes(decoded),
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
         state_bytes=8 * n * n,
-        peak_bytes=peak_bytes(read, copied, scratch, 0) + math.ceil(panel_rows * (rows.held_row_bytes(dtype) + 8 * n)),
+        peak_bytes=peak_bytes(read, copied, scratch, 0)
+        + math.ceil(panel_rows * (rows.prices.held_row_bytes(dtype) + 8 * n)),
         flops=n * work.flops,
         products=n * work.products,
         loops=n * work.loops,
@@ -180,8 +184,8 @@ def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shif
         return layout.n_rows - layout.rows_of(group)[0]
 
     job = Pass(
-        cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.paths,
-        rows_read=rows_read, unit_bytes=rows.row_bytes, whole=rows.n_rows,
+        cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.origin.paths,
+        rows_read=rows_read, unit_bytes=rows.origin.row_bytes, whole=rows.n_rows,
         shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast, input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)
@@ -331,7 +335,15 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState,
 
     shared = {} if template.shared is None else {"dot": template.shared}
     job = Pass(
-        cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns, input=rows.identity,
-    )  # fmt: skip
+        cost=cost,
+        templates={"dot": template},
+        cut=cut,
+        stamp=stamp,
+        finish=finish,
+        shared=shared,
+        paths=rows.origin.paths,
+        unit_bytes=rows.n_rows * rows.dtype.itemsize,
+        whole=rows.n_columns,
+        input=rows.identity,
+    )
     return run_pass(job, run)

@@ -45,13 +45,22 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows, keys_bytes, may_have_keys
+from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
 
 log = logging.getLogger("bigpca")
+# Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,
+# and a killed run resumes with the chunks that were not written.
+OUTPUT_CHUNK_BYTES = 16 * MIB
+OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
+UNRECORDED = Made()
+AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
+MAX_AHEAD = 16  # small reads: more would only wait for the limits of requests in flight
+REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
+REMOTE_GROUP_CHUNKS = 256  # of output, at most: a rerun gets and checks those of a killed task
 
 
 def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None = None) -> da.Array:
@@ -88,7 +97,7 @@ def mapped_lazily(rows: Rows) -> da.Array:
     """Return X with the maps of its rows applied, as a Dask array: for readers of Dask arrays."""
     if not rows.steps:
         return rows.X
-    return project_lazily(rows.X, Chain(rows.maps[:-1], rows.maps[-1]), rows.n_columns)
+    return project_lazily(rows.X, Chain(tuple(step.f for step in rows.steps[:-1]), rows.steps[-1].f), rows.n_columns)
 
 
 def _apply_block(
@@ -135,7 +144,7 @@ def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
 
 def _on_device(rows: Rows, f: RowMap) -> tuple[RowMap, bool]:
     """Return the map on the device of the rows, and whether it takes them there."""
-    device, staying = (None, False) if rows.on_device is None else rows.device
+    device, staying = (None, False) if on_device(rows) is None else rows.device
     moved = f.on(device) if staying and device is not None else None
     return (f, False) if moved is None else (moved, True)
 
@@ -151,9 +160,9 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
     f, there = _on_device(rows, f)
     steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
-    _check_held(1 if rows.open_ended else rows.n_rows, row_bytes, room)
-    step = max(SLAB_ROWS, BYTES_THERE // max(1, int(rows.row_bytes))) if there else SLAB_ROWS
-    while done < rows.n_rows and (not rows.open_ended or rows.has(done)):
+    _check_held(1 if rows.order.open_ended else rows.n_rows, row_bytes, room)
+    step = max(SLAB_ROWS, BYTES_THERE // max(1, int(rows.origin.row_bytes))) if there else SLAB_ROWS
+    while done < rows.n_rows and (not rows.order.open_ended or rows.order.has(done)):
         stop = min(done + step, rows.n_rows)
         reader, _ = rows.reader(done, stop, there=there)
         values = reader.read(done, stop)
@@ -161,7 +170,7 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
             parts.append(map_run(steps, values, done, reader.where(done, stop)))
         done += len(values)
         _check_held(done, row_bytes, room)
-    check_end(rows.n_rows, rows.has, open_ended=rows.open_ended)
+    check_end(rows.n_rows, rows.order.has, open_ended=rows.order.open_ended)
     return np.concatenate(parts)
 
 
@@ -172,12 +181,6 @@ def _check_held(n: int, row_bytes: int, room: int) -> None:
             f"the results of {n:,} rows of batches, {row_bytes:,} bytes each, need {needed:,} bytes until they are "
             f"joined; {max(0, room):,} are available. Write them to a store: out=path."
         )
-
-
-# Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,
-# and a killed run resumes with the chunks that were not written.
-OUTPUT_CHUNK_BYTES = 16 * MIB
-OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
 
 
 @dataclass(frozen=True)
@@ -216,9 +219,14 @@ class WriteGroup:
         return [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
 
     def _write(
-        self, reads: Iterable[tuple[int, Values]], reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str,
+        self,
+        reads: Iterable[tuple[int, Values]],
+        reader: Reader,
+        chunk: int,
+        steps: tuple[MapStep, ...],
+        run_id: str,
         begun: list[Future[ChunkRecord]],
-    ) -> int:  # fmt: skip
+    ) -> int:
         start, stop = self.writer.row_range(chunk)
         out, end = cast("Array | None", None), start
         for first, rows in reads:
@@ -243,16 +251,13 @@ class WriteGroup:
 
 def output_chunk_rows(rows: Rows, row_bytes: int) -> int:
     """Choose rows per output chunk: whole input chunks, about 16 MiB, and at least 64 chunks if possible."""
-    native = max(rows.row_chunks, default=1) or 1
+    native = max(rows.origin.row_chunks, default=1) or 1
     fitting = max(1, OUTPUT_CHUNK_BYTES // max(1, row_bytes * native))
     spread = max(1, rows.n_rows // (OUTPUT_CHUNKS * native))
     whole = native * min(fitting, spread)
     if whole * row_bytes > 4 * OUTPUT_CHUNK_BYTES:  # one huge input chunk: cut it
         return int(max(1, OUTPUT_CHUNK_BYTES // row_bytes))
     return int(max(1, min(whole, rows.n_rows)))
-
-
-UNRECORDED = Made()
 
 
 def project_to(
@@ -304,7 +309,7 @@ def project_to(
             f"{os.fspath(out)} would hold codes without their scale, because .npy files have no place for it. Write a "
             "Zarr store or a .parquet table."
         )
-    if not rows.in_order:
+    if not rows.order.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
     if is_objects(out):
@@ -316,34 +321,38 @@ def project_to(
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     # Batches are iterated again in any case, and may be shuffled: an unfinished output of theirs is not continued.
     # Nor is one of rows that may have changed without a sign of it.
-    before, again = rows.files_digest(), not rows.in_order and not rows.unstamped
-    known = {"stamp": before or rows.stamp(0, rows.n_rows)} if again else {"run": uuid.uuid4().hex}
-    described = {"input": {} if rows.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known}
+    before, again = rows.origin.files_digest(), not rows.order.in_order and not rows.origin.unstamped
+    known = {"stamp": before or rows.origin.stamp(0, rows.n_rows)} if again else {"run": uuid.uuid4().hex}
+    described = {"input": {} if rows.order.in_order else rows.describe(), "map": f.describe(), "chunk": size, **known}
     if keys is not None:
         described["keys"] = content_digest(keys)
     identity = digest(described)
-    shape = (None if rows.open_ended else rows.n_rows, width)
-    resources = find_resources(memory_limit, in_process=rows.in_process)
+    shape = (None if rows.order.open_ended else rows.n_rows, width)
+    resources = find_resources(memory_limit, in_process=rows.order.in_process)
     plan = plan_writing(rows, f, width, size, name, resources, form, place=out if is_objects(out) else None)
     plan.check()
     create: partial[Output] = partial(create_output)
     if is_objects(out):
         create = partial(create_objects, joins=again, listing=listing)
-    opened = create(
-        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
-    )  # fmt: skip
-    for note in plan.notes[len(rows.unnoticed) :]:
+    opened = create(out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite)
+    for note in plan.notes[len(rows.origin.unnoticed) :]:
         log.warning("%s: %s", opened.path, note)
     with opened as output:
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
-        if rows.open_ended:
+        if rows.order.open_ended:
             output.set_rows(written)
         output.review()
-        rows.check_unchanged(before)
+        rows.origin.check_unchanged(before)
         seconds = time.perf_counter() - began
         record = Provenance.now(
-            rows.paths, rows.member, rows.rows_read, made.call or "", seconds=seconds, reads=1.0, made=made
-        )  # fmt: skip
+            rows.origin.paths,
+            rows.origin.member,
+            rows.rows_read,
+            made.call or "",
+            seconds=seconds,
+            reads=1.0,
+            made=made,
+        )
         attributes = f.attributes
         if attributes:
             attributes["saturated_share"] = output.saturated / max(1, output.shape[0] * width)
@@ -368,17 +377,17 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
         stored_keys,
     )
 
-    if given is not None and rows.open_ended:
+    if given is not None and rows.order.open_ended:
         raise ValueError(
             "keys were given, one for each row, but the batches have an unknown number of rows. Give it: "
             "from_batches(batches, shape=(n, d))."
         )
     if given is not None:
         return row_keys(given, rows.n_rows)
-    found = stored_keys(rows.X) if may_have_keys(rows) else None
+    found = stored_keys(rows.X) if may_have_keys(rows.origin) else None
     if found is None:
-        return names_of_index(rows.given)
-    return row_keys(found, rows.n_rows, remedy=REPEATED if keys_bytes(rows) else DISTINCT)
+        return names_of_index(rows.origin.given)
+    return row_keys(found, rows.n_rows, remedy=REPEATED if keys_bytes(rows.origin) else DISTINCT)
 
 
 def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
@@ -387,11 +396,11 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
         from bigpca.storage.places import Place  # for object stores only
 
         target = Place(out).describe()
-        if read := next((path for path in rows.paths if path and public(path) == target), None):
+        if read := next((path for path in rows.origin.paths if path and public(path) == target), None):
             raise OutputExistsError(f"the output {target} is the input that is being read. Choose another one: {read}.")
         return
     target = os.path.realpath(path_of(out, "out"))
-    for source in rows.inspected.sources:
+    for source in rows.origin.sources:
         path = source.path if isinstance(source, Source) else source.store
         read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""
         if read and isinstance(source, Source) and os.path.isfile(target):
@@ -404,21 +413,26 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
             )
 
 
-AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
-MAX_AHEAD = 16  # small reads: more would only wait for the limits of requests in flight
-REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
-REMOTE_GROUP_CHUNKS = 256  # of output, at most: a rerun gets and checks those of a killed task
-
-
 def _reads_ahead(rows: Rows, read_rows: int) -> int:
     """Return how many reads are in flight while one is in use: several of an object store, if they are small."""
-    return max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, rows.read_bytes(read_rows)))) if rows.requests[0] else 1
+    return (
+        max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, rows.prices.read_bytes(read_rows))))
+        if rows.origin.requests[0]
+        else 1
+    )
 
 
 def plan_writing(
-    rows: Rows, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE, *,
+    rows: Rows,
+    f: RowMap,
+    width: int,
+    chunk_rows: int,
+    name: str,
+    resources: Resources,
+    form: Form = STORE,
+    *,
     place: object = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded.
 
     ``place`` is that of the output, if it is an object store.
@@ -426,14 +440,16 @@ def plan_writing(
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
-    read, row = rows.read_bytes(read_rows), width * dtype.itemsize
+    read, row = rows.prices.read_bytes(read_rows), width * dtype.itemsize
     mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
-    mapping += rows.scratch_bytes(read_rows, working.itemsize)
+    mapping += rows.prices.scratch_bytes(read_rows, working.itemsize)
     chunk = min(chunk_rows, rows.n_rows) * row
-    copied = rows.copied_row_bytes(np.dtype(np.float64) if rows.sparse else working)  # in which CSR is multiplied
+    copied = rows.prices.copied_row_bytes(
+        np.dtype(np.float64) if rows.sparse else working
+    )  # in which CSR is multiplied
     peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
-    (requests, in_flight), chunks, notes = rows.requests, -(-rows.n_rows // chunk_rows), rows.unnoticed
+    (requests, in_flight), chunks, notes = rows.origin.requests, -(-rows.n_rows // chunk_rows), rows.origin.unnoticed
     if place is not None:
         from bigpca.storage import places  # for object stores only
         from bigpca.storage.requests import MAX_BYTES, flight_bytes
@@ -448,7 +464,7 @@ def plan_writing(
         solver=name,
         reason="one read",
         passes=1,
-        bytes_read=rows.bytes_of(rows.n_rows),
+        bytes_read=rows.prices.stored_bytes(rows.n_rows),
         flops=2.0 * rows.n_rows * rows.n_columns * width,
         tasks=chunks,
         state_bytes=0,
@@ -464,14 +480,14 @@ def plan_writing(
 
 def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: bool) -> int:
     """Write the chunks that are missing, and return how many rows they have."""
-    pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.open_ended else output.pending()
+    pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.order.open_ended else output.pending()
     if not pending or output.published:
         return 0
     base = rows.layout(0)
     slab_rows, most = max(base.slab_rows, base.read_rows), 1
-    if (output.place is not None or rows.requests[0]) and not rows.in_order:
+    if (output.place is not None or rows.origin.requests[0]) and not rows.order.in_order:
         threads = plan.resources.threads * plan.resources.processes
-        chunk_bytes = max(1, int(output.writer.chunk_rows * rows.row_bytes))
+        chunk_bytes = max(1, int(output.writer.chunk_rows * rows.origin.row_bytes))
         share = len(pending) // (2 * threads) if threads > 1 else len(pending)
         most = max(1, min(REMOTE_GROUP_BYTES // chunk_bytes, REMOTE_GROUP_CHUNKS, share))
     parts = _consecutive(pending, most)
@@ -490,21 +506,32 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
         return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, logs), futures
 
     cost = PassPlan(
-        name=plan.solver, reads=n_rows / max(1, rows.n_rows), peak_bytes=plan.peak_bytes, layout=layout,
+        name=plan.solver,
+        reads=n_rows / max(1, rows.n_rows),
+        peak_bytes=plan.peak_bytes,
+        layout=layout,
         dtype=working_dtype(rows.dtype),
-    )  # fmt: skip
+    )
     places = {output.writer.store: "writes"} if output.place is None else {}
     job = Pass(
-        cost=cost, templates={}, cut=cut, stamp=None, finish=_written, shared={MAPS: rows.steps},
-        paths={**rows.paths, **places}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
-        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
-    )  # fmt: skip
-    resumed = 0 if rows.open_ended else output.writer.n_chunks - len(pending)
+        cost=cost,
+        templates={},
+        cut=cut,
+        stamp=None,
+        finish=_written,
+        shared={MAPS: rows.steps},
+        paths={**rows.origin.paths, **places},
+        unit_bytes=rows.origin.row_bytes,
+        whole=rows.n_rows,
+        has_row=rows.order.has if rows.order.in_order else None,
+        open_ended=rows.order.open_ended,
+    )
+    resumed = 0 if rows.order.open_ended else output.writer.n_chunks - len(pending)
 
     client = current_client()
-    if client is not None and output.place is not None and not rows.in_process:
+    if client is not None and output.place is not None and not rows.order.in_process:
         output.place.check_sendable()
-    elif client is not None and output.place is None and rows.in_process:  # written here
+    elif client is not None and output.place is None and rows.order.in_process:  # written here
         from bigpca.passes.engine.cluster.watch import check_visible  # imports distributed, which is slow
 
         check_visible(client, output.writer.store)
@@ -512,9 +539,12 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
     def of_all_chunks(event: Event) -> None:
         if isinstance(event, PassEvent):
             event = replace(
-                event, rows_total=rows.n_rows, bytes_total=rows.bytes_of(rows.n_rows),
-                groups_total=resumed + len(parts), groups_resumed=resumed,
-            )  # fmt: skip
+                event,
+                rows_total=rows.n_rows,
+                bytes_total=rows.prices.stored_bytes(rows.n_rows),
+                groups_total=resumed + len(parts),
+                groups_resumed=resumed,
+            )
         run.progress(event)
 
     written, records = run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))

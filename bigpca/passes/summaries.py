@@ -45,9 +45,9 @@ def _first_rows(rows: Rows) -> tuple[int, int]:
     row = 0 if rows.weights is None else int(np.argmax(rows.weights > 0))
     if rows.in_memory:
         return row, row + 1
-    ends = np.cumsum(rows.row_chunks)
+    ends = np.cumsum(rows.origin.row_chunks)
     chunk = int(np.searchsorted(ends, row, side="right"))
-    return int(ends[chunk]) - rows.row_chunks[chunk], int(ends[chunk])
+    return int(ends[chunk]) - rows.origin.row_chunks[chunk], int(ends[chunk])
 
 
 def observe(run: Run, rows: Rows, cost: PassPlan) -> ObservedColumns:
@@ -80,7 +80,7 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
 
 def fill_pass(rows: Rows) -> tuple[PassPlan, ...]:
     """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
-    return () if rows.search is not None else (observed_pass(rows, "means of what is there"),)
+    return () if rows.origin.search is not None else (observed_pass(rows, "means of what is there"),)
 
 
 def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
@@ -96,7 +96,7 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
     ApproximationWarning
         With the share of the missing entries, if there are any.
     """
-    found = None if rows.search is None else rows.search.found
+    found = None if rows.origin.search is None else rows.origin.search.found
     for cost in fill_pass(rows):
         found = observe(run, rows, cost)
     if found is None:
@@ -185,7 +185,7 @@ class EndsRead:
 
 
 @dataclass(frozen=True)
-class _Finish:
+class _EndsOf:
     """Picklable; runs where the merged state is."""
 
     n_columns: int
@@ -243,9 +243,9 @@ def read_ends(
         block_rows=cost.block_rows,
         peak_bytes=cost.peak_bytes,
         output_bytes=0,
-        resources=find_resources(memory_limit, in_process=rows.in_process),
+        resources=find_resources(memory_limit, in_process=rows.order.in_process),
     )
     plan.check()
     with resolve_progress(progress) as report:
-        run = Run(None, report, "local" if rows.in_process else None, plan.peak_bytes)
-        return fold_to(run, cost, rows, templates, _Finish(width), shift=np.zeros(width))  # one pass over X
+        run = Run(None, report, "local" if rows.order.in_process else None, plan.peak_bytes)
+        return fold_to(run, cost, rows, templates, _EndsOf(width), shift=np.zeros(width))  # one pass over X

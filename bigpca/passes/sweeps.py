@@ -133,7 +133,7 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
         largest = int((BYTES_THERE / itemsize) ** 0.5) // DEPTH
         tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS_THERE * DEPTH)))
         panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // PANEL_BYTES_THERE))
-        lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.row_chunks
+        lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.origin.row_chunks
         stops = itertools.accumulate(coalesce(lengths, 1, max(1, base.slab_rows // tile) * tile))
         reads = tuple(itertools.pairwise([0, *stops]))
     else:
@@ -152,7 +152,7 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
     layout = Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments)
     starts = np.asarray(edges[:-1])
     if not rows.in_memory:  # arrays in memory are cut; else a task reads from the start of a chunk, decoded whole
-        chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
+        chunks = np.concatenate([[0], np.cumsum(rows.origin.row_chunks)])
         starts = chunks[np.searchsorted(chunks, starts, side="right") - 1]
     return KernelLayout(layout, reads, tile, tuple(starts.tolist()))
 
@@ -288,9 +288,9 @@ def sweep_pass(
     # A task reads slabs and holds a prepared panel, tiles and products.
     itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
     prepared = (widest_layout.panel_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
-    slab = 2 * tile_rows * d * itemsize + rows.scratch_bytes(tile_rows, itemsize)
+    slab = 2 * tile_rows * d * itemsize + rows.prices.scratch_bytes(tile_rows, itemsize)
     tile = widest_layout.tile_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
-    read = rows.read_bytes(max(b - a for a, b in widest_layout.reads))
+    read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.reads))
     device_bytes = 0
     if device is not None:
         device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
@@ -307,7 +307,7 @@ def sweep_pass(
         reads=layout.sweep_reads,
         most_reads=widest_layout.sweep_reads,
         times=times,
-        bytes_read=int(layout.sweep_reads * rows.bytes_of(rows.n_rows)),
+        bytes_read=int(layout.sweep_reads * rows.prices.stored_bytes(rows.n_rows)),
         tasks=2 * len(layout.panels.groups) + 1,
         block_rows=layout.tile_rows,
         state_bytes=template.state_bytes,
@@ -377,9 +377,17 @@ def fold_kernel(
         | ({} if template.shared is None else {"kernel": template.shared})
     )
     job = Pass(
-        cost=cost, templates={"kernel": template}, cut=cut, stamp=stamp, finish=finish, shared=shared,
-        evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, unit_bytes=rows.row_bytes,
+        cost=cost,
+        templates={"kernel": template},
+        cut=cut,
+        stamp=stamp,
+        finish=finish,
+        shared=shared,
+        evaluations=layout.evaluations,
+        paths=rows.origin.paths,
+        rows_read=layout.rows_read,
+        unit_bytes=rows.origin.row_bytes,
         whole=n,
         input=rows.identity | ({} if cost.device is None else {"arithmetic": cost.device.name}),
-    )  # fmt: skip
+    )
     return run_pass(job, run)

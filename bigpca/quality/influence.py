@@ -205,9 +205,13 @@ class LearnedScaleProducts(Float64Map):
 
 
 def standard_errors(
-    model: Any, X: Any, *, sample_weight: Any = None, memory_limit: int | str | None = None,
+    model: Any,
+    X: Any,
+    *,
+    sample_weight: Any = None,
+    memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
-) -> StandardErrors:  # fmt: skip
+) -> StandardErrors:
     """Estimate how much the eigenvalues and axes of a model would vary between samples of rows.  # one pass over X
 
     To first order, from the influence functions of eigenvalues and eigenvectors, with scores t about the mean:
@@ -334,9 +338,13 @@ def _errors(found: Moments | ColumnMoments, model: Any, unit: float) -> Standard
     apart = several & (angles <= MAX_ANGLE) & (pairs <= n * MAX_TURN**2).all(axis=1)
     apart &= (np.abs(gaps) > bias[:, None] + bias).all(axis=1)
     return StandardErrors(
-        np.where(sound, unit * errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
-        np.where(apart, angles, np.nan), n, d, tuple(model.get_feature_names_out()),
-    )  # fmt: skip
+        np.where(sound, unit * errors, np.nan),
+        np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
+        np.where(apart, angles, np.nan),
+        n,
+        d,
+        tuple(model.get_feature_names_out()),
+    )
 
 
 def example_importance(model: Any, X: Any) -> Any:

@@ -25,6 +25,7 @@ from bigpca.planning import BlockForm, PassCost, SolveCost, Work
 from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
+STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def read_once(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    resources = find_resources(memory_limit, in_process=rows.in_process)
+    resources = find_resources(memory_limit, in_process=rows.order.in_process)
     measurement = Measurement(rows, resources, name, template, layout, dtype)
     measurement.plan.check()
     with running(measurement, progress=progress) as run:
@@ -121,9 +122,6 @@ def read_rows(rows: Rows, wanted: Integers, name: str) -> Array:
     found = read_once(rows, RowsAt(rows.n_columns, wanted, working_dtype(rows.dtype).itemsize), name, layout=layout)
     kept = np.zeros((0, rows.n_columns)) if found.rows is None else found.rows
     return kept[np.argsort(found.indices)]
-
-
-STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
 
 
 def strip_rows(d: int) -> int:

@@ -41,6 +41,9 @@ from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.storage.files import content_digest
 
 TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
+POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
+TILE_ROWS = 4096  # whose distances to all queries are computed at a time
+METRICS = {"euclidean": "Euclidean distance", "cosine": "cosine similarity"}
 
 
 def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
@@ -226,9 +229,6 @@ def orthonormal(rows: Matrix, name: str) -> Matrix:
             "Remove the redundant ones."
         )
     return np.ascontiguousarray(Q.T)
-
-
-POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
 
 
 @dataclass(frozen=True)
@@ -601,10 +601,6 @@ def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
     return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])
 
 
-TILE_ROWS = 4096  # whose distances to all queries are computed at a time
-METRICS = {"euclidean": "Euclidean distance", "cosine": "cosine similarity"}
-
-
 @dataclass(frozen=True)
 class Recall:
     """How many of the k nearest rows, by all features, are among the k nearest by scores, and by codes of scores.
@@ -690,9 +686,15 @@ class QueryDistances(Float64Map):
 
 
 def recall(
-    model: Any, queries: Any, X: Any, k: int = 10, *, metric: str = "euclidean",
-    memory_limit: int | str | None = None, progress: ProgressArgument = None,
-) -> Recall:  # fmt: skip
+    model: Any,
+    queries: Any,
+    X: Any,
+    k: int = 10,
+    *,
+    metric: str = "euclidean",
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> Recall:
     """Count how many of the nearest rows by all features are also found by scores and codes.  # one pass over X
 
     What to expect of a database of vectors that stores scores or codes in place of features, if it searches exactly.

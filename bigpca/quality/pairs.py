@@ -6,7 +6,7 @@ All pairs of the layers of one or two networks, in one read of all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, Fo
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import Rows, naming_sides, side_by_side
+from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
@@ -60,10 +60,17 @@ class Alignment:
 
 
 def cka(
-    X: Any, Y: Any = None, *, debiased: bool = True, n_folds: int | None = 10, groups: Any = None,
-    sample_weight: Any = None, nan_policy: str = "raise", memory_limit: int | str | None = None,
+    X: Any,
+    Y: Any = None,
+    *,
+    debiased: bool = True,
+    n_folds: int | None = 10,
+    groups: Any = None,
+    sample_weight: Any = None,
+    nan_policy: str = "raise",
+    memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
-) -> Alignment:  # fmt: skip
+) -> Alignment:
     """Return the centred kernel alignment of linear kernels of X and Y, exact at any number of rows, in one read.
 
     ``|C_xy|_F^2 / (|C_xx|_F |C_yy|_F)`` of the covariances. It is biased: independent features of many columns and few
@@ -133,10 +140,17 @@ def cka(
 
 
 def svcca(
-    X: Any, Y: Any = None, *, variance: float = 0.99, n_folds: int | None = 10, groups: Any = None,
-    sample_weight: Any = None, nan_policy: str = "raise", memory_limit: int | str | None = None,
+    X: Any,
+    Y: Any = None,
+    *,
+    variance: float = 0.99,
+    n_folds: int | None = 10,
+    groups: Any = None,
+    sample_weight: Any = None,
+    nan_policy: str = "raise",
+    memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
-) -> Alignment:  # fmt: skip
+) -> Alignment:
     """Return the mean canonical correlation of the leading principal components of X and Y, in one read.
 
     The components of each side are those that hold a share ``variance`` of its variance (Raghu et al. 2017).
@@ -195,15 +209,23 @@ class LayerComparison:
     def __str__(self) -> str:
         wide = max(map(len, self.rows), default=0)
         head = " " * wide + "".join(f" {name[:9]:>9}" for name in self.columns)
-        lines = [f"{name:<{wide}}" + "".join(f" {value:9.3f}" for value in row)
-                 for name, row in zip(self.rows, self.values, strict=True)]  # fmt: skip
+        lines = [
+            f"{name:<{wide}}" + "".join(f" {value:9.3f}" for value in row)
+            for name, row in zip(self.rows, self.values, strict=True)
+        ]
         return "\n".join([head, *lines])
 
 
 def compare_layers(
-    X: Any, Y: Mapping[str, Any] | None = None, *, metric: str = "cka", debiased: bool = True,
-    nan_policy: str = "raise", memory_limit: int | str | None = None, progress: ProgressArgument = None,
-) -> LayerComparison:  # fmt: skip
+    X: Any,
+    Y: Mapping[str, Any] | None = None,
+    *,
+    metric: str = "cka",
+    debiased: bool = True,
+    nan_policy: str = "raise",
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> LayerComparison:
     """Return how similar every layer of X is to every layer of Y, in one read of all layers side by side.
 
     Memory and operations grow with (sum of widths)^2, as for one matrix of all columns. With Y, only the scatter of
@@ -248,11 +270,11 @@ def compare_layers(
         names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])
         split = len(X)
     else:
-        found = blocks_in_batches(open_rows(X, "compare_layers").X)
-        if found is None or Y is not None:
+        whole = open_rows(X, "compare_layers")
+        found, blocks = blocks_of_batches(whole), blocks_in_batches(whole.X)
+        if found is None or blocks is None or Y is not None:
             raise TypeError("dicts {name: rows}, or from_batches of such dicts, were expected for X and Y.")
-        names, split = [str(name) for name in found[1]], len(found[1])
-        rows = replace(Rows.opened(found[0]), widths=tuple(found[1].values()))
+        rows, names, split = found, [str(name) for name in blocks[1]], len(blocks[1])
     rows = rows.begun(nan_policy=nan_policy)
     of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
     template = CrossMoments(rows.widths, of_all) if debiased else of_all
@@ -268,9 +290,14 @@ def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:
 
 
 def _states(
-    rows: Rows, template: State, n_folds: int | None, groups: Any, memory_limit: int | str | None,
-    progress: ProgressArgument, dtype: DType | None = None,
-) -> tuple[list[State], int]:  # fmt: skip
+    rows: Rows,
+    template: State,
+    n_folds: int | None,
+    groups: Any,
+    memory_limit: int | str | None,
+    progress: ProgressArgument,
+    dtype: DType | None = None,
+) -> tuple[list[State], int]:
     """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
     if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
         raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")

@@ -31,6 +31,7 @@ MAX_LOG_BYTES = 2**30
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
 First = Callable[[], object] | None  # what is stored before a chunk, such as the keys of its rows
 _PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a forked child gets its own
+MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
 
 @dataclass(frozen=True)
@@ -317,9 +318,6 @@ def _cast(index: int, rows: Array, dtype: np.dtype[Any]) -> Array:
             "Choose a wider output dtype."
         )
     return cast
-
-
-MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:

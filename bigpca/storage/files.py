@@ -44,6 +44,35 @@ MUTEX_SECONDS = 10.0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of a URL, as a part of a path
 SUFFIX_BYTES = len("..partial.new-") + 32  # the longest addition to an output's name
+MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata; parsing takes about 20 times the memory
+DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+ABSENT = (-1, 0)
+DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
+NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
+# Of a user with a password, the last part also holds "/", "?" and "#", which users forget to encode; no port does.
+_USER = re.compile(rf"({_SCHEME})([^\s/?#'\"]*|[^\s/?#'\"\[]*:(?!\d*[/?#])[^\s'\"]*)@")
+_QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
+HIDDEN = "***"
+_PASSED = (FileNotFoundError, PermissionError, ValueError, TypeError, LookupError, ImportError)
+_CLIENTS = ("obstore", "botocore", "aiobotocore", "google", "gcsfs", "azure")  # of object stores
+# The answer to a HEAD request has no body, so a status of 400 alone may be an expired token.
+_DENIED = re.compile(
+    r"status code: 40[13]|status code: 400[^<{\n]*$|Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|"
+    r"[Cc]redential|169\.254\.169\.254|metadata\.google|Unauthenticated|PermissionDenied|AccessDenied",
+    re.MULTILINE,
+)
+MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
+PLACES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")  # schemes of URLs that are written to
+OBJECT_STORES = ("bigpca.storage.places", "obstore.store", "zarr.storage._obstore")  # modules of what holds objects
+CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
+CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
 
 
 @contextmanager
@@ -372,13 +401,6 @@ def _siblings(target: Path, what: str) -> list[Path]:
 
 # Every reader of the package opens files by :func:`open_regular`, or calls :func:`check_regular` before a library
 # opens them.
-MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata; parsing takes about 20 times the memory
-DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-KINDS = {
-    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
-
-
 def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
     """Open a regular file for reading, as :func:`open` does, without ever blocking on a pipe.
 
@@ -567,7 +589,6 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
 
 
 Seen: TypeAlias = dict[str, tuple[int, int]]  # path -> size and time of change, in ns; ABSENT of a missing file
-ABSENT = (-1, 0)
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
 
 
@@ -614,9 +635,6 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
         raise CorruptedChunkError(
             f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
         )
-
-
-DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
 
 
 def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
@@ -706,9 +724,6 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, fortran, dtype
 
 
-NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
-
-
 def to_json(value: Any, where: str) -> Any:
     """Convert a value to plain JSON values; non-finite floats become ``{"__non_finite__": "nan"}``.
 
@@ -762,22 +777,6 @@ def from_json(value: Any) -> Any:
 def canonical_json(value: Any) -> bytes:
     """Return one byte string per JSON value, independent of the order of its keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
-# Of a user with a password, the last part also holds "/", "?" and "#", which users forget to encode; no port does.
-_USER = re.compile(rf"({_SCHEME})([^\s/?#'\"]*|[^\s/?#'\"\[]*:(?!\d*[/?#])[^\s'\"]*)@")
-_QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
-HIDDEN = "***"
-_PASSED = (FileNotFoundError, PermissionError, ValueError, TypeError, LookupError, ImportError)
-_CLIENTS = ("obstore", "botocore", "aiobotocore", "google", "gcsfs", "azure")  # of object stores
-# The answer to a HEAD request has no body, so a status of 400 alone may be an expired token.
-_DENIED = re.compile(
-    r"status code: 40[13]|status code: 400[^<{\n]*$|Expired|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|"
-    r"[Cc]redential|169\.254\.169\.254|metadata\.google|Unauthenticated|PermissionDenied|AccessDenied",
-    re.MULTILINE,
-)
-MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 
 
 def public(text: str) -> str:
@@ -872,9 +871,6 @@ def without_credentials(url: str) -> Iterator[None]:
 
 
 Kind = Literal["disk", "remote", "process"]
-PLACES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")  # schemes of URLs that are written to
-OBJECT_STORES = ("bigpca.storage.places", "obstore.store", "zarr.storage._obstore")  # modules of what holds objects
-CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
 
 
 def split_url(place: str | os.PathLike[str]) -> tuple[str, str]:
@@ -972,9 +968,6 @@ def address_of(store: Any) -> str:
     if scheme and bucket is not None:
         return url_of(scheme, f"{bucket[1]}/{getattr(inner, 'prefix', None) or ''}".rstrip("/"))
     return str(store) if kind_of(str(store)) != "disk" else url_of(name)
-
-
-CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
 
 
 def change_of(facts: Mapping[str, Any]) -> tuple[int, str | None]:

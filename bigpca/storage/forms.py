@@ -44,6 +44,19 @@ from bigpca.storage.grammar import CONTROL, KEYS, MEMBERS, PROVENANCE, PUBLISHED
 KEY_COLUMN = "key"  # the same in a table
 KEYS_PER_CHUNK = 2**16
 MAX_PROVENANCE_BYTES = 2**20
+VALUES = "scores"  # the field of a .npy table that holds the k columns
+TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
+TABLE_ATTRIBUTES = b"bigpca_attributes"  # what its numbers are
+CODES = "bigpca_codes"  # the attribute of an array of codes: "int8" or "bits"
+STORES = (".zarr",)
+# What a reader expects of these is not written; any other suffix is part of a name, as in pca_k0.5.
+_FOREIGN = """
+.7z .arrow .avro .bin .bmp .bz2 .csv .db .doc .docx .dta .feather .fits .gif .gz .h5 .h5ad .hdf .hdf5 .ipc
+.ipynb .joblib .jpeg .jpg .json .jsonl .loom .mat .md .nc .nc4 .odp .ods .odt .orc .pdf .pickle .pkl .png
+.ppt .pptx .pt .pth .rda .rds .rst .rtf .safetensors .sqlite .svg .tar .tex .tfrecord .tif .tiff .tsv .txt
+.webp .xls .xlsx .xml .yaml .yml .zip
+"""
+FOREIGN = tuple(_FOREIGN.split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +140,6 @@ def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUME
         return parsed_document(data, f"{store}/{key}")
     path = Path(store) / key
     return parsed_document(read_regular(path, limit), path)
-
-
-VALUES = "scores"  # the field of a .npy table that holds the k columns
-TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
-TABLE_ATTRIBUTES = b"bigpca_attributes"  # what its numbers are
-CODES = "bigpca_codes"  # the attribute of an array of codes: "int8" or "bits"
 
 
 class Form(ABC):
@@ -273,15 +280,7 @@ class ParquetForm(TableForm):
 
 
 TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
-STORES = (".zarr",)
 SCORES = (*STORES, *TABLES)
-FOREIGN = (  # what a reader expects of these is not written; any other suffix is part of a name, as in pca_k0.5
-    ".7z", ".arrow", ".avro", ".bin", ".bmp", ".bz2", ".csv", ".db", ".doc", ".docx", ".dta", ".feather", ".fits",
-    ".gif", ".gz", ".h5", ".h5ad", ".hdf", ".hdf5", ".ipc", ".ipynb", ".joblib", ".jpeg", ".jpg", ".json", ".jsonl",
-    ".loom", ".mat", ".md", ".nc", ".nc4", ".odp", ".ods", ".odt", ".orc", ".pdf", ".pickle", ".pkl", ".png",
-    ".ppt", ".pptx", ".pt", ".pth", ".rda", ".rds", ".rst", ".rtf", ".safetensors", ".sqlite", ".svg", ".tar",
-    ".tex", ".tfrecord", ".tif", ".tiff", ".tsv", ".txt", ".webp", ".xls", ".xlsx", ".xml", ".yaml", ".yml", ".zip",
-)  # fmt: skip
 WRITTEN = (*SCORES, ".htm", ".html", ".npz", ".onnx")  # somewhere
 
 

@@ -21,6 +21,8 @@ from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
 if TYPE_CHECKING:
     from bigpca.blas import Caller  # heavier than a lock
 
+_OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -171,9 +173,6 @@ class RunLock:
 
     def __exit__(self, *error: object) -> None:
         self.release()
-
-
-_OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
 
 
 def _namespace() -> str:

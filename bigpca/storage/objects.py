@@ -48,7 +48,7 @@ from bigpca.storage.grammar import (
     sort_keys,
     waiting,
 )
-from bigpca.storage.outputs import LEVEL, Layout, Output, check_output, partial_document
+from bigpca.storage.outputs import LEVEL, Output, OutputLayout, check_output, partial_document
 from bigpca.storage.places import Entry, Place, reject_object
 from bigpca.storage.requests import in_order, requests, together
 
@@ -211,9 +211,17 @@ class ObjectOutput(Output):
     place: Place
 
     def __init__(
-        self, place: Place, writer: ObjectChunks, layout: Layout, claim: Claim, etag: str, form: Form, *, joins: bool,
+        self,
+        place: Place,
+        writer: ObjectChunks,
+        layout: OutputLayout,
+        claim: Claim,
+        etag: str,
+        form: Form,
+        *,
+        joins: bool,
         published: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(place.describe(), writer, joins=joins)
         self.place, self._layout, self._claim, self._etag, self._form = place, layout, claim, etag, form
         self._open, self.published = True, published
@@ -743,7 +751,7 @@ def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str
     return found, bare, damaged
 
 
-def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
+def look(place: Place, *, overwrite: bool, resume: bool) -> OutputLayout | None:
     """Return the layout of the unfinished output that is to be resumed at a prefix; None if there is none.
 
     Raises
@@ -766,7 +774,7 @@ def look(place: Place, *, overwrite: bool, resume: bool) -> Layout | None:
     if claim is None or claim.clearing or not resume or claim.kind != "array":
         return None
     shape, dtype, chunk_rows = claim.layout
-    return Layout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
+    return OutputLayout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
 
 
 def _unfinished(place: Place, claim: Claim, more: str) -> str:

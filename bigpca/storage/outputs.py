@@ -54,7 +54,7 @@ GROWING = 2**62  # rows of an output whose number of rows is set before its last
 
 
 @dataclass(frozen=True)
-class Layout:
+class OutputLayout:
     """What must agree for a partial output to be resumed."""
 
     shape: tuple[int, ...]
@@ -79,7 +79,7 @@ class Layout:
         )
 
 
-def check_layout(shape: tuple[int, ...], dtype: DTypeLike, chunk_rows: int, identity: str) -> Layout:
+def check_layout(shape: tuple[int, ...], dtype: DTypeLike, chunk_rows: int, identity: str) -> OutputLayout:
     """Check the requested output and return it in its stored form."""
     kind = np.dtype(dtype)
     if not is_storable(kind):
@@ -99,10 +99,10 @@ def check_layout(shape: tuple[int, ...], dtype: DTypeLike, chunk_rows: int, iden
             f"chunk_rows = {rows} makes chunks of {rows * d * kind.itemsize:,} bytes, but one chunk holds at most "
             f"{LARGEST_CHUNK:,}. Use chunk_rows <= {largest}."
         )
-    return Layout((n, *map(int, shape[1:])), kind.newbyteorder("<"), rows, str(identity))
+    return OutputLayout((n, *map(int, shape[1:])), kind.newbyteorder("<"), rows, str(identity))
 
 
-def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = False) -> DiskChunks:
+def open_partial(target: Path, layout: OutputLayout, resume: bool, *, copied: bool = False) -> DiskChunks:
     """Resume the partial output if it belongs to this run, else create it.
 
     Raises if the disk cannot hold it, and its copy beside it where it will be ``copied``.
@@ -137,7 +137,7 @@ def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = F
     return writer
 
 
-def partial_document(layout: Layout) -> bytes:
+def partial_document(layout: OutputLayout) -> bytes:
     """Return the metadata of an unfinished array, as Zarr writes them."""
     import zarr  # heavy, as above
     from zarr.codecs import ZstdCodec
@@ -166,13 +166,13 @@ def remove_journals(target: Path) -> None:
             remove(store, MEMBERS)  # after a kill, by the next run
 
 
-def read_layout(target: Path) -> Layout | None:
+def read_layout(target: Path) -> OutputLayout | None:
     """Return the layout of the partial output beside a path, whatever has its identity; None if there is none."""
     metadata = _read_partial(target.with_name(target.name + ".partial"))
     if metadata is None:
         return None
     identity, chunks = metadata["attributes"]["bigpca"]["identity"], metadata["chunk_grid"]["configuration"]
-    return Layout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), chunks["chunk_shape"][0], identity)
+    return OutputLayout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), chunks["chunk_shape"][0], identity)
 
 
 def _read_partial(store: Path) -> dict[str, Any] | None:
@@ -195,7 +195,7 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
     return dict(metadata)
 
 
-def _check_disk(target: Path, layout: Layout, rows_done: int, copied: bool) -> None:
+def _check_disk(target: Path, layout: OutputLayout, rows_done: int, copied: bool) -> None:
     if layout.grows:
         return
     rows = layout.shape[0] * (2 if copied else 1) - rows_done
@@ -429,7 +429,7 @@ def output_lock(target: Path) -> RunLock:
 
 def check_output(
     path: Any, shape: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, identity: str, form: Form
-) -> Layout:
+) -> OutputLayout:
     """Check what is asked of a new output, and return its layout."""
     layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
     check_extension(name_of(path), *(SCORES if form.kind == "table" else STORES))

@@ -65,6 +65,12 @@ SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
 NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
 _STATUS = re.compile(r"status code: (\d{3})")
+_CONDITIONS: dict[object, Future[Conditions]] = {}
+_ANSWERED: set[object] = set()
+_STORES: dict[tuple[str, str, int, float], ObjectStore] = {}
+_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
+_LOCK = threading.Lock()
+_PROCESS: list[int] = []  # the one that opened the first store
 
 
 class Entry(NamedTuple):
@@ -658,14 +664,6 @@ def _reason(error: BaseException) -> str:
     if code:
         return f"{code[1]}: {said[1]}" if said else code[1]
     return text.partition("\n")[0].partition(" Debug source:")[0]
-
-
-_CONDITIONS: dict[object, Future[Conditions]] = {}
-_ANSWERED: set[object] = set()
-_STORES: dict[tuple[str, str, int, float], ObjectStore] = {}
-_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
-_LOCK = threading.Lock()
-_PROCESS: list[int] = []  # the one that opened the first store
 
 
 def check_not_forked() -> None:

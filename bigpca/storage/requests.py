@@ -39,6 +39,8 @@ RANGE_BYTES = 16 * 2**20  # that are got by one request, where ranges are joined
 PART_BYTES = 4 * 2**20  # of long ranges, which are got in parts at the same time
 TAIL_BYTES = 2**16  # got at least where a file is read in small pieces
 MARGIN = 30.0  # seconds in which a request that waited too long says so itself
+_REQUESTS: list[Requests] = []
+_LOCK = threading.Lock()
 
 
 def in_flight(nbytes: int) -> int:
@@ -59,7 +61,7 @@ def flight_bytes(count: int, nbytes: int) -> int:
     return min(count, in_flight(nbytes)) * nbytes
 
 
-class Wanted(NamedTuple):
+class Request(NamedTuple):
     """An object to get, or a part of it.
 
     Attributes
@@ -103,7 +105,7 @@ class Requests:
         self._pool = ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="bigpca-request")
         threading.Thread(target=self._loop.run_forever, name="bigpca-requests", daemon=True).start()
 
-    def each(self, place: Place, wanted: Sequence[Wanted]) -> Iterator[tuple[int, Got | None]]:
+    def each(self, place: Place, wanted: Sequence[Request]) -> Iterator[tuple[int, Got | None]]:
         """Yield (number, bytes) of what is wanted, as it arrives; None for an object that does not exist.
 
         Raises
@@ -151,7 +153,7 @@ class Requests:
         entered.result()
         return done
 
-    def all(self, place: Place, wanted: Sequence[Wanted]) -> list[Got]:
+    def all(self, place: Place, wanted: Sequence[Request]) -> list[Got]:
         """Return what is wanted, in that order; raises like :meth:`each`, and FileNotFoundError."""
         found: list[Any] = [None] * len(wanted)
         for number, got in self.each(place, wanted):
@@ -160,8 +162,8 @@ class Requests:
             found[number] = got
         return found
 
-    async def _all(self, place: Place, wanted: Sequence[Wanted], arrived: Arrived) -> None:
-        async def put(number: int, one: Wanted) -> None:
+    async def _all(self, place: Place, wanted: Sequence[Request], arrived: Arrived) -> None:
+        async def put(number: int, one: Request) -> None:
             try:
                 arrived.put((number, await self._get(place, one)))
             except Exception as error:
@@ -173,7 +175,7 @@ class Requests:
 
         await asyncio.gather(*(put(number, one) for number, one in enumerate(wanted)))
 
-    async def _get(self, place: Place, one: Wanted) -> Got:
+    async def _get(self, place: Place, one: Request) -> Got:
         """Get one object, again after a pause where the store is busy or the answer was cut short."""
         why = ""
         await self._enter(one.nbytes)
@@ -220,7 +222,7 @@ class Requests:
         return self._count == 0 or (self._count < MAX_REQUESTS and self._bytes + nbytes <= MAX_BYTES)
 
 
-async def _answer(place: Place, one: Wanted) -> Any:
+async def _answer(place: Place, one: Request) -> Any:
     """Ask for an object, and return the answer of the store, whose bytes are to come."""
     import obstore
 
@@ -233,7 +235,7 @@ async def _answer(place: Place, one: Wanted) -> Any:
     return await obstore.get_async(place.store, place.key(one.key), options=None if part is None else {"range": part})
 
 
-async def _arrived(place: Place, one: Wanted, reply: Any) -> Got:
+async def _arrived(place: Place, one: Request, reply: Any) -> Got:
     start, stop = reply.range
     if one.most is not None and stop - start > one.most:
         raise CorruptedChunkError(
@@ -247,15 +249,11 @@ async def _arrived(place: Place, one: Wanted, reply: Any) -> Got:
     return Got(data, start, size, change)
 
 
-def _unanswered(place: Place, one: Wanted, seconds: float, why: str) -> TimeoutError:
+def _unanswered(place: Place, one: Request, seconds: float, why: str) -> TimeoutError:
     return UnansweredError(
         f"{place.describe(one.key)}: the store did not answer for {seconds:.0f} s{why}. Check the "
         "address and the network, and run it again."
     )
-
-
-_REQUESTS: list[Requests] = []
-_LOCK = threading.Lock()
 
 
 def requests() -> Requests:
@@ -330,7 +328,7 @@ def objects_at(pattern: str, endings: tuple[str, ...]) -> list[tuple[str, int, s
 def object_stamp(url: str) -> tuple[str, int, str | None]:
     """Return (URL, size, change) of one object, by one request."""
     place, name = split(url)
-    (got,) = requests().all(place, [Wanted(name, 1, (0, 1))])
+    (got,) = requests().all(place, [Request(name, 1, (0, 1))])
     return url, got.size, got.change
 
 
@@ -339,7 +337,7 @@ def read_range(url: str, start: int, stop: int) -> Array:
     place, name = split(url)
     parts = [(at, min(at + PART_BYTES, stop)) for at in range(start, stop, PART_BYTES)]
     out = np.empty(stop - start, np.uint8)
-    wanted = [Wanted(name, b - a, (a, b)) for a, b in parts]
+    wanted = [Request(name, b - a, (a, b)) for a, b in parts]
     for number, got in requests().each(place, wanted):
         if got is None:
             raise FileNotFoundError(f"{place.describe(name)} does not exist.")
@@ -380,7 +378,7 @@ class ObjectFile(io.RawIOBase):
 
     def get(self, spans: Sequence[tuple[int, int]]) -> None:
         """Get parts of the object at the same time."""
-        wanted = [Wanted(self.name, stop - start, (start, stop)) for start, stop in joined(spans)]
+        wanted = [Request(self.name, stop - start, (start, stop)) for start, stop in joined(spans)]
         self.hold(requests().all(self.place, wanted))
 
     def part(self, start: int, stop: int) -> memoryview:
@@ -389,7 +387,7 @@ class ObjectFile(io.RawIOBase):
             return memoryview(b"")
         if (found := self._held(start, stop)) is None:
             end = min(max(stop, start + TAIL_BYTES), self.size)
-            (got,) = requests().all(self.place, [Wanted(self.name, end - start, (start, end))])
+            (got,) = requests().all(self.place, [Request(self.name, end - start, (start, end))])
             self.hold([got])
             found = memoryview(got.data).cast("B")[: stop - start]
         return found

@@ -136,7 +136,7 @@ def test_comparing_the_keys_of_stores_is_planned(tmp_path: Path, monkeypatch: py
         assert keys_module.repeats(rows) == 0
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        planned = rows_module.keys_bytes(Rows.of(rows))
+        planned = rows_module.keys_bytes(Rows.of(rows).origin)
         assert 8 * 40_000 < planned < 25 * 40_000
         assert peak < planned + 2**21  # of objects that wait for the collector; the keys of a store take 9 MB
 

@@ -42,7 +42,7 @@ from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.storage import places, requests
 from bigpca.storage.places import Place
-from bigpca.storage.requests import Wanted, joined
+from bigpca.storage.requests import Request, joined
 from tests.cli.running import run, words
 from tests.passes.kit import normal
 
@@ -249,7 +249,7 @@ def test_many_requests_wait_at_the_same_time_and_threads_share_them(
     nbytes: int, most: int, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 in flight, or 64 MiB, of all threads together."""
-    place, loop, wanted, held = Place(url), requests.requests(), [Wanted("c/0/0", nbytes)] * 50, [0]
+    place, loop, wanted, held = Place(url), requests.requests(), [Request("c/0/0", nbytes)] * 50, [0]
     real, now = requests._answer, [0]
 
     async def watched(*given: Any) -> Any:
@@ -268,9 +268,9 @@ def test_many_requests_wait_at_the_same_time_and_threads_share_them(
 
 def test_an_iteration_that_ends_early_leaves_nothing_in_flight(url: str) -> None:
     loop, place = requests.requests(), Place(url)
-    for _ in loop.each(place, [Wanted("c/0/0", requests.MAX_BYTES)] * 8):
+    for _ in loop.each(place, [Request("c/0/0", requests.MAX_BYTES)] * 8):
         break
-    assert len(loop.all(place, [Wanted("c/1/0", requests.MAX_BYTES)])) == 1
+    assert len(loop.all(place, [Request("c/1/0", requests.MAX_BYTES)])) == 1
     assert (loop._count, loop._bytes) == (0, 0)
 
 
@@ -289,7 +289,7 @@ class TestWaiting:
         loop, real = requests.Requests(), requests._answer
         monkeypatch.setattr(requests, "MAX_BYTES", 64)
 
-        async def answered(place: Place, one: Wanted) -> Any:
+        async def answered(place: Place, one: Request) -> Any:
             await asyncio.sleep(random.random() / 2000)
             if one.key == "panic":
                 raise BaseException("PanicException")
@@ -303,7 +303,7 @@ class TestWaiting:
             draw = random.Random(seed)
             for _ in range(20):
                 keys = draw.choices(["x", "absent", "refused", "panic", "gone"], [30, 1, 1, 1, 1], k=draw.randrange(20))
-                left = loop.each(place, [Wanted(key, draw.choice([1, 8, 40, 500])) for key in keys])
+                left = loop.each(place, [Request(key, draw.choice([1, 8, 40, 500])) for key in keys])
                 stop = draw.randrange(25)
                 try:
                     for count, _ in enumerate(left):
@@ -321,7 +321,7 @@ class TestWaiting:
         monkeypatch.setattr(requests, "_answer", real)
         gc.collect()
         for _ in range(2):  # the first may still wait for what was cancelled
-            assert [got.data for got in loop.all(place, [Wanted("x", 1)])] == [b"12345678"]
+            assert [got.data for got in loop.all(place, [Request("x", 1)])] == [b"12345678"]
         for _ in range(200):
             if (loop._count, loop._bytes, len(loop._waiting)) == (0, 0, 0):
                 break
@@ -337,7 +337,7 @@ class TestWaiting:
 
         monkeypatch.setattr(requests, "_answer", ended)
         with pytest.raises(OSError, match=rf"/x cannot be read \({type(error).__name__}"):
-            requests.Requests().all(place, [Wanted("x", 8)])
+            requests.Requests().all(place, [Request("x", 8)])
 
     def test_a_turn_that_never_comes_is_an_error_with_the_key(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
@@ -347,7 +347,7 @@ class TestWaiting:
         loop = requests.Requests()
         loop._count = requests.MAX_REQUESTS
         with pytest.raises(UnansweredError, match=r"/x: the store did not answer for 0 s"):
-            loop.all(place, [Wanted("x", 8)])
+            loop.all(place, [Request("x", 8)])
 
 
 def test_ranges_that_are_close_are_got_together(monkeypatch: pytest.MonkeyPatch) -> None:

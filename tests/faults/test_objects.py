@@ -271,7 +271,9 @@ def test_an_output_holds_no_rows_of_before_a_change(kind: str, store: Store, tmp
 def test_what_identifies_opened_rows_is_that_of_their_content(kind: str, store: Store) -> None:
     def identity() -> tuple[str, str]:
         X = bp.open(store.opened())
-        return "" if kind == "xarray" else X.name, Rows.opened(X).files_digest()  # xarray names its arrays itself
+        return "" if kind == "xarray" else X.name, Rows.opened(
+            X
+        ).origin.files_digest()  # xarray names its arrays itself
 
     before = identity()
     assert identity() == before

@@ -27,7 +27,7 @@ from bigpca.errors import OutputWriteError, UnansweredError
 from bigpca.storage import places
 from bigpca.storage.files import OccupiedError, split_url
 from bigpca.storage.places import Place
-from bigpca.storage.requests import Wanted, requests
+from bigpca.storage.requests import Request, requests
 from tests.conftest import PLACES
 
 everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
@@ -239,14 +239,14 @@ def test_bytes_that_leave_or_arrive_may_take_longer_than_a_store_is_asked_for(mo
     with trickling(1.2) as place:
         place.put("c/0", bytes(2**24))
     with trickling(1.2, b"12345678") as place:
-        assert requests().all(place, [Wanted("c/0", 8)])[0].data == b"12345678"
+        assert requests().all(place, [Request("c/0", 8)])[0].data == b"12345678"
 
 
 @pytest.mark.usefixtures("hurried")
 def test_a_store_that_stands_still_is_left_soon_whatever_it_was_sent() -> None:
     with trickling(60.0, b"12345678") as place:
         with pytest.raises(UnansweredError, match=r"c/0: the store did not answer for \d s"):
-            requests().all(place, [Wanted("c/0", 2**30)])
+            requests().all(place, [Request("c/0", 2**30)])
         with pytest.raises(OutputWriteError, match=r"c/0: the store could not put it for \d s"):
             place.put("c/0", bytes(2**20))
 

@@ -195,7 +195,7 @@ def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:
 
 def entry_flops(rows: Rows, kernel: Kernel) -> float:
     """Return the operations of one kernel value between a row and a landmark."""
-    return kernel.entry_flops(rows.mapped_form())
+    return kernel.entry_flops(rows.prices.mapped_form())
 
 
 def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:
@@ -770,13 +770,13 @@ class FeaturesFit(KernelFit):
         # Features that are much wider than rows are made of fewer rows at a time, in chunks of at most 32 MiB.
         most = None if width <= 2 * d else max(1, CHUNK_BYTES // (8 * max(1, width)))
         features = FeatureMap(settings.kernel, product_dtype(rows.dtype, float(rows.n_rows) * width**2))
-        mapped = project_lazily(rows.X, chained(rows.maps, features), width, chunk_rows=most)
+        mapped = project_lazily(rows.X, chained(tuple(step.f for step in rows.steps), features), width, chunk_rows=most)
         # No rows are added to exact kernel PCA, so no moments are kept for them.
         pca = Settings(
             settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
             max_passes=settings.max_passes, seed=settings.seed,
         )  # fmt: skip
-        made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=rows.in_process)
+        made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=rows.order.in_process)
         return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
 
     @classmethod
@@ -787,7 +787,7 @@ class FeaturesFit(KernelFit):
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
-        return (*self.given.counting, *self.passes())
+        return (*self.given.prices.counting, *self.passes())
 
     @property
     def account(self) -> str:
@@ -832,7 +832,7 @@ class FeaturesFit(KernelFit):
         return rows[np.isfinite(rows).all(axis=1)]
 
     def spectrum(self, run: Run) -> KernelSpectrum:
-        for cost in self.given.counting:
+        for cost in self.given.prices.counting:
             run.read_beside(cost)
         found = self.pca.run(run)
         n, mean = found.n_samples_, found.mean_

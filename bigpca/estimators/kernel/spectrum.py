@@ -333,7 +333,7 @@ def row_shift_pass(rows: Rows) -> PassCost:
 def collect_pass(rows: Rows) -> PassPlan:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
-    template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(dtype))
+    template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(dtype))
     return row_pass(rows, "collect", [template], dtype=dtype, collected=True, finish_bytes=template.state_bytes)
 
 
@@ -452,7 +452,7 @@ def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
     if source is None:
         return References(collect_rows(run, rows))
     if _read_again(rows):
-        with one_look(rows.inspected.seen):
+        with one_look(rows.origin.seen):
             return References.stored(source)
     return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
 
@@ -476,7 +476,7 @@ def check_references(rows: Rows, kernel: Kernel) -> None:
 def collect_rows(run: Run, rows: Rows) -> Array:
     """Return all rows, in one read."""
     cost = collect_pass(rows)
-    template = RowSample(rows.n_columns, rows.n_rows, rows.held_row_bytes(cost.dtype))
+    template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(cost.dtype))
     zero = np.zeros(rows.n_columns)
     return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X
 

@@ -258,6 +258,6 @@ def _planned(rows: Rows, resources: Resources, settings: Settings, solver: str) 
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
         return named.planned(rows, settings, resources)
-    again = not (rows.once or rows.open_ended)  # as an iteration reads them
+    again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
     return choose([fit.planned(rows, settings, resources) for fit in known if fit.offered(rows, settings)])

@@ -137,7 +137,7 @@ class DotFit(PCAFit):
     def offered(cls, rows: Rows, settings: Settings) -> bool:
         """Unless rows are to be omitted, or come in one order only; for sparse rows that are few beside the columns."""
         few = not rows.sparse or FEW * rows.n_rows <= rows.n_columns
-        return few and rows.nan_policy != "omit" and not rows.in_order
+        return few and rows.nan_policy != "omit" and not rows.order.in_order
 
     @property
     def account(self) -> str:

@@ -275,7 +275,7 @@ def read_again(rows: Rows) -> Rows | None:
     rounding is more than what that read finds.
     """
     d = rows.n_columns
-    if rows.once or rows.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
+    if rows.order.once or rows.order.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
         return None
     return projected(rows, np.zeros(d), np.broadcast_to(0.0, (d, d)))
 

@@ -573,7 +573,7 @@ def score_divisors(model: LinearModel[State]) -> NDArray[np.float64] | None:
 def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization, Resources]:
     """Return the rows that a fit reads, about a given centre and divided by a given scale."""
     rows, resources = rows_of_fit(model, rows)
-    rows, labels = rows.filled() if model.nan_policy == "mean" else rows, rows.labels
+    rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.labels
     standardization = model._standardization(rows.n_columns, None if labels is None else labels.grid)
     return standardization.applied(rows), standardization, resources
 

@@ -30,7 +30,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import Preprocess
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.solvers.scaling import Whitening
@@ -227,7 +227,7 @@ class PCA(LinearModel[Moments]):
                     "to a store, and fit those."
                 )
         reject_undecided(self.n_components, variances=True)
-        joined, resources = rows_of_fit(self, rows.beside_covariates())
+        joined, resources = rows_of_fit(self, beside_covariates(rows))
         check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
         settings = self._settings(self._standardization(joined.n_columns - q), rows.seed)
         return CovarianceFit(joined, resources, replace(settings, covariates=q), before)

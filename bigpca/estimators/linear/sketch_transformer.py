@@ -59,7 +59,7 @@ class SketchingFit(Fit[SketchResult]):
     checked: bool
 
     def passes(self) -> tuple[PassCost, ...]:
-        size = self.rows.bytes_of(self.rows.n_rows)
+        size = self.rows.prices.stored_bytes(self.rows.n_rows)
         return (PassCost(name="check", bytes_read=size),) if self.checked else ()
 
     def solve_cost(self) -> SolveCost:
@@ -123,7 +123,7 @@ class SketchTransformer(Estimator[SketchResult], LinearExports):
     def _fit(self, rows: Rows, y: Input) -> SketchingFit:
         sketch = self._sketch_for(rows.viewed_columns)
         rows, resources = rows_of_fit(self, rows, weighted=False)
-        return SketchingFit(rows, resources, sketch, checked=not rows.lazy and rows.nan_policy == "raise")
+        return SketchingFit(rows, resources, sketch, checked=not rows.origin.lazy and rows.nan_policy == "raise")
 
     def _sketch_for(self, d: int) -> Sketch:
         """Return the given or default sketch, after checking that it applies to d features."""

@@ -494,7 +494,7 @@ class CovarianceFit(PCAFit):
         """The pass."""
         rows, template, layout = self.rows, self.template, None
         if self.before is not None:
-            layout = rows.layout(template.state_bytes, rows.dense_work(template))
+            layout = rows.layout(template.state_bytes, rows.prices.dense_work(template))
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops

@@ -66,12 +66,12 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None, leas
     from bigpca.data.alignment import in_row_order, keys_of_rows  # imports all formats of labels
     from bigpca.data.labels import class_values, label_values
 
-    sides = joined.sides or (joined,)
+    sides = joined.origin.sides or (joined.origin,)
     if groups is not None:
         values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
-        n = "unknown number of" if joined.open_ended else f"{joined.n_rows:,}"
+        n = "unknown number of" if joined.order.open_ended else f"{joined.n_rows:,}"
         names, codes = np.unique(values, return_inverse=True)
-        if joined.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
+        if joined.order.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
             raise ValueError(
                 f"groups must have one label for each of the {n} rows, of at least {least} groups; they have shape "
                 f"{values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."

@@ -450,7 +450,7 @@ class PairModel(Estimator[PairResult], Grows):
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):
             joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
-        return joined, find_resources(setting(self, "memory_limit"), in_process=joined.in_process)
+        return joined, find_resources(setting(self, "memory_limit"), in_process=joined.order.in_process)
 
     def _opened_targets(self, y: Input, *, read: bool = True, progress: ProgressArgument = None) -> Input:
         """Return the rows of Y opened, without the columns that have no values."""
@@ -493,12 +493,14 @@ class PairModel(Estimator[PairResult], Grows):
         joined, resources = self._joined(rows, y)
         p, q = joined.widths
         self._check(p, q)
-        side = joined.sides[1] if joined.sides else joined
-        named = side is not joined and side.names is not None
+        side = joined.origin.sides[1] if joined.origin.sides else joined.origin
+        named = side is not joined.origin and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
-        view = None if side.view is None or side is joined or side.view.absent else side.view  # absent: as of the grid
+        view = (
+            None if side.view is None or side is joined.origin or side.view.absent else side.view
+        )  # absent: as of the grid
         owner = unfitted(self)
-        single = side.sample == () if joined.batches is None else joined.batches.stream.single[-1]
+        single = side.sample == () if joined.order.batches is None else joined.order.batches.stream.single[-1]
         solve = owner._solver_of(p, Targets(single, (joined.roundings[0], joined.roundings[-1]), grid, view))
         refine = owner._refined if "solve_error_" in self._traits.result.__dataclass_fields__ else None
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine)

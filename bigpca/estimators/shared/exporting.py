@@ -17,7 +17,15 @@ from bigpca.estimators.shared.labelled import dataset_of
 from bigpca.estimators.shared.opening import fitted_preprocessors
 from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows, score_variances
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
-from bigpca.export.linear import Affine, LinearMap, LinearRowMap, faiss_index, faiss_transform, torch_layer, write_onnx
+from bigpca.export.linear import (
+    LinearMap,
+    LinearRowMap,
+    MatrixAndOffset,
+    faiss_index,
+    faiss_transform,
+    torch_layer,
+    write_onnx,
+)
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import RowMap
 
@@ -25,7 +33,7 @@ from bigpca.passes.reading.row_maps import RowMap
 class LinearExports(BaseEstimator):
     """Methods of models whose ``transform`` is a linear map of preprocessed rows."""
 
-    def linear_map(self) -> Affine:
+    def linear_map(self) -> MatrixAndOffset:
         """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
 
         Returns

@@ -92,7 +92,7 @@ class Reading(ABC):
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
         filling = () if self.rows.fill is None else fill_pass(self.rows)
-        return (*self.rows.counting, *filling, *self.passes())
+        return (*self.rows.prices.counting, *filling, *self.passes())
 
     @property
     def reason(self) -> str:
@@ -118,31 +118,33 @@ class Reading(ABC):
     @property
     def readable(self) -> bool:
         """Whether rows can be read so often, and their number is known where that is necessary."""
-        return self.most_reads <= 1 or not (self.rows.once or self.rows.open_ended)
+        return self.most_reads <= 1 or not (self.rows.order.once or self.rows.order.open_ended)
 
     @cached_property
     def plan(self) -> Plan:
         """The cost."""
         # Where the number of rows is not known, a million of the declared rows are planned.
-        share = PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
+        share = PLANNED_ROWS / self.rows.n_rows if self.rows.order.open_ended else 1.0
         solve = self.solve_cost()
-        solve = replace(solve, bytes=max(solve.bytes, keys_bytes(self.rows)))  # keys are compared before the reads
+        solve = replace(
+            solve, bytes=max(solve.bytes, keys_bytes(self.rows.origin))
+        )  # keys are compared before the reads
         plan = plan_of(
             self.declared, solve, self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
             most_evaluations=self.max_evaluations, share=share,
         )  # fmt: skip
-        rows, (requests, in_flight), lines = self.rows, self.rows.requests, list[str]()
+        rows, (requests, in_flight), lines = self.rows, self.rows.origin.requests, list[str]()
         if rows.weight_sums is not None:
             total, squares = rows.weight_sums
             effective = total**2 / squares
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
             lines.append("missing values: one more read finds the means of the columns, which replace them")
-        lines += [*rows.unnoticed, *plan.notes]
+        lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
         lines += self._devices
-        if plan.passes > 1 and rows.stored is not None and rows.stored.parsed:
+        if plan.passes > 1 and rows.origin.stored is not None and rows.origin.stored.parsed:
             lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
 
@@ -227,7 +229,7 @@ def _unreadable(fit: Reading) -> str:
     if fit.rows.fill is not None:
         one += ' (with nan_policy="omit")'
         reads += ', the first for the means that nan_policy="mean" fills in'
-    if fit.rows.once:
+    if fit.rows.order.once:
         return (
             f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be iterated "
             f"again (a list, a DataLoader), or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
@@ -317,36 +319,39 @@ def running(
     fit.plan.check()
     fit.check_devices()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
-    if rows.unstamped and checkpoint is not None:
+    if rows.origin.unstamped and checkpoint is not None:
         raise CheckpointError(
-            f"checkpoint = {str(checkpoint)!r}, but {rows.unstamped}, so no run can be resumed. Fit without "
+            f"checkpoint = {str(checkpoint)!r}, but {rows.origin.unstamped}, so no run can be resumed. Fit without "
             "checkpoint=, or copy the rows to a store that records modification times, such as a local folder "
             "(bigpca.ingest)."
         )
-    if rows.unstamped:
+    if rows.origin.unstamped:
         log.warning(
-            "%s. If the input changed during the run, the model mixes old and new rows: fit again.", rows.unstamped
+            "%s. If the input changed during the run, the model mixes old and new rows: fit again.",
+            rows.origin.unstamped,
         )
-    elif rows.unnoticed:
-        log.info(*rows.unnoticed)
+    elif rows.origin.unnoticed:
+        log.info(*rows.origin.unnoticed)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes, plan))
         done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
         try:
-            scheduler = "local" if rows.in_process else None
-            before = rows.files_digest()
+            scheduler = "local" if rows.order.in_process else None
+            before = rows.origin.files_digest()
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
-            for counted in rows.counting:
+            for counted in rows.prices.counting:
                 run.read_beside(counted)
             if rows.fill is not None:
                 find_fill(run, rows, rows.fill)
             try:
                 yield run
             except ValueError:
-                rows.check_unchanged(before)  # the cause, where a mixture of old and new rows fails in other ways
+                rows.origin.check_unchanged(
+                    before
+                )  # the cause, where a mixture of old and new rows fails in other ways
                 raise
             run.seconds = time.perf_counter() - began
-            rows.check_unchanged(before)
+            rows.origin.check_unchanged(before)
             done = True
         finally:
             if held is not None:
@@ -363,11 +368,13 @@ def execute(
     """
     rows = planned.rows
     planned.plan.check()
-    warn_repeats(rows)
+    warn_repeats(rows.origin)
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.device[0]):
         run.adds = adds
         found = read(run)
-    made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
+    made = Provenance.now(
+        rows.origin.paths, rows.origin.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads
+    )
     threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)
     return found, replace(with_plan(made, planned.plan), solve_threads=threads)
 

@@ -151,8 +151,8 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1, single: bool = Fals
     given = feature_names(X)
     names = feature_names(opened) if given is None else given  # a file may have names too
     rows = Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
-    if rows.stored is not None and not isinstance(X, da.Array):
-        rows.inspected.opened, rows.inspected.seen = digest([rows.samples.name.removeprefix("bigpca-open-")]), seen
+    if rows.origin.stored is not None and not isinstance(X, da.Array):
+        rows.origin.opened, rows.origin.seen = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
 
 
@@ -299,13 +299,13 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
             known = rows.names  # of rows whose columns are compared with those of the fit
         if again is not None:
             names = None if rows.names is None else known
-            return replace(rows.shown(viewed(rows.X, again, names)), names=names, sample=(again.width,))
+            return rows.shown(viewed(rows.X, again, names), names=names, sample=(again.width,))
     return rows
 
 
 def _decoded(missing: float | None, rows: Rows, name: str) -> Rows:
     """Return rows of a view, in whose samples the code of missing values is that of the fit, if it had one."""
-    stored, own = rows.samples, rows.view
+    stored, own = rows.origin.samples, rows.view
     if missing is None or own is None or own.missing == missing:
         return rows
     if own.missing is not None:
@@ -323,7 +323,7 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
     pattern, and their columns are those of the fit. Rows (n, d) are cut only if d is that of the samples of the fit
     and not that of its rows.
     """
-    pattern, shape, stored = view.pattern, rows.sample, math.prod(view.sample)
+    pattern, shape, stored = view.pattern, rows.origin.sample, math.prod(view.sample)
     if view.absent and math.prod(shape) == stored:
         return view
     if pattern is None or pattern == RowPattern(missing=pattern.missing):

@@ -26,7 +26,7 @@ from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.summaries import search_columns, search_passes
 from bigpca.planning import PassCost, Resources, SolveCost
 
@@ -204,7 +204,7 @@ def open_side(
             given = labelled.to_frame(0) if series else labelled.expand_dims(FEATURE, 1)
         opened = partial(open_rows, estimator=estimator, single=True)
         rows = open_on_grid(given, None if named else grid, estimator, opened)
-        rows = replace(rows, sample=()) if column else rows
+        rows = as_given(rows, sample=()) if column else rows
         if grid is not None and named and rows.names is not None:
             compare_names(grid.coords[FEATURE].values, rows.names)
         if grid is not None and rows.labels is None and rows.view is None and rows.viewed_columns == grid.width:
@@ -219,7 +219,7 @@ def open_on_grid(X: Input, grid: Grid | None, owner: str, opened: Callable[[Inpu
     lazy = is_lazy(X) and not is_held(X)
     if is_labelled(X):
         X = open_array(as_fitted_grid(X, grid, owner), sample_dims=grid.samples)
-    return replace(like_fitted(opened(X), grid, owner), lazy=lazy)
+    return as_given(like_fitted(opened(X), grid, owner), lazy=lazy)
 
 
 def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
@@ -246,7 +246,7 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
             f"by position",
             UserWarning,
         )
-    rows = replace(rows, names=grid.like(labels.grid).names())
+    rows = as_given(rows, names=grid.like(labels.grid).names())
     if rows.view is not None:
         return rows
     return _cut(rows, grid)
@@ -260,7 +260,7 @@ def _cut(rows: Rows, grid: Grid) -> Rows:
     names = None if rows.names is None else rows.names[view.columns]
     labels = labels and replace(labels, grid=replace(labels.grid, kept=grid.kept))
     array = carrying(viewed(rows.X, view, names), labels=labels)
-    return replace(rows.shown(array), names=names, sample=(view.width,))
+    return rows.shown(array, names=names, sample=(view.width,))
 
 
 BY_COMPONENT = (

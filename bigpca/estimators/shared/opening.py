@@ -88,7 +88,7 @@ def without_absent_columns(
     begun = rows.begun(**policies(model))
     if not read and not begun.in_memory:
         return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
-    resources = find_resources(setting(model, "memory_limit"), in_process=begun.in_process)
+    resources = find_resources(setting(model, "memory_limit"), in_process=begun.order.in_process)
     return without_empty_columns(rows, begun, resources, progress)
 
 
@@ -152,7 +152,7 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
     d = rows.n_columns
     maps = of_first_side(model._preprocessors(), rows)
     rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))
-    return rows, find_resources(setting(model, "memory_limit"), in_process=rows.in_process)
+    return rows, find_resources(setting(model, "memory_limit"), in_process=rows.order.in_process)
 
 
 def open_like(model: BaseEstimator, X: Input, given: Input = None) -> Rows:

@@ -36,7 +36,7 @@ from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, chained
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
@@ -178,7 +178,7 @@ def map_rows(rows: Rows, f: RowMap, columns: int, *, made: Made, memory_limit: i
 
     Rows of batches, which are read once and in order, are mapped at once.
     """
-    if not rows.lazy:
+    if not rows.origin.lazy:
         return project_in_memory(rows.begun(), f, columns)
     if has_batches(rows.X):
         return project_in_order(rows.begun(), f, columns, memory_limit)
@@ -200,7 +200,7 @@ def write_rows(
     """
     out = path_of(to.out, "out") if to.out is None or not is_objects(to.out) else to.out
     with resolve_progress(to.progress) as report:
-        run = Run(None, report, "local" if rows.in_process else None)
+        run = Run(None, report, "local" if rows.order.in_process else None)
         names = to.names or tuple(f"column_{i}" for i in range(columns))
         form = form_of(name_of(out), names)
         return project_to(
@@ -264,7 +264,7 @@ def mapped_back(model: BaseEstimator, X: Input, back: RowMap, to: Destination) -
 
 def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
     """Return ``f`` of opened rows, preprocessed, beside their covariates."""
-    rows = rows.beside_covariates()
+    rows = beside_covariates(rows)
     maps = of_first_side(fitted_preprocessors(model), rows)
     return mapped_as_given(model, rows, chained(maps, f), columns, to)
 

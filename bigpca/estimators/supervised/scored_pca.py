@@ -334,7 +334,7 @@ class Folding(Reading):
         """The read."""
         states = self.templates.values()
         rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
-        layout = plan_layout(rows.row_chunks, rows.n_columns, exact, sum(one.state_bytes for one in states))
+        layout = plan_layout(rows.origin.row_chunks, rows.n_columns, exact, sum(one.state_bytes for one in states))
         return row_pass(rows, "folds", states, layout=layout, dtype=exact)
 
     def passes(self) -> tuple[PassCost, ...]:
@@ -610,7 +610,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         planned = cast("ScoredFit", planned_fit(self, opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
-        began, before = time.perf_counter(), planned.rows.files_digest()
+        began, before = time.perf_counter(), planned.rows.origin.files_digest()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
         kept, made = execute(
             self, scoring, scoring.read, f"{called(self)}.fit(X)", progress=progress, checkpoint=places["scores"]
@@ -632,7 +632,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
             q = max(found, key=lambda count: (found[count], -count))
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
-        planned.rows.check_unchanged(before)
+        planned.rows.origin.check_unchanged(before)
         self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
@@ -662,7 +662,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         y = labels_of_fit(self, rows.X, more.y)
         rows, resources = rows_of_fit(self, rows)
         labelled = self._read_labels(y, rows.n_rows, kept.kept.supervision)
-        X, before = mapped_lazily(rows), rows.files_digest()
+        X, before = mapped_lazily(rows), rows.origin.files_digest()
         scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
         call = f"{called(self)}.partial_fit(X, y)"
         new, made = execute(self, scoring, scoring.read, call, progress=more.progress, adds=True)
@@ -670,7 +670,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         if spread is not None and own is not None:
             spread = spread.merge(own)
         inner.partial_fit(columns_of(X, kept.selected_), y, progress=more.progress)
-        rows.check_unchanged(before)
+        rows.origin.check_unchanged(before)
         scores = feature_scores(both.statistics, spread)
         best = ranked(scores)[: len(kept.selected_)]
         # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.
@@ -713,7 +713,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         """
         check_is_fitted(self)
         scores = open_scores(self, X)  # whose record names this model, and not the one that it holds
-        back = self.estimator_.inverse_transform(carrying(scores.X, made=Made()) if scores.lazy else X)
+        back = self.estimator_.inverse_transform(carrying(scores.X, made=Made()) if scores.origin.lazy else X)
         placed = Placed(self.selected_, self.mean_)
         rows = open_rows(back, type(self).__name__)
         return mapped_as_given(self, rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))
@@ -776,7 +776,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows = Rows.of(columns_of(opened, np.sort(candidates)), **policies(self))
-        resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
+        resources = find_resources(setting(self, "memory_limit"), in_process=rows.order.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 
     def _restored(self, held: Held) -> ScoredResult:

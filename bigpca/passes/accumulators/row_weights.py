@@ -70,7 +70,7 @@ class RowWeight(ABC):
         """Return what identifies the weights in fingerprints."""
 
 
-class Known(RowWeight):
+class KnownWeight(RowWeight):
     """Weights that take no kernel."""
 
     evaluations_per_row: ClassVar[int] = 0
@@ -83,7 +83,7 @@ class Known(RowWeight):
 
 
 @dataclass(frozen=True)
-class Ones(Known):
+class Ones(KnownWeight):
     """Equal weights: uniform sampling."""
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
@@ -94,7 +94,7 @@ class Ones(Known):
 
 
 @dataclass(frozen=True)
-class Given(Known):
+class Given(KnownWeight):
     """Weights that were computed before, one for each row of X.
 
     Attributes

@@ -89,7 +89,7 @@ def current_client() -> Any:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Eligible:
     """The workers that may run tasks, by ``dask.annotate(workers=..., resources=...)``: all without annotations.
 
     Attributes
@@ -104,7 +104,7 @@ class Wanted:
     resources: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def here(cls) -> Wanted:
+    def here(cls) -> Eligible:
         """Return those of this context."""
         found = dask.get_annotations()
         named = () if found.get("allow_other_workers") else found.get("workers", ())

@@ -477,7 +477,7 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
     "columns of sparse Y": (X, csc_array(Y), f"({OTHER}) is sparse data, .* Pass ({OTHER}).tocsr", set()),
     "dates in Y": (X, np.zeros((N, 2), "M8[s]"), f"({OTHER}): dtype datetime64", set()),
     "one row": (X[:1], Y[:1], "1 sample|1 rows", set()),
-    "three rows": (X[:3], Y[:3], "3 rows|2 are linearly", {"PLSSVD", "Ridge"}),
+    "three rows": (X[:3], Y[:3], "3 rows|but X has 3|2 are linearly", {"PLSSVD", "Ridge"}),
     "no columns": (X, Y[:, :0], "0 feature", set()),
     "constant Y": (X, np.ones((N, 3)), "Y is constant in all 120 rows|of 3 covariates, 0 are linearly", set()),
     "constant X": (np.ones((N, 3)), Y, "X is constant in all 120 rows", {"given"}),
@@ -500,7 +500,7 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
         xr.DataArray(X, {"time": KEYS}, ("time", "place"))[:-1], xr.DataArray(Y, {"time": KEYS}, ("time", "at"))[1:],
         r"1 of 119 rows of X have no row of [YZ]: 'a0'.* lagged ones, no keys: [YZ].drop_vars\(dimension\)", set(),
     ),
-    "other keys": ("x.zarr", "z.zarr", "no value: 'a0'.*like 'a0b'", set()),
+    "other keys": ("x.zarr", "z.zarr", "no value: 'a0'.*have keys such as 'a0b'", set()),
 }  # fmt: skip
 
 

@@ -388,7 +388,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "values of a coordinate": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude(ONE.lat)).fit(ONE),
         r"'lat' has [0-9]+: name the coordinate, bp.rules.CosLatitude\('lat'\), or give a DataArray along 'lat'"),
     "no grid": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
-    "latitudes in words": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("basin")).fit(ONE), "holds object, not"),
+    "latitudes in words": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("basin")).fit(ONE), "has object, not"),
     "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[1, 0\]"),
     "a feature dimension component": (lambda: bp.PCA(1).fit(MODEL.transform(ONE)).to_xarray(), "Rename it before the"),
     "a dimension component": (lambda: bp.PCA(2).fit_transform(ONE.rename(time="component")), r"Rename it"),

@@ -338,7 +338,7 @@ def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes
     with empty.as_current(), bp.config(workers_timeout=1):
         for run in (
             lambda: Rows.of(X[X[:, 0] > 3]),
-            lambda: Rows.of(Y - Y.mean(axis=0)).inspected.graph,
+            lambda: Rows.of(Y - Y.mean(axis=0)).origin.graph,
         ):
             with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
                 run()

@@ -178,7 +178,7 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
     cost = PassPlan(name="moments", layout=layout, dtype=np.dtype("f8"))
     job = Pass(
         cost=cost, templates={"moments": Moments(2)}, cut=cut, stamp=lambda g: "", finish=lambda state: state.rows,
-        unit_bytes=rows.row_bytes, whole=rows.n_rows,
+        unit_bytes=rows.origin.row_bytes, whole=rows.n_rows,
     )  # fmt: skip
     with dask.config.set(scheduler="threads", num_workers=2):
         assert run_locally(job, Run(), Resumed()) == len(layout.groups)

@@ -36,7 +36,7 @@ from distributed import Client, Future, KilledWorker
 from bigpca.errors import CheckpointError, format_bytes
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.cluster.tasks import (
-    Stored,
+    StoredSegment,
     extend_prefix,
     finish_stored,
     group_of,
@@ -453,7 +453,7 @@ class ClusterRun:
     events: queue.Queue[Future] = field(default_factory=queue.Queue)
     futures: dict[str, Future] = field(default_factory=dict)
     segment_of: dict[str, int] = field(default_factory=dict)
-    ready: dict[int, PassState | Future | Stored] = field(default_factory=dict)
+    ready: dict[int, PassState | Future | StoredSegment] = field(default_factory=dict)
     tries: Counter[int] = field(default_factory=Counter)  # how often a segment was resubmitted: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
     avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
@@ -687,7 +687,7 @@ class ClusterRun:
         if self.stalls.holds(key) and self._awake():
             raise RunCancelled("a stalled worker holds the result")
 
-    def _value(self, future: Future, index: int) -> PassState | Future | Stored:
+    def _value(self, future: Future, index: int) -> PassState | Future | StoredSegment:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
         value = result_of(future, partial(self._check_result, future.key))
@@ -760,7 +760,7 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     if not shared and resumed.prefix is not None:
         run.total = resumed.prefix if run.gather else run.read(resumed, "prefix", resumed.covered)
     for index in resumed.segments:
-        run.ready[index] = Stored(index) if shared else run.read(resumed, "segment", index)
+        run.ready[index] = StoredSegment(index) if shared else run.read(resumed, "segment", index)
     return run
 
 

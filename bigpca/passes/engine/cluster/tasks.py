@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSegment:
     """A segment whose state is in the checkpoint."""
 
     segment: int
 
 
-def store_segment(files: SegmentStates, segment: int, state: PassState) -> Stored:
+def store_segment(files: SegmentStates, segment: int, state: PassState) -> StoredSegment:
     """Write the final state of a segment, in the task that computed it."""
     files.write("segment", segment, state)
-    return Stored(segment)
+    return StoredSegment(segment)
 
 
 def extend_prefix(files: SegmentStates, covered: int, stop: int) -> int:

@@ -26,7 +26,7 @@ from distributed.versions import get_versions
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.engine.cluster.tasks import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.local import Wanted
+from bigpca.passes.engine.local import Eligible
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
 from bigpca.planning import SAFE_SHARE, SMALLER_CHUNKS
@@ -56,13 +56,13 @@ class Watch:
     ----------
     workers : dict of str to int
         The workers that may run the tasks, and how many each runs at a time.
-    wanted : Wanted
+    wanted : Eligible
         Which these are, by the annotations of the context.
     """
 
     def __init__(self, client: Client, options: Run, join: Callable[[Mapping[str, int]], list[str]]) -> None:
         self.client, self.options, self.join = client, options, join
-        self.wanted, self._eligible = Wanted.here(), dict[str, int]()
+        self.wanted, self._eligible = Eligible.here(), dict[str, int]()
         self.unasked: set[str] = set()
         self.asking: Future[list[str]] | None = None
         self.seen = self.checked = time.monotonic()
@@ -189,7 +189,7 @@ class Watch:
 
 
 @dataclass
-class Known:
+class KnownWorkers:
     """What a client knows of the workers of its cluster, for all its runs.
 
     Attributes
@@ -213,12 +213,12 @@ class Known:
     arithmetic: dict[str, list[str]] = field(default_factory=dict)
 
 
-_known: WeakKeyDictionary[Client, Known] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Client, KnownWorkers] = WeakKeyDictionary()
 
 
-def known_of(client: Client) -> Known:
+def known_of(client: Client) -> KnownWorkers:
     """Return what a client knows of its cluster."""
-    return _known.setdefault(client, Known())
+    return _known.setdefault(client, KnownWorkers())
 
 
 def ask(client: Client, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
