@@ -60,7 +60,7 @@ from bigpca.estimators.shared.tables import component_names
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, filled
 from bigpca.planning import Resources
 from bigpca.records import Held
 from bigpca.solvers.components import NComponents
