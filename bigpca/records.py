@@ -194,7 +194,8 @@ def check_number(name: str, value: object, of: Any, least: float = -math.inf, mo
     """Return a number of a file, checked: ``int`` would take 1.7, "12" and true too."""
     given, whole = f"it has {name} = {brief(repr(value))}", of is int
     known = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not known or not least <= value < 2**63:  # type: ignore[operator]  # it is a number
+    limit = 2**63 if whole else math.inf
+    if not known or not least <= value < limit:  # type: ignore[operator]  # it is a number
         kind = f"an integer of at least {least:g}" if whole else "a finite number"
         raise ValueError(f"{given}; {kind} was expected" + (f" of at least {least:g}" if known and not whole else ""))
     if value > most:  # type: ignore[operator]

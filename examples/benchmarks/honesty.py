@@ -136,10 +136,10 @@ def judge(case, folder):
     everything = np.linalg.svd(centred, compute_uv=False) ** 2 / (case.n - 1)
     true, trace = everything[: case.k], everything.sum()
     found, reads = solve(case, given, case.granted)
-    error, claimed = errors(found.variances, true, case.tol), found.certificate.converged
+    error, claimed = errors(found.explained_variance_, true, case.tol), found.certificate.converged
     slack = ROUNDING[case.dtype] * trace
     lower, upper = found.certificate.eigenvalue_bounds.T
-    share = np.sum((centred @ found.components.T) ** 2) / (case.n - 1) / trace
+    share = np.sum((centred @ found.components_.T) ** 2) / (case.n - 1) / trace
     least, most = found.certificate.captured_variance_bounds
     broken = max((lower - true).max(), (true - upper).max(), (least - share) * trace, (share - most) * trace) > slack
     falls = 2 * case.k <= len(everything) and everything[2 * case.k - 1] <= SURE * true[-1]
@@ -147,7 +147,7 @@ def judge(case, folder):
     late = falls and not claimed
     if falls and claimed and reads > 2:
         earlier = solve(case, given, reads - 2)[0]
-        late = errors(earlier.variances, true, case.tol) <= case.tol
+        late = errors(earlier.explained_variance_, true, case.tol) <= case.tol
     gave_up = "many" in case.kind and not claimed and reads < case.granted and true[-1] * case.tol > 10 * EPS * true[0]
     return {
         "claimed": claimed, "error": error, "broken": broken, "falls": falls, "late": late, "reads": reads,

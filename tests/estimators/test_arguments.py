@@ -424,10 +424,10 @@ def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str)
     model, y = ESTIMATORS[name](), np.arange(N) % 2
     calls = [model.fit, model.plan, *([model.partial_fit] if name == "ApproximatePCA" else [])]
     for call in calls if name != "PCA" else ():
-        with pytest.raises(TypeError, match=f"{name} cannot remove the effect of covariates"):
+        with pytest.raises(TypeError, match=f"to {name}, which cannot remove the effect of covariates"):
             call(X, y, given=Y)
     for call in calls[:2]:
-        with pytest.raises(TypeError, match=f"several alphas; this {name} has no folds"):
+        with pytest.raises(TypeError, match=f"to this {name}, which has no folds"):
             call(X, X[:, :2] if name in ("CCA", "PLSSVD") else y, groups=y)
 
 

@@ -23,7 +23,7 @@ from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
 from bigpca.passes import graphs
 from bigpca.passes.engine import local
 from bigpca.passes.reading import layout
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Origin
 from tests.passes.kit import assert_moments, logged, moments_of, normal, reads_in, write_store
 
 Array = NDArray[Any]
@@ -318,7 +318,7 @@ def test_few_states_wait_to_be_merged_however_many_groups_there_are(
 
     monkeypatch.setattr(local, "run_group", counted)
     monkeypatch.setattr(local, "begin_read", begins)
-    monkeypatch.setattr(Rows, "requests", (1, 1))  # as of an object store, where each group begins the next one
+    monkeypatch.setattr(Origin, "requests", (1, 1))  # as of an object store, where each group begins the next one
     with dask.config.set(scheduler="threads", num_workers=threads):
         bp.PCA(2, solver="covariance").fit(bp.open(tmp_path / "x.zarr"))
     assert 1 < most[0] <= 4 * threads

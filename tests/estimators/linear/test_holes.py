@@ -80,9 +80,9 @@ def test_labelled_arrays_lose_columns_without_values_and_the_others_are_filled()
 
 
 @quiet
-@pytest.mark.parametrize("stop_after", [2, 7])
+@pytest.mark.parametrize("read", [1, 2])
 def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
-    stop_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(layout, "MIN_GROUPS", 5)
@@ -90,13 +90,13 @@ def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
 
     def stop(event: Event) -> None:
         events.append(event)
-        if sum(isinstance(one, CheckpointEvent) for one in events) == stop_after:
+        if isinstance(event, CheckpointEvent) and sum(isinstance(one, PassEvent) for one in events) == read:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         make().fit(rows, checkpoint=tmp_path / "c", progress=stop)
     begun = [event.name for event in events if isinstance(event, PassEvent)]
-    assert begun == ["means of what is there", "moments"][: 1 if stop_after == 2 else 2]
+    assert begun == ["means of what is there", "moments"][:read]
     again = make().fit(rows, checkpoint=tmp_path / "c")
     assert again.components_.tobytes() == make().fit(rows).components_.tobytes()
     with pytest.raises(bp.errors.CheckpointError):
