@@ -251,22 +251,31 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def measured(stores: Path) -> dict[str, dict[str, Any]]:
-    """Growth and plan of every case, in bytes."""
-    command = [sys.executable, "-c", CHILD, str(stores), *CASES, *(f"{name}, grown" for name in GROWN)]
+def measure(stores: Path, *names: str) -> dict[str, dict[str, Any]]:
+    """Growth and plan of some cases, in bytes."""
+    command = [sys.executable, "-c", CHILD, str(stores), *names]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=900)
     return {found["name"]: found for found in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.fixture(scope="module")
+def measured(stores: Path) -> dict[str, dict[str, Any]]:
+    return measure(stores, *CASES, *(f"{name}, grown" for name in GROWN))
+
+
 @pytest.mark.parametrize("name", [*CASES, *(f"{name}, grown" for name in GROWN)])
-def test_the_measured_peak_of_a_fit_is_within_its_plan(name: str, measured: dict[str, dict[str, Any]]) -> None:
+def test_the_measured_peak_of_a_fit_is_within_its_plan(
+    name: str, measured: dict[str, dict[str, Any]], stores: Path
+) -> None:
     found = measured[name]
     assert "error" not in found
     assert 0 < found["growth"] <= found["planned"]
     roomy = CASES[name.removesuffix(", grown")][0] not in ("wide", "sparse")
-    assert found["planned"] <= NEAR.get(name, 8 if roomy else 6) * found["growth"]
+    near = NEAR.get(name, 8 if roomy else 6)
+    if found["planned"] > near * found["growth"]:  # a peak that a busy machine made no thread reach together
+        found = measure(stores, name)[name]
+    assert 0 < found["growth"] <= found["planned"] <= near * found["growth"]
 
 
 def peak_of_worker() -> int:
