@@ -114,6 +114,11 @@ def empty() -> Iterator[Client]:
         yield client
 
 
+def addresses(client: Client) -> set[str]:
+    """The workers that the scheduler has now; the client hears of them later."""
+    return set(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.workers)))
+
+
 @contextmanager
 def worker(
     client: Client,
@@ -124,7 +129,7 @@ def worker(
     resources: str = "",
 ) -> Iterator[str]:
     """A worker process of another Python, or under another command; yields its address."""
-    before = set(client.scheduler_info()["workers"])
+    before = addresses(client)
     command = [*prefix, str(python), "-m", "distributed.cli.dask_worker", client.scheduler.address, "--no-nanny"]
     options = ["--nthreads", "1", "--memory-limit", memory, "--no-dashboard", "--host", "127.0.0.1"]
     options += ["--resources", resources] if resources else []
@@ -134,7 +139,7 @@ def worker(
     )
     try:
         client.wait_for_workers(len(before) + 1, timeout=600)
-        (address,) = set(client.scheduler_info()["workers"]) - before
+        (address,) = addresses(client) - before
         yield address
     finally:
         process.kill()
