@@ -273,7 +273,7 @@ class SolveCost:
     output_bytes: int = 0
 
 
-COSTLY = 1e10  # operations of a read of which a plan tells that it leaves threads idle
+COSTLY = 1e10  # operations from which a plan says that a read leaves threads idle
 TASK_SECONDS = 0.002  # of scheduling and of merging small states
 STATE_SPEED = 3e9  # bytes of states that one core fills, adds or merges in a second
 # What makes a block, and all that is computed from it, smaller: the end of every error about memory.

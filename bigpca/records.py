@@ -79,7 +79,7 @@ class FileForm:
     Attributes
     ----------
     of : type, callable or None
-        A type of numbers, str or bool; tuple, of numbers; a record, or several, of which the file names one; a function
+        A type of numbers, str or bool; tuple, of numbers; a record, or several, and the file names one; a function
         of :class:`Held` and the name that returns the template of a state; None for an array, or for what the context
         says.
     sizes : tuple of str, or None

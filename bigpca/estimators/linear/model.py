@@ -561,6 +561,7 @@ def scored_l2(model: LinearModel[State]) -> bool:
 
 
 def whitening_of(model: LinearModel[State]) -> Whitening | None:
+    """Return the rule by which scores are whitened; None if they are not."""
     return model.whiten if isinstance(model.whiten, Whitening) else Whitening() if model.whiten else None
 
 

@@ -342,12 +342,14 @@ class RowStatistics(Estimator[Spectrum]):
 
 
 def one_statistic(model: RowStatistics, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
+    """Return one statistic of each row, by name, in memory or at a path."""
     check_is_fitted(model)
     to = Destination(out, overwrite, names=(name,), what="statistics")
     return mapped_to_numbers(model, X, statistics_map(model, to.names), name, to)
 
 
 def statistics_map(model: RowStatistics, names: tuple[str, ...]) -> StatisticsMap:
+    """Return the map from rows to statistics; rejects models that have no density, if one of them needs it."""
     if "mahalanobis" in names:
         check_density(model)
     return StatisticsMap(plain_projection(model), model._result.known_variances, model.noise_variance_, names)

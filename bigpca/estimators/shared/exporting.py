@@ -236,6 +236,7 @@ def linear_rows(model: BaseEstimator) -> LinearRowMap:
 
 
 def linear_of(model: BaseEstimator) -> LinearMap:
+    """Return what a fitted model does to rows as one linear map; rejects models whose map is not linear."""
     check_is_fitted(model)
     if fitted_preprocessors(model):
         raise ValueError(

@@ -128,6 +128,7 @@ def planned_fit(model: BaseEstimator, rows: Rows, y: Input) -> Reading:
 
 
 def reject_groups(model: BaseEstimator, groups: Input) -> None:
+    """Reject groups that were passed to an estimator without folds."""
     if groups is not None:
         raise TypeError(
             f"groups were passed to this {type(model).__name__}, which has no folds: bigpca.Ridge with several "
@@ -136,6 +137,7 @@ def reject_groups(model: BaseEstimator, groups: Input) -> None:
 
 
 def policies(model: BaseEstimator) -> dict[str, Input]:
+    """Return the policies of a model about its rows, checked, as options of :meth:`Rows.begun`."""
     check_policies(model)
     return {"nan_policy": model.nan_policy}
 

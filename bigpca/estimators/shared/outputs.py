@@ -282,6 +282,7 @@ def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, t
 def on_fitted_grid(
     model: BaseEstimator, X: Input, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
 ) -> Lazy:
+    """Return rows of features as X is given: on the grid of the fit, or on another one, if X is a DataArray."""
     labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(model)
     return found if labels is None else rows_on_grid(found, labels, grid, what or grid.name)
 

@@ -171,12 +171,14 @@ class Tables(BaseEstimator):
 
 
 def components_index(model: BaseEstimator, what: str) -> Exported:
+    """Return the index of a table with a row for each component, or for each target of a regression."""
     return required("pandas", what, "pandas").Index(
         model.get_feature_names_out(), name="target" if model._traits.output == "predictions" else "component"
     )
 
 
 def component_names(model: BaseEstimator) -> list[str]:
+    """Return the names of the components: "pca0", "pca1" and so on."""
     return [f"{model._traits.prefix}{i}" for i in range(model._result.width)]
 
 

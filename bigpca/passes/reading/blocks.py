@@ -75,7 +75,7 @@ PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to th
 PRECISE = np.dtype(
     np.float64
 )  # of products by which a solve divides: few digits of those leave none, whatever they cost
-LARGEST_SUMMED = 1e36  # 128 of which are added in float32
+LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
 LARGEST_GROWTH = 1e17  # whose squares float32 holds
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 

@@ -458,7 +458,7 @@ class ClusterRun:
     cancelled: Counter[int] = field(default_factory=Counter)
     avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
     submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
-    given: dict[int, set[str]] = field(default_factory=dict)  # segment -> copies, one of which its tasks take
+    given: dict[int, set[str]] = field(default_factory=dict)  # segment -> copies; its tasks take one of them
     longest: float | None = None  # seconds that the slowest finished segment took
     folding: str | None = None
     freed: int = 0  # workers that had been lost when the tasks that were pinned to them were last set free
