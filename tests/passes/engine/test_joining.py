@@ -379,4 +379,15 @@ def test_workers_without_a_shared_disk_have_everything_at_urls_and_one_may_be_ki
             found = bp.load(f"{at}/model.zarr").transform(f"{at}/a.zarr", out=f"{at}/scores.zarr", progress=kill)
         assert fitted.components_.tobytes() == local.components_.tobytes()
         assert found.compute().tobytes() == scores.tobytes()
-    assert len({entry.key.partition("/")[0] for entry in Place(at).list()}) == 3  # no checkpoint, no claim
+
+    def left() -> set[str]:
+        outputs = ("a.zarr/", "model.zarr/", "scores.zarr/")
+        return {entry.key for entry in Place(at).list() if not entry.key.startswith(outputs)}
+
+    if late := left():  # the killed worker's last state may reach the store after the fit's end: the next fit has it
+        assert all(re.fullmatch(r"run\.ckpt/\w+/pass-\d+/segment-\d+\.npz", key) for key in late)
+        assert len(late) == 1
+        with dask.config.set(scheduler="sync"):
+            again = bp.PCA(3, solver="covariance").fit(f"{at}/a.zarr", checkpoint=f"{at}/run.ckpt")
+        assert again.components_.tobytes() == local.components_.tobytes()
+    assert not left()  # no checkpoint, no claim
