@@ -42,6 +42,9 @@ if TYPE_CHECKING:
         KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis,
     )
     from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
+    from bigpca.estimators.supervised.pencils import TICA as TICA
+    from bigpca.estimators.supervised.pencils import MinimumNoiseFraction as MinimumNoiseFraction
+    from bigpca.estimators.supervised.pencils import SlowFeatureAnalysis as SlowFeatureAnalysis
     from bigpca.estimators.supervised.roweis_map import roweis_map as roweis_map
     from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
     from bigpca.estimators.supervised.supervised_pca import SupervisedPCA as SupervisedPCA
@@ -72,6 +75,7 @@ HOMES = {
     "bigpca.estimators.pairs.ridge": "Ridge",
     "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
+    "bigpca.estimators.supervised.pencils": "MinimumNoiseFraction SlowFeatureAnalysis TICA",
     "bigpca.estimators.supervised.roweis_map": "roweis_map",
     "bigpca.estimators.supervised.scored_pca": "ScoredPCA",
     "bigpca.estimators.supervised.supervised_pca": "SupervisedPCA SupervisedRandomProjection",

@@ -4,7 +4,7 @@
 - ``linear/``      PCA, ApproximatePCA, SketchTransformer
 - ``pairs/``       two sides whose rows belong together: CCA, PLSSVD, Ridge
 - ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
-- ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, and their kernel forms
+- ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, their kernel forms; slow features, tICA
 - ``merging``     the model of all rows of two models
 - ``layers``      one model for each layer of a network, from one pass over batches of dicts
 - ``loading``     ``bp.load``: a file to an estimator, by a static table

@@ -19,13 +19,14 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.supervised.model import SupervisedModel
+from bigpca.estimators.supervised.pencils import PencilModel
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.local import threads_here
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 MAX_SHOWN = 60  # characters of a parameter in a message
-Model = TypeVar("Model", bound=LinearModel[Any] | PairModel | SupervisedModel)
+Model = TypeVar("Model", bound=LinearModel[Any] | PairModel | PencilModel | SupervisedModel)
 
 
 def merge(a: Model, b: Model) -> Model:
@@ -83,7 +84,7 @@ def merge(a: Model, b: Model) -> Model:
 
 def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features, columns or patterns; raises as :func:`merge`."""
-    if type(a) is not type(b) or not isinstance(a, LinearModel | PairModel | SupervisedModel):
+    if type(a) is not type(b) or not isinstance(a, LinearModel | PairModel | PencilModel | SupervisedModel):
         raise TypeError(
             f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both with the same linear class."
         )

@@ -100,6 +100,13 @@ CITATIONS = {
     "patterns in climate data. Journal of Climate, 5(6), 541-560.",
     "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
     "Technometrics, 12(1), 55-67.",
+    "slow": "Wiskott, L. & Sejnowski, T. J. (2002). Slow feature analysis: unsupervised learning of invariances. "
+    "Neural Computation, 14(4), 715-770.",
+    "noise fraction": "Green, A. A., Berman, M., Switzer, P. & Craig, M. D. (1988). A transformation for ordering "
+    "multispectral data in terms of image quality with implications for noise removal. IEEE Transactions on "
+    "Geoscience and Remote Sensing, 26(1), 65-74.",
+    "tICA": "Pérez-Hernández, G., Paul, F., Giorgino, T., De Fabritiis, G. & Noé, F. (2013). Identification of slow "
+    "molecular order parameters for Markov model construction. Journal of Chemical Physics, 139, 015102.",
     "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
     "components. Journal of the American Statistical Association, 101(473), 119-137.",
 }
@@ -121,6 +128,9 @@ _METHODS = {  # of each class: what it does in words, and keys of CITATIONS
     "CCA": ("canonical correlation analysis", "CCA"),
     "PLSSVD": ("maximum covariance analysis (singular value decomposition of the covariance)", "MCA"),
     "Ridge": ("ridge regression", "ridge"),
+    "SlowFeatureAnalysis": ("slow feature analysis", "slow"),
+    "MinimumNoiseFraction": ("the minimum noise fraction transform", "noise fraction"),
+    "TICA": ("time-lagged independent component analysis", "tICA"),
 }
 MLE = "maximum likelihood (Minka 2000)"
 # Parameters with sentences of their own, and those that change no number by more than a tolerance.

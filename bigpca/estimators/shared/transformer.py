@@ -324,7 +324,8 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
             of the regression of X on Z and a constant, from one read of both. For PCA; others reject it.
         groups : labels of the rows, default None
             Rows that belong together, such as those of one subject or video: each group is a fold of the
-            cross-validation. Joined as ``y`` is. For Ridge of several penalties; others reject it.
+            cross-validation. Joined as ``y`` is. For Ridge of several penalties, and as trajectories for estimators of
+            steps between rows, such as TICA; others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None

@@ -1,10 +1,13 @@
 """Axes learned from labels: supervised PCA, Roweis and Fisher discriminants, and their kernel forms.
 
+And axes learned from the order of rows, which are generalised eigenproblems too.
+
 - ``supervised_pca``, ``discriminants``, ``kernel_supervised``   the public classes; ``discriminants`` also has the
   distance to the nearest class
 - ``scored_pca``        PCA of the features that depend on the labels most: their scores, their number by
   cross-validation, and the row maps to and from them
 - ``roweis_map``        a whole grid of (r1, r2) from one read
+- ``pencils``           slow features, minimum noise fraction, tICA: pencils of two sums over ordered rows
 - ``model``             the base of linear models with labels, and their methods as classifiers
 - ``problems``          the problems in the statistics of labelled rows, and the labels of a fit, checked
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n

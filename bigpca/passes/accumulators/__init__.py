@@ -6,6 +6,8 @@
   labelled rows, with the within-class scatter, or its product with a thin matrix.
 - ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need; and states
   for each fold.
+- ``stepped_moments``  Moments of rows and of the steps between rows at a lag, whose pairs are formed where they are
+  read.
 - ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
   column blocks.
 - ``kernel_product``  The state of one sweep over a kernel matrix: its product with a thin block, its trace and its

@@ -24,7 +24,8 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
 
 
-WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA)
+STEPPED = (bp.SlowFeatureAnalysis, bp.MinimumNoiseFraction, bp.TICA)
+WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA, *STEPPED)
 WEIGHT_CHECKS = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
 EQUIVALENCE = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
@@ -63,6 +64,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
         bp.KernelSupervisedPCA(), bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
         bp.CCA(1), bp.PLSSVD(1), bp.Ridge([0.1, 1.0]),
+        bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
     ],
     expected_failed_checks=expected_failures,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import isabstract
 from itertools import pairwise
@@ -30,6 +30,7 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMom
 from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
+from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
@@ -378,6 +379,33 @@ def _folds(codes: Any) -> Case:
     )
 
 
+def _stepped(lag: int, sums: bool, width: int = 0, codes: Any = None) -> Case:
+    """Pairs of rows at a lag, inside trajectories and lines, however the rows are cut."""
+
+    def truth(X: Array) -> list[Array]:
+        X, t = X.astype("f8"), np.arange(N - lag)
+        t = t if codes is None else t[codes[t] == codes[t + lag]]
+        t = t[t % width != width - 1] if width else t
+        level, steps = X[t] + X[t + lag] if sums else X, X[t + lag] - X[t]
+        return [np.array(len(X)), np.array(len(t))] + [f(one) for one in (level, steps) for f in (_mean, scatter_of)]
+
+    return Case(
+        f"SteppedMoments {lag} {sums} {width} {codes is not None}",
+        lambda: replace(SteppedMoments.of(D, lag, sums=sums, width=width), codes=codes),
+        row_state,
+        N,
+        lambda s: [
+            np.array(s.count), np.array(s.steps.count),
+            *(one for of in (s.level, s.steps) for one in (of.mean, full(of.scatter))),
+        ],
+        truth,
+    )  # fmt: skip
+
+
+def _mean(rows: Array) -> Array:
+    return rows.sum(axis=0) / max(1, len(rows))
+
+
 def _sample(fold: Any, row_bytes: int) -> Case:
     def answer(state: Any) -> list[Array]:
         rows = [piece.toarray() if isinstance(piece, csr_array) else piece for piece in state.rows()]
@@ -460,6 +488,9 @@ CASES = [
     ),
     _folds(None),
     _folds((np.abs(CODES) % 3).astype(np.int32)),
+    _stepped(1, sums=False),
+    _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
+    _stepped(6, sums=False, width=5),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),

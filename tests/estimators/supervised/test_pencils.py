@@ -1,0 +1,182 @@
+"""Slow features, minimum noise fraction and tICA equal dense pencils of plain NumPy, however the rows are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+import bigpca as bp
+
+Array = NDArray[Any]
+N, D, LAG, WIDTH = 360, 5, 7, 18
+RNG = np.random.default_rng(3)
+X = np.cumsum(RNG.standard_normal((N, D)), axis=0) * [0.3, 0.2, 0.1, 0.05, 0.0] + RNG.standard_normal((N, D)) + 2.0
+RUNS = np.repeat(["a", "b", "a", "c", "d"], [100, 3, 150, 7, 100])  # two are shorter than the lag, or as long
+
+
+def pairs(X: Array, lag: int, runs: Any = None, width: int = 0, gone: Any = ()) -> tuple[Array, Array]:
+    """Both rows of each pair."""
+    t = np.arange(len(X) - lag)
+    t = t if runs is None else t[runs[t] == runs[t + lag]]
+    t = t[t % width != width - 1] if width else t
+    t = t[~np.isin(t, gone) & ~np.isin(t + lag, gone)]
+    return X[t], X[t + lag]
+
+
+def slow(X: Array, **options: Any) -> tuple[Array, Array]:
+    x, y = pairs(X, 1, **options)
+    return eigh(np.cov((y - x).T), np.cov(np.delete(X, options.get("gone", []), axis=0).T))
+
+
+def noise(X: Array, width: int = WIDTH, **options: Any) -> tuple[Array, Array]:
+    x, y = pairs(X, width + 1, width=width, **options)
+    values, V = eigh(np.cov(np.delete(X, options.get("gone", []), axis=0).T), np.cov((y - x).T) / 2)
+    return values[::-1], V[:, ::-1]
+
+
+def lagged(X: Array, lag: int = LAG, **options: Any) -> tuple[Array, Array]:
+    x, y = pairs(X, lag, **options)
+    mean, n = (x.mean(axis=0) + y.mean(axis=0)) / 2, len(x)
+    x, y = x - mean, y - mean
+    values, V = eigh((x.T @ y + y.T @ x) / (2 * n), (x.T @ x + y.T @ y) / (2 * n))
+    order = np.argsort(-np.abs(values))
+    return values[order], V[:, order]
+
+
+METHODS: dict[str, tuple[Callable[..., Any], Callable[..., tuple[Array, Array]]]] = {
+    "slow": (bp.SlowFeatureAnalysis, slow),
+    "noise": (lambda k=None, **options: bp.MinimumNoiseFraction(k, width=WIDTH, **options), noise),
+    "lagged": (lambda k=None, **options: bp.TICA(k, lag=LAG, **options), lagged),
+}
+every = pytest.mark.parametrize("name", METHODS)
+
+
+def assert_solves(model: Any, expected: tuple[Array, Array], tolerance: float = 1e-11) -> None:
+    values, V = expected[0], expected[1].T
+    np.testing.assert_allclose(model.eigenvalues_, values[: len(model.eigenvalues_)], rtol=tolerance)
+    found = model.components_
+    flip = np.sign(np.einsum("ij,ij->i", found, V[: len(found)]))
+    np.testing.assert_allclose(found * flip[:, None], V[: len(found)], atol=tolerance * 10 * np.abs(V).max())
+
+
+@every
+@pytest.mark.parametrize("chunk", [1, 5, 7, 50, N])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_each_method_is_its_dense_pencil_for_any_chunks_and_no_pair_crosses_a_border(
+    name: str, chunk: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bigpca.passes.reading import layout
+
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 40)
+    make, dense = METHODS[name]
+    runs = RUNS if grouped else None
+    model = make().fit(da.from_array(X, chunks=(chunk, D)), groups=runs)
+    assert_solves(model, dense(X, runs=runs))
+    assert model.n_samples_ == N
+    scores = model.transform(X)
+    np.testing.assert_allclose(model.inverse_transform(scores), X, atol=1e-9)
+
+
+@every
+def test_rows_with_missing_values_are_left_out_with_their_pairs(name: str) -> None:
+    make, dense = METHODS[name]
+    gone, holed = np.array([0, 1, 40, 41, 200, N - 1]), X.copy()
+    holed[gone, 2] = np.nan
+    model = make(nan_policy="omit").fit(da.from_array(holed, chunks=(41, D)))
+    assert_solves(model, dense(X, gone=gone))
+    assert model.n_omitted_ == len(gone)
+
+
+@every
+@pytest.mark.parametrize("units", [1e80, 1e-80, np.array([1e80, 1e-80, 1.0, 300.0, 1e-3])], ids=["up", "down", "own"])
+def test_columns_may_have_any_units(name: str, units: Any) -> None:
+    make, dense = METHODS[name]
+    values, V = dense(X)
+    model = make(2).fit(X * units)
+    np.testing.assert_allclose(model.eigenvalues_, values[:2], rtol=1e-10)
+    np.testing.assert_allclose(np.abs(model.components_ * units), np.abs(V[:, :2].T), atol=1e-9 * np.abs(V).max())
+
+
+@every
+def test_constant_and_dependent_columns_add_no_axis(name: str) -> None:
+    make, dense = METHODS[name]
+    wide = np.column_stack([X, np.full(N, 1e6 + 0.1), X[:, 0] - 3 * X[:, 1]])
+    model = make().fit(wide)
+    assert model.rank_ == D
+    np.testing.assert_allclose(model.eigenvalues_, dense(X)[0], rtol=1e-9)
+    np.testing.assert_allclose(model.inverse_transform(model.transform(wide)), wide, rtol=1e-9)
+    with pytest.raises(ValueError, match="6 components of 7 columns were requested, but the rows vary in 5 directions"):
+        make(6).fit(wide)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_slow_columns_of_float32_keep_the_digits_of_their_steps(offset: float) -> None:
+    """A scatter less a lagged scatter would lose them: eps / 1e-6 of float32 is 12 %."""
+    t = np.arange(20_000.0)
+    phases = np.arange(4.0)
+    slow_rows = np.sin(t[:, None] / [300.0, 170.0, 90.0, 50.0] + phases) + offset
+    given = slow_rows.astype("f4")
+    model = bp.SlowFeatureAnalysis(4).fit(da.from_array(given, chunks=(999, 4)))
+    exact = slow(given.astype("f8"))[0]
+    np.testing.assert_allclose(model.eigenvalues_, exact, rtol=1e-6)
+    tica = bp.TICA(4).fit(da.from_array(given, chunks=(999, 4)))
+    np.testing.assert_allclose(1 - tica.eigenvalues_, 1 - lagged(given.astype("f8"), 1)[0], rtol=1e-5)
+
+
+def test_steps_below_the_rounding_of_stored_values_are_reported() -> None:
+    rows = np.column_stack([np.sin(np.arange(400) / 9), np.repeat([1e6, 1e6 + 1], 200)]).astype("f4")
+    with pytest.warns(bp.errors.ApproximationWarning, match="1 of 2 components change between rows by no more than"):
+        bp.SlowFeatureAnalysis().fit(rows)
+    with pytest.raises(ValueError, match="1 of 2 directions vary, but rows that are pairs do not differ along them"):
+        bp.MinimumNoiseFraction().fit(rows)
+
+
+@every
+def test_what_has_no_pairs_or_no_variance_is_rejected(name: str) -> None:
+    make, _ = METHODS[name]
+    lag = {"slow": 1, "noise": WIDTH + 1, "lagged": LAG}[name]
+    with pytest.raises(ValueError, match=rf"{N} rows have 0 pairs at a lag of {lag}; at least 2 were expected"):
+        make().fit(X, groups=np.arange(N))
+    with pytest.raises(ValueError, match=rf"8 components of {D} columns|n_components = 8"):
+        make(8).fit(X)
+    with pytest.raises(
+        ValueError, match=r"1 components|components of 5 columns were requested, but the rows vary in 0"
+    ):
+        make(1).fit(np.full((N, D), 7.1))
+    with pytest.raises(TypeError, match="a step belongs to two rows"):
+        make().fit(X, sample_weight=np.ones(N))
+
+
+def test_a_width_that_does_not_divide_the_rows_is_rejected_unread() -> None:
+    with pytest.raises(ValueError, match="width = 7 does not divide 360 rows"):
+        bp.MinimumNoiseFraction(width=7).fit(da.from_array(X, chunks=(50, D)))
+
+
+@every
+def test_added_rows_and_merged_models_are_trajectories_of_their_own(name: str) -> None:
+    make, dense = METHODS[name]
+    cut = 10 * WIDTH
+    runs = np.arange(N) < cut
+    grown = make().fit(X[:cut]).partial_fit(X[cut:])
+    merged = bp.merge(make().fit(X[:cut]), make().fit(X[cut:]))
+    for model in (grown, merged):
+        assert_solves(model, dense(X, runs=runs))
+        assert model.n_samples_ == N
+    with bp.config(keep_state_bytes=0):
+        small = make().fit(X)
+        for call in (lambda: small.partial_fit(X), lambda: bp.merge(small, small)):
+            with pytest.raises(ValueError, match=r"needs the sums of all rows, which are not kept because"):
+                call()
+
+
+def test_nearly_dependent_columns_are_reported() -> None:
+    twin = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
+    with pytest.warns(bp.errors.ApproximationWarning, match=r"rounding may change the axes by .* \(solve_error_\)"):
+        bp.SlowFeatureAnalysis(2).fit(np.column_stack([X, twin]))
