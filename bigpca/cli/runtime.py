@@ -386,8 +386,7 @@ def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tup
 
 def _open_column(column: Column, given: Supervision, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
-    from bigpca.data.alignment import aligned, keys_of_rows, repeat_labels
-    from bigpca.data.keys import ABSENT
+    from bigpca.data.keys import ABSENT, aligned, keys_of_rows, repeat_labels
     from bigpca.data.views import carried, view_of
 
     rows, source, key, word = keys_of_rows(data), " ".join(sources[:1]), column.key, column.word

@@ -17,9 +17,10 @@ In reading order:
 - ``checks``       checks before a row is read
 - ``labels``, ``label_files``   labels for the rows: checked, aligned by absolute row number; whatever stands beside
   X and is read whole, as X is read: columns of files, also of AnnData and 10x Genomics, stores, Dask
-- ``weights``      weights of the rows: read like labels, checked; ``bp.reliability``
-- ``keys``         a key for each row beside the numbers of a store, and the rules of a join, without Dask
-- ``alignment``    weights and labels joined to rows by key; ``bigpca.data.by_key``
+- ``weights``  weights of the rows: read like labels, checked; how many rows they count as, and degrees of freedom;
+  ``bp.reliability``
+- ``keys``         a key for each row beside the numbers of a store; the rules of a join; weights and labels joined to
+  rows by key; ``bigpca.data.by_key``
 - ``provenance``   how a model or scores were made
 - ``roles``        whether an array beside a model holds rows or scores, and of which model
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
@@ -38,17 +39,16 @@ from typing import TYPE_CHECKING
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
-    from bigpca.data.alignment import as_maps as as_maps
-    from bigpca.data.alignment import by_key as by_key
-    from bigpca.data.alignment import repeat_labels as repeat_labels
+    from bigpca.data.keys import as_maps as as_maps
+    from bigpca.data.keys import by_key as by_key
+    from bigpca.data.keys import repeat_labels as repeat_labels
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.provenance import provenance_of as provenance_of
     from bigpca.data.verification import verify as verify
     from bigpca.data.weights import reliability as reliability
 
 HOMES = {
-    "bigpca.data.alignment": "as_maps by_key repeat_labels",
-    "bigpca.data.keys": "stored_keys",
+    "bigpca.data.keys": "as_maps by_key repeat_labels stored_keys",
     "bigpca.data.provenance": "provenance_of",
     "bigpca.data.verification": "verify",
     "bigpca.data.weights": "reliability",

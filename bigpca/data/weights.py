@@ -1,4 +1,7 @@
-"""Weights of rows: read from wherever they are, checked, and scaled for samples that are not counts."""
+"""Weights of rows: read from wherever they are, checked, and scaled for samples that are not counts.
+
+And what weights make of the number of rows: their sum, the degrees of freedom, and a warning where they are no counts.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 from bigpca.arrays import Vector
 from bigpca.errors import brief, warn_approximation
 
-MAX_TOTAL = 1e150
+MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
 
 
 def open_weights(weights: Any, X: Any = None) -> Vector:
@@ -20,7 +23,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     ----------
     weights : array, list, pandas or Dask object, zarr.Array or path
         As the labels of :func:`bigpca.data.labels.open_labels`.
-    X : the opened rows, by whose keys weights are joined as in :func:`bigpca.data.alignment.aligned`, default None
+    X : the opened rows, by whose keys weights are joined as in :func:`bigpca.data.keys.aligned`, default None
 
     Raises
     ------
@@ -34,7 +37,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")
     if X is not None and not isinstance(weights, np.ndarray):
-        from bigpca.data.alignment import in_row_order
+        from bigpca.data.keys import in_row_order
 
         weights = in_row_order(weights, X, word="weight")
     values, gaps = label_values(weights, "weight")

@@ -876,8 +876,11 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     TypeError
         For rows in batches beside others.
     """
-    from bigpca.data.alignment import keys_of_rows  # imports all formats of labels, which other fits do not need
-    from bigpca.data.keys import keys_listed, label_places
+    from bigpca.data.keys import (
+        keys_listed,
+        keys_of_rows,  # imports all formats of labels, which other fits do not need
+        label_places,
+    )
 
     for side in sides:
         reject_batches(side.X, "rows beside others")

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector, unmasked
-from bigpca.data.alignment import aligned
 from bigpca.data.checks import check_dtype
 from bigpca.data.containers import is_dask_frame, is_path_list, reject_foreign
+from bigpca.data.keys import aligned
 from bigpca.data.labels import label_values
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
@@ -420,7 +420,7 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
         The rows that are drawn.
     X : path or array, optional
         What was given as the rows or their scores, by whose keys labels are joined
-        (:func:`bigpca.data.alignment.aligned`).
+        (:func:`bigpca.data.keys.aligned`).
 
     Raises
     ------

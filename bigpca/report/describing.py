@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.data.alignment import aligned, keys_of_rows
-from bigpca.data.keys import Keys
+from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import label_values
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
@@ -354,7 +353,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     Parameters
     ----------
     labels : array-like of shape (n,), or path of a file of labels such as "labels.csv" or "labels.csv::class"
-        Joined to scores that have keys, or to ``keys``, as :func:`bigpca.data.alignment.aligned` does.
+        Joined to scores that have keys, or to ``keys``, as :func:`bigpca.data.keys.aligned` does.
     keys, pictures : array-like of shape (n,), optional
         Names of the rows, or False for labels in their order; paths of their images, beside or below the working
         directory.

@@ -63,7 +63,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None, leas
     ValueError
         For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
     """
-    from bigpca.data.alignment import in_row_order, keys_of_rows  # imports all formats of labels
+    from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
     from bigpca.data.labels import class_values, label_values
 
     sides = joined.origin.sides or (joined.origin,)

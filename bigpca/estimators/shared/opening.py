@@ -99,7 +99,7 @@ def labels_of_fit(model: BaseEstimator, X: da.Array, y: Input) -> Input:
     """
     if "labels" not in model._traits.accepts:
         return y
-    from bigpca.data.alignment import in_row_order  # imports all formats of labels, which other fits do not need
+    from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
 
     drop = getattr(model, "missing_labels", "raise") == "drop"
     found = in_row_order(y, X, absent=None if drop else "raise")
