@@ -287,8 +287,7 @@ def arrow_rows(column: Any, label: str) -> Array:
             while hasattr(kind, "value_type"):
                 kind = kind.value_type
             return np.zeros((n, *sizes, 0), kind.to_pandas_dtype())
-        if present < len(column) or (lengths != lengths[0]).any():
-            counted_rows(np.empty(0), lengths, len(column), label)
+        check_lengths(lengths, len(column), label)
         sizes.append(int(lengths[0]))
         column = getattr(values, "storage", values)
     if column.null_count:
@@ -296,20 +295,16 @@ def arrow_rows(column: Any, label: str) -> Array:
     return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *sizes)
 
 
-def counted_rows(values: Array, lengths: Array | None, n: int, label: str) -> Array:
-    """Return values as n rows, if no row is missing and all are equally long."""
-    found = len(values) if lengths is None else len(lengths)
-    if found < n:
-        raise ValueError(f"{label} has {n - found:,} nulls in {n:,} rows. Drop or fill those rows first.")
-    if lengths is None:
-        return values
-    if len(lengths) and (lengths != lengths[0]).any():
-        row = int(np.flatnonzero(lengths != lengths[0])[0])
+def check_lengths(lengths: Array, n: int, label: str) -> None:
+    """Reject fewer lists than n rows, and lists of another length than the first."""
+    if len(lengths) < n:
+        raise ValueError(f"{label} has {n - len(lengths):,} nulls in {n:,} rows. Drop or fill those rows first.")
+    others = np.flatnonzero(lengths != lengths[:1])
+    if len(others):
         raise ValueError(
-            f"{label}: the list of row {row} has {lengths[row]} values; {lengths[0]} were expected, as in the first "
-            "rows. Drop or repair such rows first."
+            f"{label}: the list of row {others[0]} has {lengths[others[0]]} values; {lengths[0]} were expected, as in "
+            "the first rows. Drop or repair such rows first."
         )
-    return values.reshape(n, -1) if n else values.reshape(0, 0)
 
 
 @dataclass

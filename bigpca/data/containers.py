@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import unmasked
-from bigpca.data.checks import MemberError, arrow_rows, check_dtype, counted_rows
+from bigpca.data.checks import MemberError, arrow_rows, check_dtype, check_lengths
 from bigpca.devices import RowsThere
 from bigpca.errors import brief, closest
 
@@ -241,22 +241,15 @@ def _holds_lists(column: Any) -> bool:
 
 
 def _rows_of_lists(column: Any, label: str) -> NDArray[Any]:
-    if hasattr(column, "explode") and hasattr(column, "list"):
-        if hasattr(column, "to_arrow"):  # polars
-            values = column.drop_nulls()
-            if str(column.dtype).startswith("Array"):
-                return counted_rows(values.to_numpy(), None, len(column), label)
-            lengths = values.list.len().to_numpy()
-            return counted_rows(values.explode().to_numpy(), lengths, len(column), label)
-        if str(column.dtype) != "object":
-            column = column.array.__arrow_array__()
+    if hasattr(column, "to_arrow"):  # polars
+        column = column.to_arrow()
+    elif hasattr(column, "iloc") and str(column.dtype) != "object":
+        column = column.array.__arrow_array__()
     if hasattr(column, "type"):
         return arrow_rows(column, label)
     rows = [np.asarray(one) for one in column if isinstance(one, np.ndarray | list | tuple)]
-    lengths = np.array([row.size for row in rows])
-    if rows and (lengths == lengths[0]).all() and len(rows) == len(column):
-        return np.stack(rows)
-    return counted_rows(np.empty(0), lengths, len(column), label)
+    check_lengths(np.array([row.size for row in rows]), len(column), label)
+    return np.stack(rows) if rows else np.zeros((0, 0))
 
 
 def _is_number(value: object) -> bool:

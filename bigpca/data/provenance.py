@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,7 @@ from typing import Any
 
 from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, format_bytes, shorten
 from bigpca.planning import format_times
+from bigpca.records import Held, pack, stored, unpack
 from bigpca.storage.files import kind_of, public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
 
@@ -25,6 +26,13 @@ MAX_VERSIONS = 64
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
 _STAMP: ContextVar[tuple[str | None, str | None]] = ContextVar("stamp", default=(None, None))
 _PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
+
+
+def _checked_versions(value: Any, *_: object) -> dict[str, str]:
+    texts = isinstance(value, dict) and all(isinstance(one, str) for pair in value.items() for one in pair)
+    if not texts or len(value) > MAX_VERSIONS:
+        raise ValueError(f"it has versions = {brief(repr(value), 100)}; at most {MAX_VERSIONS} names were expected")
+    return dict(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,27 +103,27 @@ class Provenance(Shown):
         Of the rows, what was given with them and all parameters: an equal command makes an equal model.
     """
 
-    source: str | None
-    member: str | None
-    rows: int
-    call: str | None
-    seconds: float | None
-    reads: float | None
-    peak_bytes: int | None
-    date: str
-    model: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    planned_reads: float | None = None
-    planned_max_reads: float | None = None
-    planned_seconds: float | None = None
-    planned_bytes: int | None = None
-    added_rows: int | None = None
-    merged_models: int | None = None
-    solve_threads: int | None = None
-    stamp: str | None = None
-    fingerprint: str | None = None
-    what: str | None = None
-    updated: str | None = None
+    source: str | None = stored(of=str, optional=True)
+    member: str | None = stored(of=str, optional=True)
+    rows: int = stored(of=int, least=0)
+    call: str | None = stored(of=str, optional=True)
+    seconds: float | None = stored(of=float, least=0, optional=True)
+    reads: float | None = stored(of=float, least=0, optional=True)
+    peak_bytes: int | None = stored(of=int, least=0, optional=True)
+    date: str = stored(of=str)
+    versions: Mapping[str, str] = stored(coding=(lambda value: (dict(value), {}), _checked_versions))
+    model: str | None = stored(of=str, optional=True, default=None)
+    planned_reads: float | None = stored(of=float, least=0, optional=True, default=None)
+    planned_max_reads: float | None = stored(of=float, least=0, optional=True, default=None)
+    planned_seconds: float | None = stored(of=float, least=0, optional=True, default=None)
+    planned_bytes: int | None = stored(of=int, least=0, optional=True, default=None)
+    added_rows: int | None = stored(of=int, least=0, optional=True, default=None)
+    merged_models: int | None = stored(of=int, least=0, optional=True, default=None)
+    solve_threads: int | None = stored(of=int, least=0, optional=True, default=None)
+    stamp: str | None = stored(of=str, optional=True, default=None)
+    fingerprint: str | None = stored(of=str, optional=True, default=None)
+    what: str | None = stored(of=str, optional=True, default=None)
+    updated: str | None = stored(of=str, optional=True, default=None)
 
     @classmethod
     def now(
@@ -184,7 +192,7 @@ class Provenance(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return asdict(self)
+        return pack(self)[1]
 
     def lines(self) -> dict[str, str]:
         """Return what was recorded as names and values for display."""
@@ -219,57 +227,16 @@ class Provenance(Shown):
         ValueError
             For missing fields, wrong types, and texts that are too long.
         """
-        known: dict[str, Any] = {}
-        for one in fields(cls):
-            value = values.get(one.name)
-            if not _KINDS[one.name](value):
-                raise ValueError(f"{one.name} is {brief(repr(value), 100)}")
-            known[one.name] = value
-        return cls(**known)
+        found = unpack(cls, Held({}, {name: value for name, value in values.items() if value is not None}))
+        texts = {name: text for name, text in vars(found).items() if isinstance(text, str)} | dict(found.versions)
+        for name, text in texts.items():
+            if len(text) > MAX_TEXT:
+                raise ValueError(f"it has {name} of {len(text):,} characters; at most {MAX_TEXT:,} were expected")
+        return found
 
 
 def _planned(text: object) -> str:
     return f" (planned: {text})" if text else ""
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _is_amount(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2.0**63
-
-
-def _is_versions(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and len(value) <= MAX_VERSIONS
-        and all(_is_text(text) for pair in value.items() for text in pair)
-    )
-
-
-def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(
-        ("source", "member", "call", "model", "stamp", "fingerprint", "what", "updated"), _optional(_is_text)
-    ),
-    **dict.fromkeys(
-        ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
-    ),
-    "rows": _is_count,
-    **dict.fromkeys(
-        ("peak_bytes", "planned_bytes", "added_rows", "merged_models", "solve_threads"), _optional(_is_count)
-    ),
-    "date": _is_text,
-    "versions": _is_versions,
-}
 
 
 def _short(text: str) -> str | None:

@@ -299,6 +299,25 @@ def fill_value(dtype: np.dtype[Any]) -> float | int:
     return float("nan") if dtype.kind == "f" else 0
 
 
+def array_metadata(
+    shape: Sequence[int], dtype: np.dtype[Any], chunks: Sequence[int], fill: Any, level: int, attributes: Any
+) -> dict[str, Any]:
+    """Return the metadata of an array of zstd chunks with checksums as Zarr writes them, which takes milliseconds."""
+    order = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}
+    return {
+        "shape": list(shape),
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": "NaN" if fill != fill else dtype.type(fill).item(),
+        "codecs": [{"name": "bytes", **order}, {"name": "zstd", "configuration": {"level": level, "checksum": True}}],
+        "attributes": attributes,
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+
+
 def _cast(index: int, rows: Array, dtype: np.dtype[Any]) -> Array:
     if rows.dtype == dtype:
         return np.ascontiguousarray(rows)

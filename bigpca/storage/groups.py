@@ -17,7 +17,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, brief
-from bigpca.storage.chunks import is_storable, reject_existing
+from bigpca.storage.chunks import array_metadata, is_storable, reject_existing
 from bigpca.storage.files import (
     canonical_json,
     content_digest,
@@ -39,6 +39,7 @@ from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension, 
 
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20
+LEVEL = 3  # of zstd
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:
 
 
 def _write_array(folder: Path, array: Array) -> None:
-    """Write the files that Zarr would: its event loop takes several milliseconds for each array."""
+    """Write the files that Zarr would, whose event loop takes several milliseconds for each array."""
     from numcodecs.zstd import Zstd  # with its libraries: only what writes or reads a model loads it
 
     chunks = [max(1, length) for length in array.shape]
@@ -227,25 +228,12 @@ def _write_array(folder: Path, array: Array) -> None:
         # Cutting the leading axes first keeps a chunk contiguous in memory.
         below = int(np.prod(chunks[axis + 1 :], dtype=np.int64)) * array.dtype.itemsize
         chunks[axis] = max(1, min(chunks[axis], CHUNK_BYTES // max(below, 1)))
-    order = {"configuration": {"endian": "little"}} if array.dtype.itemsize > 1 else {}
-    document = {
-        "shape": array.shape,
-        "data_type": array.dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": array.dtype.type(0).item(),
-        "codecs": [{"name": "bytes", **order}, {"name": "zstd", "configuration": {"level": 3, "checksum": True}}],
-        "attributes": {},
-        "zarr_format": 3,
-        "node_type": "array",
-        "storage_transformers": [],
-    }
-    _write_document(folder, document)
+    _write_document(folder, array_metadata(array.shape, array.dtype, chunks, 0, LEVEL, {}))
     for path, cut in _chunk_files(folder, array.shape, chunks):
         block = np.zeros(chunks, array.dtype)  # Zarr stores chunks at the end whole too
         block[tuple(slice(length) for length in array[cut].shape)] = array[cut]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(Zstd(level=3, checksum=True).encode(block))
+        path.write_bytes(Zstd(level=LEVEL, checksum=True).encode(block))
 
 
 def _write_document(folder: Path, document: Mapping[str, Any]) -> None:

@@ -348,7 +348,7 @@ class ObjectOutput(Output):
                         raise _appeared(self.path) from None
             return
         crc32 = {index: record.crc32 for index, record in finished.items()}
-        document = json.loads(partial_document(self._layout))
+        document = partial_document(self._layout)
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         claim = requests().begin(0, self._check_claim)
         put_members(self.place, annotations.write, self.writer.mark)
@@ -482,9 +482,7 @@ def put_group(
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
     staged = partial(put_members, place.at(f"{NEXT}{mark}"), fill, mark)
-    _, _, published, _ = _claimed(
-        place, ours, overwrite=overwrite, resume=False, joins=True, early=listed, staged=staged
-    )  # fmt: skip
+    published = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, early=listed, staged=staged)[2]
     if not published:
         put_members(place, fill, mark)
     place.delete([entry.key for entry in place.list(CONTROL)])

@@ -6,6 +6,7 @@ Unfinished outputs: their layout, whether an earlier run's can be resumed, and w
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from abc import ABC, abstractmethod
@@ -24,6 +25,7 @@ from bigpca.storage.chunks import (
     ChunkRecord,
     ChunkWriter,
     DiskChunks,
+    array_metadata,
     fill_value,
     is_storable,
     reject_existing,
@@ -128,7 +130,7 @@ def open_partial(target: Path, layout: OutputLayout, resume: bool, *, copied: bo
         check_replaced(str(store), str, [*keys_below(store)], "array", ("array", MEMBERS))
         remove(store, MEMBERS)
     _check_disk(target, layout, 0, copied)
-    document = partial_document(layout)
+    document = json.dumps(partial_document(layout)).encode()
     with temporary_sibling(store) as sibling:
         atomic_write_bytes(sibling / "zarr.json", document)
         (sibling / journal).mkdir()
@@ -137,23 +139,12 @@ def open_partial(target: Path, layout: OutputLayout, resume: bool, *, copied: bo
     return writer
 
 
-def partial_document(layout: OutputLayout) -> bytes:
-    """Return the metadata of an unfinished array, as Zarr writes them."""
-    import zarr  # heavy, as above
-    from zarr.codecs import ZstdCodec
-
-    held: dict[str, Any] = {}
-    zarr.create_array(  # in memory: Zarr's thread would go on with a folder after an interrupt
-        zarr.storage.MemoryStore(held),
-        shape=(0, *layout.shape[1:]) if layout.grows else layout.shape,
-        dtype=layout.dtype,
-        chunks=(layout.chunk_rows, *layout.shape[1:]),
-        compressors=[ZstdCodec(level=LEVEL, checksum=True)],
-        filters=None,
-        fill_value=fill_value(layout.dtype),
-        attributes={"bigpca": {"kind": "partial array", "format": list(FORMAT), "identity": layout.identity}},
-    )
-    return bytes(held["zarr.json"].to_bytes())
+def partial_document(layout: OutputLayout) -> dict[str, Any]:
+    """Return the metadata of an unfinished array."""
+    shape = (0, *layout.shape[1:]) if layout.grows else layout.shape
+    chunks = (layout.chunk_rows, *layout.shape[1:])
+    attributes = {"kind": "partial array", "format": list(FORMAT), "identity": layout.identity}
+    return array_metadata(shape, layout.dtype, chunks, fill_value(layout.dtype), LEVEL, {"bigpca": attributes})
 
 
 def remove_journals(target: Path) -> None:

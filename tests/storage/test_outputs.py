@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import ChunkRecord, chunks, forms
@@ -26,6 +27,23 @@ from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, opened, r
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "scores.zarr"
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "uint16", "int64", "bool"])
+def test_metadata_are_those_that_zarr_writes(kind):
+    held, dtype, attributes = {}, np.dtype(kind), {"bigpca": {"kind": "array"}}
+    zarr.create_array(
+        zarr.storage.MemoryStore(held),
+        shape=(5, 3),
+        dtype=dtype,
+        chunks=(2, 3),
+        compressors=[zarr.codecs.ZstdCodec(level=1, checksum=True)],
+        filters=None,
+        fill_value=chunks.fill_value(dtype),
+        attributes=attributes,
+    )
+    made = chunks.array_metadata((5, 3), dtype, (2, 3), chunks.fill_value(dtype), 1, attributes)
+    assert json.dumps(made) == json.dumps(json.loads(held["zarr.json"].to_bytes()))
 
 
 @local_or_memory

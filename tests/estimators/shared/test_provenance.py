@@ -173,14 +173,14 @@ def test_a_forged_record_is_rejected(name: str) -> None:
     whole = Provenance.now([], "", 1, "", seconds=1.0, reads=1.0).to_json()
     assert Provenance.from_json(whole | {"of a newer version": [1]}).rows == 1
     for value in FORGED[name]:
-        with pytest.raises(ValueError, match=f"{name} is"):
+        with pytest.raises(ValueError, match=f"(has|lacks) {name}"):
             Provenance.from_json(whole | {name: value})
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"attributes": {"rows": "many"}}', "was altered .*source is|was altered .*rows is 'many'"),
+        ('{"attributes": {"rows": "many"}}', "was altered .*has rows = 'many'"),
         ('{"attributes": 3}', "was altered"),
         ("[1]", "was altered .*a JSON object was expected"),
         ("{", "was altered .*not valid JSON"),
