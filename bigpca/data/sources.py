@@ -60,7 +60,7 @@ from bigpca.data.source import (
 )
 from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
-from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, group_source, store_source, wrap_zarr
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import kind_of, open_regular
@@ -108,10 +108,8 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         from bigpca.data.files import dataset_source  # all formats of files, as above
 
         return dataset_source(source, member)
-    if is_zarr_group(source):
-        return group_source(source, member, lambda array: wrap_zarr(array, missing_chunks))
-    if is_zarr_array(source):
-        source = wrap_zarr(source, missing_chunks)
+    if is_zarr_group(source) or is_zarr_array(source):
+        return node_source(source, member, missing_chunks)
     if isinstance(source, ZarrReader):
         return ZarrRows.of(source)
     if isinstance(source, np.memmap) and source.filename is not None:
@@ -127,7 +125,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         return raw_file(path, int(source.offset), source.shape, source.dtype, order, format="raw")
     in_group = is_stored_sparse(source)  # a sparse matrix that AnnData has opened in a Zarr or HDF5 group
     if in_group and is_zarr_group(source.group):
-        return group_source(source.group, None, lambda array: wrap_zarr(array, missing_chunks))
+        return node_source(source.group, None, missing_chunks)
     if in_group or is_hdf5_dataset(source):
         from bigpca.data.files import file_source  # as above
         from bigpca.data.hdf5 import dataset_place
@@ -633,7 +631,7 @@ def _stamp(part: Source, n: int, width: int) -> list[object]:
 
 def _direct(value: Any, shape: tuple[int, ...]) -> Source | None:
     if is_zarr_array(value):
-        value = wrap_zarr(value)
+        value = ZarrReader(value)
     if is_csr(value):
         value = held_rows(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):

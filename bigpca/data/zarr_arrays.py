@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -505,9 +505,6 @@ def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return sync(bounded())
 
 
-MissingChunks = Literal["raise", "fill"]
-
-
 class _Opened(NamedTuple):
     stamp: tuple[int, int, int] | None
     files: ChunkFiles
@@ -814,11 +811,6 @@ def _stamp(path: str) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrReader:
-    """Wrap a Zarr array found in a Dask graph, so that its missing chunks are detected when they are read."""
-    return ZarrReader(array, missing_chunks=missing_chunks)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ZarrRows(Source):
     """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
@@ -944,15 +936,15 @@ def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
             yield node.path[skip:], node
 
 
-def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.Array[Any]], ZarrReader]) -> Source:
-    """Return the rows of a member of a group: an array, or a sparse matrix of three arrays.
+def node_source(node: zarr.Array[Any] | zarr.Group, member: str | None, missing_chunks: str, place: str = "") -> Source:
+    """Return the rows of an open array, or of a member of a group: an array, or a sparse matrix of three arrays.
 
     Parameters
     ----------
     member : str or None
         None for X of AnnData, or the only matrix.
-    reader : callable
-        Opens one of the arrays.
+    place : str
+        Path or URL at which each process opens the arrays again; "" for those of a store that is only open.
 
     Raises
     ------
@@ -961,6 +953,15 @@ def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.A
     ValueError
         If the choice is ambiguous.
     """
+
+    def rows(array: zarr.Array[Any]) -> ZarrRows:
+        return ZarrRows.of(ZarrReader(place or array, array.path, missing_chunks))
+
+    if is_zarr_array(node):
+        if member is not None:
+            raise _without_members(public(str(node.store_path)), member)
+        return rows(node)
+    group: zarr.Group = node
     arrays = dict(arrays_of(group))
     shapes = {name: array.shape for name, array in arrays.items()}
     if member is None and isinstance(made := group.attrs.get("bigpca"), dict):
@@ -972,12 +973,12 @@ def group_source(group: zarr.Group, member: str | None, reader: Callable[[zarr.A
     anndata = group.attrs.get("encoding-type") == "anndata"
     chosen = choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)
     if chosen in arrays:
-        return ZarrRows.of(reader(arrays[chosen]))
+        return rows(arrays[chosen])
     inside = f"{chosen}/" if chosen else ""
-    parts = {name: ZarrRows.of(reader(arrays[inside + name])) for name in SPARSE_PARTS}
-    shape = ZarrRows.of(reader(arrays[f"{inside}shape"])) if f"{inside}shape" in arrays else None
-    node: Any = group[chosen] if chosen else group
-    return SparseGroup.of(parts["data"].path, node.path, dict(node.attrs), shape, set(node)).rows(parts)
+    parts = {name: rows(arrays[inside + name]) for name in SPARSE_PARTS}
+    shape = rows(arrays[f"{inside}shape"]) if f"{inside}shape" in arrays else None
+    owner: Any = group[chosen] if chosen else group
+    return SparseGroup.of(parts["data"].path, owner.path, dict(owner.attrs), shape, set(owner)).rows(parts)
 
 
 def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
@@ -999,8 +1000,9 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
                 "from which it is read, or store float32."
             ) from error
         if is_zarr_group(node):
-            return group_source(node, member, lambda array: ZarrReader(path, array.path, missing_chunks))
-    _reject_member(path, member)
+            return node_source(node, member, missing_chunks, path)
+    if member is not None:
+        raise _without_members(public(path), member)
     return ZarrRows.of(ZarrReader(path, "", missing_chunks))
 
 
@@ -1019,10 +1021,7 @@ def store_source(store: Any, member: str | None, missing_chunks: str, folder: st
         return zarr_source(os.path.join(root, folder), member, missing_chunks)
     with without_credentials(address_of(store)):
         node = zarr.open(store, path=folder, mode="r")
-    if not is_zarr_array(node):
-        return group_source(node, member, lambda array: wrap_zarr(array, missing_chunks))
-    _reject_member(str(node.store_path), member)
-    return ZarrRows.of(wrap_zarr(node, missing_chunks))
+    return node_source(node, member, missing_chunks)
 
 
 def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
@@ -1050,24 +1049,16 @@ def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
             f"{path} holds {shown}; a Zarr store was expected in a .zip file. Unpack it, and open the folder."
         )
     large = [info for name, info in infos.items() if name in roots and info.file_size > MAX_DOCUMENT_BYTES]
-    found = (
-        None
-        if large
-        else store_source(
-            ZipStore(path, mode="r", read_only=True), member, missing_chunks, os.path.dirname(min(roots, key=len))
-        )
-    )
+    found, root = None, os.path.dirname(min(roots, key=len))
+    if not large:
+        found = store_source(ZipStore(path, mode="r", read_only=True), member, missing_chunks, root)
     if isinstance(found, ZarrRows):
         files = found.reader.files()
         start = f"{files.array.path}/" if files.array.path else ""
-        sizes = DecodedSizes.of(
-            array_document(files.array), files.array.chunks, files.cell_shape, files.array.dtype.itemsize
-        )
-        large = [
-            info
-            for name, info in infos.items()
-            if name.startswith(start) and info.file_size > sizes.max_stored and name not in roots
-        ]
+        itemsize = files.array.dtype.itemsize
+        sizes = DecodedSizes.of(array_document(files.array), files.array.chunks, files.cell_shape, itemsize)
+        inside = [info for name, info in infos.items() if name.startswith(start) and name not in roots]
+        large = [info for info in inside if info.file_size > sizes.max_stored]
     if large or found is None:
         raise CorruptedChunkError(
             f"{path}: {brief(large[0].filename)} would be {large[0].file_size:,} bytes, more than it may hold: it is "
@@ -1076,9 +1067,8 @@ def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
     return found
 
 
-def _reject_member(path: str, member: str | None) -> None:
-    if member is not None:
-        raise MemberError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
+def _without_members(path: str, member: str) -> MemberError:
+    return MemberError(f"{path} is one Zarr array, so it has no member {member!r}. Leave member out.")
 
 
 def is_array_directory(path: str) -> bool:
@@ -1113,7 +1103,7 @@ def read_whole(array: zarr.Array[Any], word: str) -> Array:
     check_whole(array, word)
     if array.dtype.kind in "OSTU" or not array.ndim:
         return np.asarray(array[...])
-    rows = stored_values(ZarrRows.of(wrap_zarr(array)), "default")
+    rows = stored_values(ZarrRows.of(ZarrReader(array)), "default")
     return np.asarray(rows.read(0, rows.shape[0])).reshape(array.shape)
 
 

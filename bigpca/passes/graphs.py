@@ -27,7 +27,7 @@ from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import is_csr
 from bigpca.data.views import array_of, graph_of
-from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import RowsThere
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.driver import get_watched
@@ -337,7 +337,7 @@ def _is_unknown(node: Any) -> bool:
 def guarded(value: Any) -> object:
     """Return a Zarr array or an open dataset as what rejects missing chunks; any other value unchanged."""
     if is_zarr_array(value):
-        return wrap_zarr(value)
+        return ZarrReader(value)
     if is_hdf5_dataset(value):  # an open handle cannot be pickled
         if value.ndim not in (1, 2):
             raise TypeError(

@@ -17,7 +17,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import bigpca.data.sources as sources
 from bigpca.data.verification import verify
-from bigpca.data.zarr_arrays import ZarrReader, wrap_zarr
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 
 X = np.random.default_rng(5).normal(size=(23, 11)).astype("f4")
@@ -112,7 +112,7 @@ def test_a_store_written_anew_is_opened_anew_or_rejected(tmp_path: Path) -> None
 def test_arrays_in_memory_are_held(tmp_path: Path) -> None:
     z = zarr.create_array(zarr.storage.MemoryStore(), shape=X.shape, chunks=(4, 6), dtype="f4")
     z[...] = X
-    reader = wrap_zarr(z)
+    reader = ZarrReader(z)
     assert np.array_equal(reader[2:20], X[2:20])
     del z.store._store_dict["c/3/1"]  # type: ignore[attr-defined]
     with pytest.raises(MissingChunksError, match=r"1 of the 12 chunks needed here are not in the store: c/3/1"):
