@@ -23,11 +23,11 @@ from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import keys_listed, row_keys
 from bigpca.data.provenance import Provenance
 from bigpca.errors import OutputWriteError, brief, counted
-from bigpca.storage.chunks import ChunkRecord, reject_existing
-from bigpca.storage.files import is_objects, name_of, repair, writing
+from bigpca.storage.chunks import ChunkRecord
+from bigpca.storage.files import is_objects, name_of, writing
 from bigpca.storage.forms import STORES, Annotations, check_extension
 from bigpca.storage.lock import RunLock
-from bigpca.storage.outputs import Output, OutputLayout, create_output, output_lock, read_layout, remove_journals
+from bigpca.storage.outputs import Output, OutputLayout, create_output, locked, output_lock, read_layout
 
 IDENTITY = "features written in batches"
 
@@ -122,17 +122,8 @@ class FeatureWriter:
             return
         self._out = self.path = Path(os.path.realpath(out))
         self._lock = output_lock(self.path)
-        try:
-            with writing(self.path):
-                repair(self.path)
-                remove_journals(self.path)
-                reject_existing(self.path, overwrite, "array")
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock.acquire()
-                self._resume(read_layout(self.path))
-        except BaseException:
-            self._lock.release()
-            raise
+        with writing(self.path), locked(self.path, self._lock, overwrite, "array"):
+            self._resume(read_layout(self.path))
 
     @property
     def n_rows(self) -> int:

@@ -169,13 +169,8 @@ class Grid:
                 "of these, in any order."
             )
         for dim in [dim for dim in dims if dim in self.coords and dim in given.coords]:
-            own, other = self.coords[dim].values, given.coords[dim].values
-            if not _equal(own, other):
-                raise ValueError(
-                    f"the coordinate {dim!r} of {what} is {brief(other[:4].tolist())}..., but that of X is "
-                    f"{brief(own[:4].tolist())}.... Put both on one grid, for example with "
-                    f"{what}.reindex({dim}=X.{dim})."
-                )
+            remedy = f"Put both on one grid, for example with {what}.reindex({dim}=X.{dim})."
+            _check_equal(dim, given.coords[dim].values, what, self.coords[dim].values, "that of X is", remedy)
         return self._along(np.asarray(given.values, np.float64), dims)
 
     def check_same(self, other: Grid, owner: str) -> None:
@@ -192,12 +187,9 @@ class Grid:
             )
         for name in [name for name in self.coords if name in other.coords]:
             known, given = self.coords[name], other.coords[name]
-            if known.dims != given.dims or not _equal(known.values, given.values):
-                raise ValueError(
-                    f"the coordinate {name!r} of X is {brief(given.values.ravel()[:4].tolist())}..., but {owner} was "
-                    f"fitted on {brief(known.values.ravel()[:4].tolist())}.... Pass X on the grid of the fit; use "
-                    f"X.reindex or X.interp."
-                )
+            found = given.values if known.dims == given.dims else np.array([f"along {', '.join(given.dims)}"])
+            remedy = "Pass X on the grid of the fit; use X.reindex or X.interp."
+            _check_equal(name, found, "X", known.values, f"{owner} was fitted on", remedy)
 
     def like(self, other: Grid) -> Grid:
         """Return a grid that :meth:`check_same` accepted with all coordinates that this one has."""
@@ -254,12 +246,8 @@ class Labels:
         given = given.transpose(*dims, ...)
         for name in [name for name in self.coords.coords if name in given.coords and name in dims]:
             own, other = self.coords.coords[name].values, given.coords[name].values
-            if not _equal(own, other):
-                raise ValueError(
-                    f"the coordinate {name!r} of {what} is {brief(other[:4].tolist())}..., but that of X is "
-                    f"{brief(own[:4].tolist())}.... Put them in the same order, for example with "
-                    f"{what}.reindex_like(X)."
-                )
+            remedy = f"Put them in the same order, for example with {what}.reindex_like(X)."
+            _check_equal(name, other, what, own, "that of X is", remedy)
         return given if len(dims) == 1 else given.values.reshape(-1, *given.shape[len(dims) :])
 
 
@@ -358,6 +346,13 @@ def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
         return bool(np.array_equal(a, b))
     except TypeError:  # dates of two calendars
         return False
+
+
+def _check_equal(name: str, given: NDArray[Any], of: str, known: NDArray[Any], that: str, remedy: str) -> None:
+    """Reject values of a coordinate that are not the known ones."""
+    if not _equal(known, given):
+        shown, expected = (brief(values.ravel()[:4].tolist()) for values in (given, known))
+        raise ValueError(f"the coordinate {name!r} of {of} is {shown}..., but {that} {expected}.... {remedy}")
 
 
 def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
-from bigpca.storage.files import free_bytes, keys_below, max_encoded, read_document, read_regular
+from bigpca.storage.files import free_bytes, keys_below, max_encoded, read_document, read_regular, replacing
 from bigpca.storage.grammar import Kind, check_replaced, declared
 
 MAX_LOG_BYTES = 2**30
@@ -239,22 +239,12 @@ class DiskChunks(ChunkWriter):
             raise OutputWriteError(error.errno, message) from error
 
     def _write_file(self, index: int, data: bytes) -> ChunkRecord:
-        temporary = Path(self.journal, f"{uuid.uuid4().hex}.tmp")
-        durable = len(data) >= FSYNC_BYTES
-        final = self.chunk_path(index)
-        try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-                modified_ns = os.fstat(file.fileno()).st_mtime_ns
+        final, durable = self.chunk_path(index), len(data) >= FSYNC_BYTES
+        with replacing(final, Path(self.journal, f"{uuid.uuid4().hex}.tmp"), durable=durable) as file:
+            file.write(data)
+            file.flush()
+            modified_ns = os.fstat(file.fileno()).st_mtime_ns
             final.parent.mkdir(parents=len(self.shape) > 2, exist_ok=True)
-            os.replace(temporary, final)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
         return ChunkRecord(index, zlib.crc32(data), len(data), modified_ns, durable)
 
     def _log(self, record: ChunkRecord) -> None:

@@ -153,6 +153,22 @@ def fsync_tree(directory: Path) -> None:
         fsync_path(path)
 
 
+@contextmanager
+def replacing(target: Path, temporary: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a new file, and rename it over ``target`` once it is whole and, if ``durable``, on the disk."""
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def atomic_write_bytes(path: str | os.PathLike[str], data: bytes | bytearray | memoryview) -> None:
     """Write a file that holds, after any crash, either its old content or all of ``data``.
 
@@ -172,17 +188,8 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes | bytearray | m
     b'{}'
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    with replacing(target, target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")) as file:
+        file.write(data)
     fsync_path(target.parent)
 
 
@@ -508,17 +515,9 @@ class Folder:
     def fill(self, key: str, write: Callable[[Any], object], *, if_etag: str | None = None) -> int:
         """Write what a function writes to a file, in place of what is there, and return its bytes."""
         target = Path(self.path, key)
-        temporary = target.with_name(f".{key}.{uuid.uuid4().hex}")
-        try:
-            with open(temporary, "xb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-            return target.stat().st_size
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        with replacing(target, target.with_name(f".{key}.{uuid.uuid4().hex}")) as file:
+            write(file)
+        return target.stat().st_size
 
     opened = describe
 

@@ -10,8 +10,8 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -46,7 +46,7 @@ from bigpca.storage.files import (
     writing,
 )
 from bigpca.storage.forms import NOTHING, SCORES, STORE, STORES, Annotations, Form, check_extension
-from bigpca.storage.grammar import JOURNAL, MEMBERS, PUBLISHED, check_replaced
+from bigpca.storage.grammar import JOURNAL, MEMBERS, PUBLISHED, Kind, check_replaced
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)
@@ -418,6 +418,23 @@ def output_lock(target: Path) -> RunLock:
     return RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
 
 
+@contextmanager
+def locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterator[None]:
+    """Lock a path where an output of this kind may be written, for this run; released if the body fails."""
+    repair(target)
+    remove_journals(target)
+    reject_existing(target, overwrite, kind)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire()
+        repair(target)
+        reject_existing(target, overwrite, kind)
+        yield
+    except BaseException:
+        lock.release()
+        raise
+
+
 def check_output(
     path: Any, shape: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, identity: str, form: Form
 ) -> OutputLayout:
@@ -484,18 +501,7 @@ def create_output(
     """
     layout = check_output(path, shape, dtype, chunk_rows, identity, form)
     target = Path(os.path.realpath(path))
-    with writing(target):
-        repair(target)
-        remove_journals(target)
-        reject_existing(target, overwrite, form.kind)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock = output_lock(target) if lock is None else lock
-        try:
-            lock.acquire()
-            repair(target)
-            reject_existing(target, overwrite, form.kind)
-            writer = open_partial(target, layout, resume, copied=form.kind == "table")
-            return DiskOutput(target, writer, lock, form, overwrite)
-        except BaseException:
-            lock.release()
-            raise
+    lock = output_lock(target) if lock is None else lock
+    with writing(target), locked(target, lock, overwrite, form.kind):
+        writer = open_partial(target, layout, resume, copied=form.kind == "table")
+        return DiskOutput(target, writer, lock, form, overwrite)

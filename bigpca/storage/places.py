@@ -243,12 +243,6 @@ class Place:
                 "workers; or use a cluster with TLS."
             )
 
-    def beside(self, suffix: str) -> Place:
-        """Return the place next to this one, with a suffix added to its name."""
-        other = Place(self)
-        other.prefix = self.prefix + suffix
-        return other
-
     def at(self, key: str) -> Place:
         """Return the place of the objects below a key."""
         other = Place(self)

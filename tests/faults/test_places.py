@@ -41,7 +41,7 @@ from tests.cli.running import words
 from tests.conftest import PLACES
 from tests.faults.kit import need_root, process, worker_command
 from tests.passes.kit import normal
-from tests.storage.writing import DIMENSION, EXPECTED, begin, fill, read, stored
+from tests.storage.writing import DIMENSION, EXPECTED, begin, beside, fill, read, stored
 from tests.storage.writing import write as write_output
 
 pytestmark = pytest.mark.usefixtures("small_groups")
@@ -239,7 +239,7 @@ def test_a_folder_of_temporary_files_that_is_missing_or_full_is_named(
 ) -> None:
     place = Place(MemoryStore()).at("m.zarr")
     model.save(place)
-    run = {"save": lambda: model.save(place.beside("2")), "load": lambda: bp.load(place)}[call]
+    run = {"save": lambda: model.save(beside(place, "2")), "load": lambda: bp.load(place)}[call]
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with pytest.raises(
         OutputWriteError, match=r"temporary folder .*/gone cannot be written \(No such .*\)\. Set TMPDIR"
@@ -394,7 +394,7 @@ def test_a_model_has_the_bits_of_one_on_a_disk(place: Place, model: bp.PCA, tmp_
     model.save(place)
     model.save(tmp_path / "model.zarr")
     assert numbers(stored(place)) == numbers(stored(tmp_path / "model.zarr"))
-    assert not stored(place.beside(".bigpca"))
+    assert not stored(beside(place, ".bigpca"))
     assert np.array_equal(bp.load(place).components_, model.components_)
     with pytest.raises(OutputExistsError, match=r"exists already \(a bigpca PCA model\)"):
         model.save(place)
@@ -423,7 +423,7 @@ def test_a_save_that_stops_at_any_request_is_completed_by_a_rerun(model: bp.PCA,
             except OutputExistsError:
                 assert "zarr.json" in stored(place)
             assert numbers(stored(place)) == expected
-            assert not stored(place.beside(".bigpca"))
+            assert not stored(beside(place, ".bigpca"))
 
 
 @every_store
@@ -736,7 +736,7 @@ def test_a_table_whose_run_stops_is_completed_by_a_rerun(
     expected = run(tmp_path / name).compute().tobytes()
     while not done:
         number += 11
-        place = place.beside("-")
+        place = beside(place, "-")
         with pytest.MonkeyPatch.context() as patch:
             made = stopping(patch, number)
             try:

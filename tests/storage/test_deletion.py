@@ -28,7 +28,7 @@ from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import local_or_memory
 from tests.faults.test_places import Stop, expire, numbers, stop, stopping
-from tests.storage.writing import begin, fill, stored
+from tests.storage.writing import begin, beside, fill, stored
 
 X = np.random.default_rng(0).standard_normal((24, 4)).astype("f4")
 MODEL, OTHER = bp.PCA(2, random_state=0).fit(X), bp.PCA(3, random_state=0).fit(-X)
@@ -116,7 +116,7 @@ def test_an_output_is_replaced_by_one_of_its_kind_only(place: Any, call: Any) ->
                 call(place, new=True, overwrite=True)
             assert ("a bigpca PCA model" in str(caught.value)) is (name == "save")
             assert stored(place) == before
-            place = place.with_name(name) if isinstance(place, Path) else place.beside(name)
+            place = place.with_name(name) if isinstance(place, Path) else beside(place, name)
     call(place)
     call(place, new=True, overwrite=True)
     assert not [key for key in stored(place) if key.startswith(".bigpca")]

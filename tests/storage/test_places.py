@@ -29,6 +29,7 @@ from bigpca.storage.files import OccupiedError, split_url
 from bigpca.storage.places import Place
 from bigpca.storage.requests import Request, requests
 from tests.conftest import PLACES
+from tests.storage.writing import beside
 
 everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
 enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
@@ -38,7 +39,7 @@ enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=Tru
 def test_what_is_put_is_listed_got_and_deleted_the_same_everywhere(place: Place) -> None:
     etag = place.put("c/1/0", b"0123456789", if_absent=True, mark="one")
     place.put("zarr.json", b"{}")
-    place.beside("-other").put("zarr.json", b"[]")
+    beside(place, "-other").put("zarr.json", b"[]")
     assert [(entry.key, entry.size) for entry in place.list()] == [("c/1/0", 10), ("zarr.json", 2)]
     assert [entry.key for entry in place.list("c")] == ["c/1/0"]
     assert next(place.list("c")).etag == etag == place.get("c/1/0").etag
@@ -48,7 +49,7 @@ def test_what_is_put_is_listed_got_and_deleted_the_same_everywhere(place: Place)
     assert not place.exists("c/1/0")
     with pytest.raises(FileNotFoundError, match=r"zarr.json does not exist"):
         place.get("zarr.json")
-    place.beside("-other").delete(["zarr.json"])
+    beside(place, "-other").delete(["zarr.json"])
 
 
 @enforced

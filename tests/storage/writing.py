@@ -25,6 +25,13 @@ def begin(path, **changes):
     return create(path, **(standard | changes))
 
 
+def beside(place, suffix):
+    """Return the place whose name is this one's and a suffix."""
+    other = Place(place)
+    other.prefix += suffix
+    return other
+
+
 def fill(output, indices=None, change=0):
     for index in output.pending() if indices is None else indices:
         output.note(output.writer.write(index, rows_of(output, index) + np.float32(change)))
