@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bigpca.estimators.merging import select_solver as select_solver
     from bigpca.estimators.pairs.canonical import CCA as CCA
     from bigpca.estimators.pairs.canonical import PLSSVD as PLSSVD
+    from bigpca.estimators.pairs.pls import PLSRegression as PLSRegression
     from bigpca.estimators.pairs.ridge import Ridge as Ridge
     from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
     from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
@@ -72,6 +73,7 @@ HOMES = {
     "bigpca.estimators.loading": "load",
     "bigpca.estimators.merging": "merge select_solver",
     "bigpca.estimators.pairs.canonical": "CCA PLSSVD",
+    "bigpca.estimators.pairs.pls": "PLSRegression",
     "bigpca.estimators.pairs.ridge": "Ridge",
     "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",

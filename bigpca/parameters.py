@@ -138,7 +138,7 @@ FACTOR = Parameter("", "[0, 1]", "a Roweis factor such as 0.5")
 PANELS = {
     "Model": {
         "n_components": Parameter(
-            "How many: an integer, a fraction such as 0.95, all (default; 2 for cca and plssvd), or a rule: "
+            "How many: an integer, a fraction such as 0.95, all (default; 2 for cca, plssvd and pls), or a rule: "
             f"{', '.join(RULES)}.",
             ANY,
             words=RULES,

@@ -277,7 +277,7 @@ class Supervision:
     ] = None
     targets: Annotated[
         str | None,
-        label_option(metavar="SOURCE", help="cca, plssvd, ridge: rows of Y, in the order of SOURCE."),
+        label_option(metavar="SOURCE", help="cca, plssvd, pls, ridge: rows of Y, in the order of SOURCE."),
     ] = None
     key: Annotated[
         str | None,
@@ -316,11 +316,12 @@ ESTIMATORS = {
     ("scored",): "ScoredPCA",
     ("cca",): "CCA",
     ("plssvd",): "PLSSVD",
+    ("pls",): "PLSRegression",
     ("ridge",): "Ridge",
 }
 METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
 PCA = "pca"  # the one method without labels or targets
-OF_TARGETS = ("cca", "plssvd", "ridge")
+OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
 NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
 
 

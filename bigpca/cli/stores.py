@@ -40,7 +40,7 @@ ARRAYS = (
     "explained_variance", "eigenvalues", "axes__values", "statistics__moments__count", "rotation_matrix",
     *(BOUNDS + name for name in ("eigenvalue_bounds", "captured_variance_bounds")),
     *(f"{BOUNDS}subspaces__{name}" for name in SUBSPACES), "correlations", "singular_values",
-    "squared_covariance_fraction", "chosen", "cv_scores",
+    "squared_covariance_fraction", "r2", "chosen", "cv_scores",
 )  # fmt: skip
 HELD = "estimator__"  # prefix of the arrays of a model that another one holds
 FACTS = ("trace_error", "negative_mass", "n_unlabelled")
@@ -118,7 +118,7 @@ def describe(stored: Group) -> dict[str, Any]:
 
 def _of_targets(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a model of two sides found."""
-    names = ("correlations", "singular_values", "squared_covariance_fraction")
+    names = ("correlations", "singular_values", "squared_covariance_fraction", "r2")
     found = {name: arrays[name] for name in names if name in arrays}
     if "chosen" in arrays:
         scores, chosen = arrays["cv_scores"], arrays["chosen"]
@@ -260,7 +260,8 @@ PREFIXES = {  # of the names of components, as classes have them, which info doe
     "ApproximateKernelPCA": "kpca", "SupervisedPCA": "spca", "SupervisedRandomProjection": "srp", "ScoredPCA": "scored",
     "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis", "KernelSupervisedPCA": "kspca",
     "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
-    "SketchTransformer": "sketch",
+    "SketchTransformer": "sketch", "PLSRegression": "pls", "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf",
+    "TICA": "tica",
 }  # fmt: skip
 
 

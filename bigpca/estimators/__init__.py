@@ -2,7 +2,7 @@
 
 - ``shared/``      what all estimators share: fit, plan, transform, save; inputs, model files, the surroundings of a run
 - ``linear/``      PCA, ApproximatePCA, SketchTransformer
-- ``pairs/``       two sides whose rows belong together: CCA, PLSSVD, Ridge
+- ``pairs/``       two sides whose rows belong together: CCA, PLSSVD, PLSRegression, Ridge
 - ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
 - ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, their kernel forms; slow features, tICA
 - ``merging``     the model of all rows of two models

@@ -20,6 +20,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.canonical import CCA, PLSSVD
+from bigpca.estimators.pairs.pls import PLSRegression
 from bigpca.estimators.pairs.ridge import Ridge
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters
 from bigpca.estimators.shared.inputs import Steps
@@ -46,6 +47,7 @@ CLASSES: dict[str, type[AnyEstimator]] = {
     "PCA": PCA,
     "RotatedPCA": RotatedPCA,
     "CCA": CCA,
+    "PLSRegression": PLSRegression,
     "PLSSVD": PLSSVD,
     "Ridge": Ridge,
     "FisherDiscriminantAnalysis": FisherDiscriminantAnalysis,

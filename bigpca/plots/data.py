@@ -31,6 +31,7 @@ VALUES = {  # what is drawn of each component
     "explained_variance_": "eigenvalue",
     "correlations_": "canonical correlation",
     "singular_values_": "covariance",
+    "r2_": "R^2",
     "cv_scores_": "R^2",  # of each target, with the penalty that was taken
 }
 MAX_ROWS = 20_000

@@ -97,11 +97,12 @@ CITATIONS = {
     "CCA": "Hotelling, H. (1936). Relations between two sets of variates. Biometrika, 28(3/4), 321-377.",
     "MCA": "Bretherton, C. S., Smith, C. & Wallace, J. M. (1992). An intercomparison of methods for finding coupled "
     "patterns in climate data. Journal of Climate, 5(6), 541-560.",
+    "PLS": "Dayal, B. S. & MacGregor, J. F. (1997). Improved PLS algorithms. Journal of Chemometrics, 11(1), 73-85.",
     "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
     "Technometrics, 12(1), 55-67.",
     "slow": "Wiskott, L. & Sejnowski, T. J. (2002). Slow feature analysis: unsupervised learning of invariances. "
     "Neural Computation, 14(4), 715-770.",
-    "noise fraction": "Green, A. A., Berman, M., Switzer, P. & Craig, M. D. (1988). A transformation for ordering "
+    "MNF": "Green, A. A., Berman, M., Switzer, P. & Craig, M. D. (1988). A transformation for ordering "
     "multispectral data in terms of image quality with implications for noise removal. IEEE Transactions on "
     "Geoscience and Remote Sensing, 26(1), 65-74.",
     "tICA": "Pérez-Hernández, G., Paul, F., Giorgino, T., De Fabritiis, G. & Noé, F. (2013). Identification of slow "
@@ -126,9 +127,10 @@ _METHODS = {  # of each class: what it does in words, and keys of CITATIONS
     "ScoredPCA": ("PCA of the features with the highest scores", "scored PCA"),
     "CCA": ("canonical correlation analysis", "CCA"),
     "PLSSVD": ("maximum covariance analysis (singular value decomposition of the covariance)", "MCA"),
+    "PLSRegression": ("partial least squares regression", "PLS"),
     "Ridge": ("ridge regression", "ridge"),
     "SlowFeatureAnalysis": ("slow feature analysis", "slow"),
-    "MinimumNoiseFraction": ("the minimum noise fraction transform", "noise fraction"),
+    "MinimumNoiseFraction": ("the minimum noise fraction transform", "MNF"),
     "TICA": ("time-lagged independent component analysis", "tICA"),
 }
 MLE = "maximum likelihood (Minka 2000)"

@@ -431,7 +431,7 @@ def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str)
             call(X, y, given=Y)
     for call in calls[: 0 if name in TRAJECTORIES else 2]:
         with pytest.raises(TypeError, match=f"to this {name}, which has no folds"):
-            call(X, X[:, :2] if name in ("CCA", "PLSSVD") else y, groups=y)
+            call(X, X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression") else y, groups=y)
 
 
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])

@@ -71,6 +71,7 @@ CASES: dict[str, Case] = {
     "RotatedPCA": Case(lambda: bp.RotatedPCA(2, method="promax")),
     "CCA": Case(lambda: bp.CCA(2), NUMBERS),
     "PLSSVD": Case(lambda: bp.PLSSVD(2), NUMBERS),
+    "PLSRegression": Case(lambda: bp.PLSRegression(2), NUMBERS),
     "Ridge": Case(lambda: bp.Ridge(0.5), NUMBERS),
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
     "MinimumNoiseFraction": Case(lambda: bp.MinimumNoiseFraction(2)),
@@ -467,6 +468,7 @@ PREFIXES = {
     "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis",
     "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
     "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf", "TICA": "tica",
+    "PLSRegression": "pls",
 }  # fmt: skip
 
 
@@ -603,7 +605,8 @@ PAIRED = {  # Y has its own unit
     **{"x_mean_": 1, "x_std_": 1, "coef_": -1, "alpha_": 2},
 }
 OWN = {
-    "CCA": PAIRED, "PLSSVD": PAIRED, "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
+    "CCA": PAIRED, "PLSSVD": PAIRED, "PLSRegression": PAIRED | {"r2_": 0, "vip_": 0},
+    "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
     "RotatedPCA": {"components_": 1, "transform": 0},
     **dict.fromkeys(STEPPED, RATIO | {"patterns_": 1, "noise_fractions_": 0, "timescales_": 0}),
 }  # fmt: skip

@@ -56,7 +56,7 @@ def values(model: Any) -> Any:
     """The numbers of the components: those of ``summary``, or R^2 of the penalty that was taken."""
     if isinstance(model, bp.Ridge):
         return model.cv_scores_[model.cv_scores_.mean(axis=1).argmax()]
-    names = ("eigenvalues_", "explained_variance_", "correlations_", "singular_values_")
+    names = ("eigenvalues_", "explained_variance_", "correlations_", "singular_values_", "r2_")
     return getattr(held := of_components(model), next(one for one in names if hasattr(held, one)))
 
 
@@ -121,7 +121,10 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
         found.components.header, zip(*found.components.rows, strict=True), strict=True
     )}  # fmt: skip
     assert table.pop("component") == model.get_feature_names_out().tolist()
-    kind = {bp.Ridge: "R^2", bp.CCA: "canonical correlation", bp.PLSSVD: "covariance", bp.RotatedPCA: "variance"}
+    kind = {
+        bp.Ridge: "R^2", bp.PLSRegression: "R^2", bp.CCA: "canonical correlation", bp.PLSSVD: "covariance",
+        bp.RotatedPCA: "variance",
+    }  # fmt: skip
     np.testing.assert_allclose(table.pop(kind.get(type(held), "eigenvalue")), values(model))
     if ratio is not None:
         np.testing.assert_allclose(table.pop("% so far"), 100 * np.cumsum(ratio))
@@ -177,7 +180,7 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
     assert [line.split()[0] for line in lines] == model.get_feature_names_out().tolist()
     np.testing.assert_allclose([float(line.split()[1]) for line in lines], values(model), rtol=1e-5)
     assert head.split()[1] == {bp.RotatedPCA: "variance", bp.CCA: "correlation", bp.PLSSVD: "covariance",
-                               bp.Ridge: "R^2"}.get(type(held), "eigenvalue")  # fmt: skip
+                               bp.Ridge: "R^2", bp.PLSRegression: "R^2"}.get(type(held), "eigenvalue")  # fmt: skip
 
 
 @every

@@ -35,7 +35,7 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 
 def fitted(name: str) -> Any:
     given: dict[str, Any] = {"SketchTransformer": {"sketch": sketches.Gaussian(3)}, "Ridge": {}}
-    y = X[:, :2] if name in ("CCA", "PLSSVD", "Ridge") else LABELS
+    y = X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression", "Ridge") else LABELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ApproximationWarning)
         return CLASSES[name](**given.get(name, {"n_components": 2})).fit(X, y)

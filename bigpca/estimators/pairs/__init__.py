@@ -3,6 +3,7 @@
 - ``fits``  One read of rows side by side into their joint moments, with folds, and the solve of a problem from them.
 - ``model``  The base of estimators of two sides: their read, added and merged rows, scores of both sides, files.
 - ``canonical``  Canonical correlations, and the singular value decomposition of the covariance between two sides.
+- ``pls``  Partial least squares regression.
 - ``ridge``  Ridge regression of all targets on all features, for many penalties, with folds from the same read.
 
 ``fit(X, Y)`` opens both sides, joins them (``open_pair``), and folds one read into the moments of all columns. A

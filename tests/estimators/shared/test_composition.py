@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5)) + np.arange(5)
 Y = np.arange(60) % 3
 SMALL: dict[str, dict[str, Any]] = {"SketchTransformer": {}, "FisherDiscriminantAnalysis": {}, "Ridge": {}}
-PAIRED = ("CCA", "PLSSVD", "Ridge")
+PAIRED = ("CCA", "PLSSVD", "PLSRegression", "Ridge")
 LABELLED = ("Discriminant", "Supervised", "Scored")
 
 

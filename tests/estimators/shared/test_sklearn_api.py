@@ -33,7 +33,7 @@ EQUIVALENCE = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("d
 def expected_failures(estimator: Any) -> dict[str, str]:
     if isinstance(estimator, bp.Ridge):
         return dict.fromkeys(EQUIVALENCE, "cv is a number of folds, drawn by the keys of rows: it takes no splits")
-    if isinstance(estimator, bp.CCA | bp.PLSSVD):
+    if isinstance(estimator, bp.CCA | bp.PLSSVD | bp.PLSRegression):
         steps = "fit_transform returns the scores of X alone, for pipelines; scikit-learn's returns those of Y too"
         return dict.fromkeys(("check_transformer_general", "check_transformer_data_not_an_array"), steps)
     equal = (bp.SupervisedPCA, bp.SupervisedRandomProjection)  # as many components as classes
@@ -63,7 +63,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         bp.SupervisedPCA(), bp.SupervisedRandomProjection(), bp.FisherDiscriminantAnalysis(),
         bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
         bp.KernelSupervisedPCA(), bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
-        bp.CCA(1), bp.PLSSVD(1), bp.Ridge([0.1, 1.0]),
+        bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1), bp.Ridge([0.1, 1.0]),
         bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
     ],
     expected_failed_checks=expected_failures,
