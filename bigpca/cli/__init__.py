@@ -13,6 +13,8 @@
 - ``runtime``  Where a command runs: in this process, on local workers that it starts (loopback only), or on a running
   cluster.
 
+Options come from signatures, and their help from docstrings (``options.grouped``).
+
 Add an estimator: a row of ``options.ESTIMATORS``. A new parameter is a row of :mod:`bigpca.parameters`, with its range
 and its words, from which its option is made.
 

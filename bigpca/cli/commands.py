@@ -14,51 +14,11 @@ from typer.core import TyperCommand, TyperGroup
 from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
 from bigpca.cli.models import compare, export, extremes, plot, report
-from bigpca.cli.options import Estimator, default_of
+from bigpca.cli.options import Estimator, default_of, grouped, sections
 from bigpca.cli.output import MEANINGS, ExitCode, Output, paragraph, wrapped
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
-
-EXAMPLES = {
-    "demo": ("bigpca demo --small",),
-    "ingest": (
-        "bigpca ingest shards/*.npy --out features.zarr",
-        "bigpca ingest features.h5 --member fc7 --dtype float16 --out features.zarr",
-    ),
-    "plan": (
-        "bigpca plan features.zarr -k 64",
-        "bigpca plan features.zarr -k 64 --solver krylov -v",
-        "bigpca plan features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
-    ),
-    "fit": (
-        "bigpca fit features.zarr -k 64 --scores scores.zarr --checkpoint run.ckpt",
-        "bigpca fit shards/*.npy -k 0.95 --model features95.zarr",
-        "bigpca fit features.zarr --method fisher --labels labels.csv::species --key filename",
-        "bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
-        "bigpca fit features.zarr --method ridge --targets answers.zarr --alphas 0.1,1,10",
-        'bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"',
-    ),
-    "transform": (
-        "bigpca transform new.npy --model model.zarr --scores new_scores.zarr",
-        "bigpca transform new.npy --model model.zarr --statistics t2,spe --scores judged.parquet",
-    ),
-    "report": ("bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28",),
-    "plot": (
-        "bigpca plot scree model.zarr --out scree.png",
-        "bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png",
-        "bigpca plot maps model.zarr --scores scores.zarr --map-shape 28x28 --out maps.png",
-    ),
-    "extremes": ("bigpca extremes model.zarr features.zarr", "bigpca extremes model.zarr scores.zarr -n 10 --json"),
-    "compare": (
-        "bigpca compare monday.zarr tuesday.zarr",
-        "bigpca compare first_layer.zarr second_layer.zarr --metric cka",
-    ),
-    "export": ("bigpca export model.zarr --out model.onnx",),
-    "info": ("bigpca info model.zarr -v", "bigpca info features.zarr"),
-    "verify": ("bigpca verify features.zarr",),
-    "doctor": ("bigpca doctor", "bigpca doctor --scheduler tcp://10.0.0.1:8786", "bigpca doctor s3://bucket/folder"),
-}
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
 
@@ -116,9 +76,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor):
-    examples = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
-    app.command(cls=_Command, epilog=examples)(command)
+COMMANDS = (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor)
+EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
+for command in COMMANDS:
+    epilog = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
+    app.command(cls=_Command, help=sections(command)[""], epilog=epilog)(grouped(command))
 
 
 def _show_version(wanted: bool) -> None:

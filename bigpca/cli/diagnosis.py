@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.options import grouped
 from bigpca.cli.output import ExitCode, Output, plain, reporting
 from bigpca.cli.runtime import running, shown
 from bigpca.errors import brief, counted, format_bytes
@@ -32,24 +31,37 @@ if TYPE_CHECKING:
 PACKAGES = ("bigpca", "numpy", "scipy", "zarr", "numcodecs", "dask", "distributed", "scikit-learn", "dask-ml")
 
 
-@grouped
 def doctor(
     shows: o.Shows,
     url: Annotated[
         str | None,
         typer.Argument(help="Try an object store, such as s3://bucket/folder.", metavar="URL", show_default=False),
     ] = None,
-    unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="List the outputs below URL that a run has begun and not finished.")
-    ] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="With --unfinished: delete what is listed.")] = False,
-    directory: Annotated[Path, typer.Option("--dir", help="Show the free disk space of this directory.")] = Path(),
-    scheduler: o.Scheduler = None,
-    workers_timeout: o.WorkersTimeout = 60,
+    *,
+    unfinished: bool = False,
+    delete: bool = False,
+    directory: Path = Path(),
+    scheduler: str | None = None,
+    workers_timeout: float = 60,
 ) -> None:
     """Show versions, cores, memory, disk and BLAS, and run a short self-test; with --scheduler, check its workers.
 
     With a URL, try instead what this process may do in that object store, and how fast it is.
+
+    Parameters
+    ----------
+    unfinished
+        List the outputs below URL that a run has begun and not finished.
+    delete
+        With --unfinished: delete what is listed.
+    directory : --dir
+        Show the free disk space of this directory.
+
+    Examples
+    --------
+    bigpca doctor
+    bigpca doctor --scheduler tcp://10.0.0.1:8786
+    bigpca doctor s3://bucket/folder
     """
     if (unfinished and url is None) or (delete and not unfinished):
         raise typer.BadParameter("--unfinished needs a URL, and --delete needs --unfinished. Add what is missing.")
@@ -249,15 +261,20 @@ def _worker_line(worker: dict[str, Any]) -> str:
     return f"{worker['address']}: {worker['threads']} threads, {memory} per thread"
 
 
-@grouped
-def demo(
-    shows: o.Shows,
-    small: Annotated[bool, typer.Option("--small", help="A sixteenth of the data: a few seconds.")] = False,
-    directory: Annotated[Path, typer.Option("--dir", help="Where to work (3 GiB free for the full size).")] = Path(
-        "bigpca-demo"
-    ),
-) -> None:
-    """Fit 515,000 x 768 image patches (1.5 GiB) in a budget of 512 MiB, and draw their leading components."""
+def demo(shows: o.Shows, *, small: bool = False, directory: Path = Path("bigpca-demo")) -> None:
+    """Fit 515,000 x 768 image patches (1.5 GiB) in a budget of 512 MiB, and draw their leading components.
+
+    Parameters
+    ----------
+    small
+        A sixteenth of the data: a few seconds.
+    directory : --dir
+        Where to work (3 GiB free for the full size).
+
+    Examples
+    --------
+    bigpca demo --small
+    """
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.demo import run_demo
 

@@ -10,12 +10,12 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.options import Estimator, grouped
+from bigpca.cli.options import Estimator
 from bigpca.cli.output import Output, command_line, plain, reporting
 from bigpca.cli.runtime import (
     check_columns,
@@ -44,30 +44,40 @@ if TYPE_CHECKING:
 CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
 
-@grouped
 def transform(
-    source: o.Sources,
+    source: list[str],
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
-    model: Annotated[str, typer.Option(metavar="PATH", help="The model saved by a fit.")] = "model.zarr",
-    scores: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="Where the scores are written: a Zarr store, or a .npy or .parquet table."),
-    ] = "scores.zarr",
-    keys: Annotated[
-        str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
-    ] = None,
-    statistics: Annotated[
-        str | None, typer.Option(help="Write these statistics of each row instead of scores: t2,spe,mahalanobis.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Store the scores as float16, float32 or float64, or as codes: int8, bits.")
-    ] = None,
-    references: o.References = None,
-    overwrite: o.Overwrite = False,
+    *,
+    model: str = "model.zarr",
+    scores: str = "scores.zarr",
+    keys: str | None = None,
+    statistics: str | None = None,
+    dtype: str | None = None,
+    references: list[str] | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume."""
+    """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume.
+
+    Parameters
+    ----------
+    model : PATH
+        The model saved by a fit.
+    scores : PATH
+        Where the scores are written: a Zarr store, or a .npy or .parquet table.
+    keys
+        Store these row keys too: FILE::COLUMN, such as labels.csv::filename.
+    statistics
+        Write these statistics of each row instead of scores: t2,spe,mahalanobis.
+    dtype
+        Store the scores as float16, float32 or float64, or as codes: int8, bits.
+
+    Examples
+    --------
+    bigpca transform new.npy --model model.zarr --scores new_scores.zarr
+    bigpca transform new.npy --model model.zarr --statistics t2,spe --scores judged.parquet
+    """
     names = None if statistics is None else [name.strip() for name in statistics.split(",")]
     if names is not None and dtype is not None:
         raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
@@ -135,9 +145,14 @@ def transform_command(sources: list[str], model: str, scores: str | None, readin
 
 
 def update(
-    source: list[str], old: str, outputs: Outputs, supervision: o.Supervision, reading: o.Reading, cluster: o.Cluster,
+    source: list[str],
+    old: str,
+    outputs: Outputs,
+    supervision: o.Labelling,
+    reading: o.Reading,
+    cluster: o.Cluster,
     shows: o.Shows,
-) -> None:  # fmt: skip
+) -> None:
     """Add the appended rows of SOURCE to the model at ``old``, and save it."""
     if outputs.scores is not None or outputs.checkpoint is not None:
         raise typer.BadParameter(
@@ -219,7 +234,7 @@ def _made(path: str | None, model: Any, fingerprint: str | None) -> Provenance |
     return None
 
 
-def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data: Any, seen: int) -> dict[str, Any]:
+def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: Any, seen: int) -> dict[str, Any]:
     """Return labels and weights of the rows after the first ``seen``, from files that have those of all rows.
 
     Raises
@@ -256,34 +271,43 @@ def _of_appended_rows(model: Any, given: o.Supervision, source: list[str], data:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a fit writes its results."""
+    """Where a fit writes its results.
 
-    model: Annotated[str, typer.Option(metavar="PATH", help="Where the model is saved.")] = "model.zarr"
-    scores: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Also write the scores, to a Zarr store or a .npy or .parquet table."),
-    ] = None
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Store progress here, so that the same command resumes after a stop."),
-    ] = None
-    update: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Add the rows appended since the fit to this model; no others are read."),
-    ] = None
-    overwrite: o.Overwrite = False
+    Parameters
+    ----------
+    model : PATH
+        Where the model is saved.
+    scores : PATH
+        Also write the scores, to a Zarr store or a .npy or .parquet table.
+    checkpoint : PATH
+        Store progress here, so that the same command resumes after a stop.
+    update : MODEL
+        Add the rows appended since the fit to this model; no others are read.
+    """
+
+    model: str = "model.zarr"
+    scores: str | None = None
+    checkpoint: str | None = None
+    update: str | None = None
+    overwrite: bool = False
 
 
-@grouped
 def plan(
-    source: o.Sources,
+    source: list[str],
     estimator: Estimator,
-    supervision: o.Supervision,
+    supervision: o.Labelling,
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
 ) -> None:
-    """Show what a fit would cost (solver, reads, time, memory) without reading the data."""
+    """Show what a fit would cost (solver, reads, time, memory) without reading the data.
+
+    Examples
+    --------
+    bigpca plan features.zarr -k 64
+    bigpca plan features.zarr -k 64 --solver krylov -v
+    bigpca plan features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000
+    """
     estimator.check(supervision)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         model = estimator.build()
@@ -295,17 +319,26 @@ def plan(
         output.finish({"command": "plan", "source": recorded(source), "plan": _plain(planned)})
 
 
-@grouped
 def fit(
-    source: o.Sources,
+    source: list[str],
     outputs: Outputs,
     estimator: Estimator,
-    supervision: o.Supervision,
+    supervision: o.Labelling,
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
 ) -> None:
-    """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
+    """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost.
+
+    Examples
+    --------
+    bigpca fit features.zarr -k 64 --scores scores.zarr --checkpoint run.ckpt
+    bigpca fit shards/*.npy -k 0.95 --model features95.zarr
+    bigpca fit features.zarr --method fisher --labels labels.csv::species --key filename
+    bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000
+    bigpca fit features.zarr --method ridge --targets answers.zarr --alphas 0.1,1,10
+    bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"
+    """
     if outputs.update is not None:
         if estimator != Estimator():
             raise typer.BadParameter(
@@ -370,7 +403,7 @@ def _planned(
     source: list[str],
     data: Any,
     estimator: Estimator,
-    supervision: o.Supervision,
+    supervision: o.Labelling,
     reading: o.Reading,
 ) -> Planned:
     """Return the plan and what it is of, after showing what was found."""

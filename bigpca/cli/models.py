@@ -6,64 +6,59 @@ import re
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.options import grouped
 from bigpca.cli.output import reporting, table, wrapped
 from bigpca.cli.runtime import described, open_sources, recorded, reject_shared_paths, running, shown
 from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.engine.events import TerminalProgress
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model saved by a fit.")]
-Scores = Annotated[str | None, typer.Option(metavar="PATH", help="Its scores, written by fit --scores or transform.")]
-Labels = Annotated[
-    str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key if the scores have keys.")
-]
-ByPosition = Annotated[
-    bool, typer.Option("--by-position", help="Labels are in the order of the rows; keys are ignored.")
-]
-ImageShape = Annotated[
-    str | None,
-    typer.Option(metavar="HxW[xC]", help="The shape of one row, e.g. 28x28 or 32x32x3: draws components as pictures."),
-]
-OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
-
-
 Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS"])
 SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
 
 
-@grouped
 def report(
-    model: Model,
+    model: str,
     reading: o.Reading,
-    scores: Scores = None,
-    labels: Labels = None,
-    by_position: ByPosition = False,
-    image_shape: ImageShape = None,
-    rows: Annotated[
-        str | None, typer.Option(help="The rows of the fit, read once for standard errors of the sample.")
-    ] = None,
-    held_out: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Rows that were not fitted, on which accuracy is measured.")
-    ] = None,
-    held_out_labels: Annotated[
-        str | None, typer.Option(metavar="FILE[::COLUMN]", help="The classes of the held-out rows.")
-    ] = None,
-    out: Annotated[str, typer.Option(metavar="PATH", help="The HTML file to write.")] = "report.html",
-    provenance: Annotated[bool, typer.Option(help="Show paths and the command of the fit.")] = True,
-    references: o.References = None,
-    overwrite: OverwriteFile = False,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
+    *,
+    scores: str | None = None,
+    labels: str | None = None,
+    by_position: bool = False,
+    image_shape: str | None = None,
+    rows: str | None = None,
+    held_out: str | None = None,
+    held_out_labels: str | None = None,
+    out: str = "report.html",
+    provenance: bool = True,
+    references: list[str] | None = None,
+    overwrite: bool = False,
+    as_json: bool = False,
+    debug: bool = False,
 ) -> None:
     """Write a report on MODEL: one HTML file with checks, figures, extremes and tables that opens without a network.
 
     Labels are joined by key where the scores have row keys (--keys) and labels.csv has a column of them. A column of
     image paths gives the pictures of extreme rows.
+
+    Parameters
+    ----------
+    rows
+        The rows of the fit, read once for standard errors of the sample.
+    held_out : SOURCE
+        Rows that were not fitted, on which accuracy is measured.
+    held_out_labels : FILE[::COLUMN]
+        The classes of the held-out rows.
+    out : PATH
+        The HTML file to write.
+    provenance
+        Show paths and the command of the fit.
+
+    Examples
+    --------
+    bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28
     """
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import require_matplotlib
@@ -99,30 +94,45 @@ def report(
         output.finish({"command": "report", "model": model, "out": out, "bytes": len(page), "lights": described.lights})
 
 
-@grouped
 def plot(
-    kind: Annotated[Kind, typer.Argument(help="What is drawn.")],
-    model: Model,
+    kind: Kind,
+    model: str,
     reading: o.Reading,
-    out: Annotated[str, typer.Option(metavar="PATH", help="The file to write: .png, .svg or .pdf.")] = "figure.png",
-    scores: Scores = None,
-    rows: Annotated[str | None, typer.Option(help="For scores and biplot without --scores: rows, read once.")] = None,
-    labels: Labels = None,
-    by_position: ByPosition = False,
-    components: Annotated[
-        str | None,
-        typer.Option(help="Numbers from 0, or names: two (0,1 or pca0,pca1); for maps, one or three (0,1,2)."),
-    ] = None,
-    image_shape: ImageShape = None,
-    map_shape: Annotated[
-        str | None, typer.Option(metavar="HxW", help="For maps: the places of one sample in the pattern, e.g. 14x14.")
-    ] = None,
-    references: o.References = None,
-    overwrite: OverwriteFile = False,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
+    *,
+    out: str = "figure.png",
+    scores: str | None = None,
+    rows: str | None = None,
+    labels: str | None = None,
+    by_position: bool = False,
+    components: str | None = None,
+    image_shape: str | None = None,
+    map_shape: str | None = None,
+    references: list[str] | None = None,
+    overwrite: bool = False,
+    as_json: bool = False,
+    debug: bool = False,
 ) -> None:
-    """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, or maps of scores."""
+    """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, or maps of scores.
+
+    Parameters
+    ----------
+    kind
+        What is drawn.
+    out : PATH
+        The file to write: .png, .svg or .pdf.
+    rows
+        For scores and biplot without --scores: rows, read once.
+    components
+        Numbers from 0, or names: two (0,1 or pca0,pca1); for maps, one or three (0,1,2).
+    map_shape : HxW
+        For maps: the places of one sample in the pattern, e.g. 14x14.
+
+    Examples
+    --------
+    bigpca plot scree model.zarr --out scree.png
+    bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png
+    bigpca plot maps model.zarr --scores scores.zarr --map-shape 28x28 --out maps.png
+    """
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
         from bigpca.storage.forms import reject_file, write_file
@@ -220,23 +230,35 @@ def _load(model: str, references: list[str] | None) -> Any:
 
 
 SHOWN_ANGLES = 5
-FROM = Annotated[str, typer.Argument(help="A model saved by a fit.")]
 
 
-@grouped
 def extremes(
-    model: FROM,
-    source: Annotated[list[str], typer.Argument(help="Rows, or scores of the model.")],
+    model: str,
+    source: list[str],
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
-    n: Annotated[int, typer.Option("-n", metavar="INT", min=1, help="Rows at each end.")] = 5,
-    scores: Annotated[
-        bool | None, typer.Option("--scores/--rows", help="What SOURCE holds, if neither its store nor its width says.")
-    ] = None,
-    references: o.References = None,
+    *,
+    n: int = 5,
+    scores: bool | None = None,
+    references: list[str] | None = None,
 ) -> None:
-    """Show the rows with the lowest and highest scores of each component of MODEL, in one read of SOURCE."""
+    """Show the rows with the lowest and highest scores of each component of MODEL, in one read of SOURCE.
+
+    Parameters
+    ----------
+    source
+        Rows, or scores of the model.
+    n : -n INT >= 1
+        Rows at each end.
+    scores : --scores/--rows
+        What SOURCE holds, if neither its store nor its width says.
+
+    Examples
+    --------
+    bigpca extremes model.zarr features.zarr
+    bigpca extremes model.zarr scores.zarr -n 10 --json
+    """
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
 
@@ -266,15 +288,24 @@ Metric = StrEnum("Metric", ["CKA", "SVCCA"])
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="A model saved by a fit; with --metric, features of rows.")],
-    second: Annotated[str, typer.Argument(help="The other.")],
-    metric: Annotated[
-        Metric | None, typer.Option(help="Compare two sets of features of the same rows, in one read of both.")
-    ] = None,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
+    first: str, second: str, *, metric: Metric | None = None, as_json: bool = False, debug: bool = False
 ) -> None:
-    """Compare two models of the same features, without reading data; with --metric, two networks' features of rows."""
+    """Compare two models of the same features, without reading data; with --metric, two networks' features of rows.
+
+    Parameters
+    ----------
+    first
+        A model saved by a fit; with --metric, features of rows.
+    second
+        The other.
+    metric
+        Compare two sets of features of the same rows, in one read of both.
+
+    Examples
+    --------
+    bigpca compare monday.zarr tuesday.zarr
+    bigpca compare first_layer.zarr second_layer.zarr --metric cka
+    """
     with reporting(as_json, debug) as output:
         import numpy as np
 
@@ -318,16 +349,18 @@ def compare(
 FORMATS = (".npz", ".onnx")
 
 
-def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A linear model saved by a fit.")],
-    out: Annotated[
-        str, typer.Option(metavar="PATH", help="The file to write: .onnx, or .npz with A (k, d) and b (k,).")
-    ],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
-) -> None:
-    """Write the linear map of MODEL for programs without bigpca: scores are X A' + b."""
+def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = False, debug: bool = False) -> None:
+    """Write the linear map of MODEL for programs without bigpca: scores are X A' + b.
+
+    Parameters
+    ----------
+    out : PATH
+        The file to write: .onnx, or .npz with A (k, d) and b (k,).
+
+    Examples
+    --------
+    bigpca export model.zarr --out model.onnx
+    """
     if Path(out).suffix.lower() not in FORMATS:
         raise typer.BadParameter(
             f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(FORMATS)} is needed.",

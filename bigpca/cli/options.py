@@ -2,8 +2,8 @@
 
 Values that are written as a text: sizes, positions, records such as sketches. The options of a model: its method and
 the parameters of the estimator, from :mod:`bigpca.parameters`. Which estimator a command line names, and what its
-constructor takes, read from its source without importing it. A command takes a dataclass, whose fields become its
-options.
+constructor takes, read from its source without importing it. A command takes dataclasses, whose fields become its
+options; the help of an option is in the docstring of its dataclass or command, and its panel is the section's title.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from enum import StrEnum
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -149,73 +149,79 @@ def parse_seed(text: str) -> int:
 MissingChunks = StrEnum("MissingChunks", ["RAISE", "FILL"])  # each value is its name in lower case
 
 
-label_option = partial(typer.Option, rich_help_panel="Labels")
-_rows = partial(typer.Option, rich_help_panel="What is a row")
-_where = partial(typer.Option, rich_help_panel="Where it runs")
+class Common:
+    """Options that commands take one by one, each with the same meaning everywhere.
 
-Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SOURCE",
-        show_default=False,
-        help="Zarr store, .npy, .npz, .h5, .parquet, .csv, .pt or .safetensors, folder of shards; several are shards.",
-    ),
-]
-Member = Annotated[str | None, typer.Option(help="Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
-References = Annotated[
-    list[str] | None,
-    typer.Option(help="Where to read the training rows of a kernel model, if not beside or below it (repeatable)."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more: the whole plan, all parameters of a model.")]
-Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
-WorkersTimeout = Annotated[
-    float, _where(metavar="SECONDS", min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")
-]
+    Parameters
+    ----------
+    source : SOURCE
+        Zarr store, .npy, .npz, .h5, .parquet, .csv, .pt or .safetensors, folder of shards; several are shards.
+    model : MODEL
+        The model saved by a fit.
+    scores : PATH
+        Its scores, written by fit --scores or transform.
+    labels
+        labels.csv or labels.csv::column; joined by key if the scores have keys.
+    by_position
+        Labels are in the order of the rows; keys are ignored.
+    image_shape : HxW[xC]
+        The shape of one row, e.g. 28x28 or 32x32x3: draws components as pictures.
+    member
+        Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).
+    overwrite
+        Replace outputs that exist.
+    references
+        Where to read the training rows of a kernel model, if not beside or below it (repeatable).
+    as_json : --json
+        Print exactly one JSON object on stdout; text goes to stderr.
+    debug
+        Show the traceback of an error.
+
+    Where it runs
+    -------------
+    scheduler
+        Join the running Dask scheduler at this address.
+    workers_timeout : SECONDS >= 0
+        Seconds to wait for a worker; adaptive clusters start with none.
+    """
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Which part of the source is read, and how."""
+    """Which part of the source is read, and how.
 
-    member: Member = None
-    missing_chunks: Annotated[
-        MissingChunks, typer.Option(help="Chunks missing from the store: an error, or the fill value.")
-    ] = MissingChunks.RAISE
-    pattern: Annotated[
-        str | None,
-        _rows(
-            metavar="PATTERN", help='What makes a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.'
-        ),
-    ] = None
-    reduce: Annotated[
-        str | None, _rows(metavar="mean|max|gem", help='How to pool what the pattern leaves out: "n c h w -> n c".')
-    ] = None
-    axis: Annotated[
-        list[str] | None,
-        _rows(
-            metavar="NAME=POSITIONS",
-            help="Positions on an axis of the pattern: t=1: is all but the first (repeatable).",
-        ),
-    ] = None
-    columns: Annotated[
-        str | None, _rows(metavar="POSITIONS", help="The columns to use: 0:512, or 3,1,7, or names.")
-    ] = None
-    missing_value: Annotated[float | None, _rows(metavar="NUMBER", help="The code of missing values, such as -1.")] = (
-        None
-    )
-    fill: Annotated[
-        str | None,
-        _rows(
-            metavar="none|NUMBER", help="For netCDF: treat every stored number as a value (none), or all but this one."
-        ),
-    ] = None
-    repeats: Annotated[
-        str, _rows(metavar="warn|keep", help="Rows of several stores with the same key: keep says that they are meant.")
-    ] = "warn"
+    Parameters
+    ----------
+    missing_chunks
+        Chunks missing from the store: an error, or the fill value.
+
+    What is a row
+    -------------
+    pattern : PATTERN
+        What makes a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.
+    reduce : mean|max|gem
+        How to pool what the pattern leaves out: "n c h w -> n c".
+    axis : NAME=POSITIONS
+        Positions on an axis of the pattern: t=1: is all but the first (repeatable).
+    columns : POSITIONS
+        The columns to use: 0:512, or 3,1,7, or names.
+    missing_value : NUMBER
+        The code of missing values, such as -1.
+    fill : none|NUMBER
+        For netCDF: treat every stored number as a value (none), or all but this one.
+    repeats : warn|keep
+        Rows of several stores with the same key: keep says that they are meant.
+    """
+
+    member: str | None = None
+    missing_chunks: MissingChunks = MissingChunks.RAISE
+    pattern: str | None = None
+    reduce: str | None = None
+    axis: list[str] | None = None
+    columns: str | None = None
+    missing_value: float | None = None
+    fill: str | None = None
+    repeats: str = "warn"
 
     @property
     def given(self) -> dict[str, Any]:
@@ -243,13 +249,23 @@ class Reading:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the work runs."""
+    """Where the work runs.
 
-    workers: Annotated[int | None, _where(metavar="INT", min=1, help="Start this many local worker processes.")] = None
-    threads: Annotated[int | None, _where(metavar="INT", min=1, help="Threads of each local worker process.")] = None
-    memory: Annotated[str | None, _where(help="Memory of each local worker process, e.g. 2GiB.")] = None
-    scheduler: Scheduler = None
-    workers_timeout: WorkersTimeout = 60
+    Where it runs
+    -------------
+    workers : INT >= 1
+        Start this many local worker processes.
+    threads : INT >= 1
+        Threads of each local worker process.
+    memory
+        Memory of each local worker process, e.g. 2GiB.
+    """
+
+    workers: int | None = None
+    threads: int | None = None
+    memory: str | None = None
+    scheduler: str | None = None
+    workers_timeout: float = 60
 
     @property
     def starts_workers(self) -> bool:
@@ -259,43 +275,45 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Shows:
-    """How much a command prints."""
+    """How much a command prints.
 
-    as_json: Json = False
-    quiet: Quiet = False
-    verbose: Verbose = False
-    debug: Debug = False
+    Parameters
+    ----------
+    quiet : --quiet -q
+        Print errors and warnings only.
+    verbose : --verbose -v
+        Show more: the whole plan, all parameters of a model.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
 
 
 @dataclass(frozen=True)
-class Supervision:
-    """Where the labels are, and how they belong to the rows."""
+class Labelling:
+    """Where the labels are, and how they belong to the rows.
 
-    labels: Annotated[
-        str | None,
-        label_option(metavar="FILE[::COLUMN]", help="A label for each row: .csv with a header, Parquet, .npy or Zarr."),
-    ] = None
-    targets: Annotated[
-        str | None,
-        label_option(metavar="SOURCE", help="cca, plssvd, pls, ridge: rows of Y, in the order of SOURCE."),
-    ] = None
-    key: Annotated[
-        str | None,
-        label_option(
-            metavar="COLUMN",
-            help="Key column in the files of labels and weights, if it is not found automatically.",
-        ),
-    ] = None
-    by_position: Annotated[
-        bool, label_option("--by-position", help="Labels and weights are in the order of the rows; keys are ignored.")
-    ] = False
-    weights: Annotated[
-        str | None,
-        label_option(
-            metavar="FILE[::COLUMN]",
-            help="How often each row counts: numbers, matched to rows like labels.",
-        ),
-    ] = None
+    Labels
+    ------
+    labels : FILE[::COLUMN]
+        A label for each row: .csv with a header, Parquet, .npy or Zarr.
+    targets : SOURCE
+        cca, plssvd, pls, ridge: rows of Y, in the order of SOURCE.
+    key : COLUMN
+        Key column in the files of labels and weights, if it is not found automatically.
+    by_position
+        Labels and weights are in the order of the rows; keys are ignored.
+    weights : FILE[::COLUMN]
+        How often each row counts: numbers, matched to rows like labels.
+    """
+
+    labels: str | None = None
+    targets: str | None = None
+    key: str | None = None
+    by_position: bool = False
+    weights: str | None = None
 
 
 # What is asked for -> the estimator. A new estimator is one row.
@@ -460,12 +478,12 @@ class Estimator(_Options):  # type: ignore[misc]
             )
         return estimator_of(self.method, kernel=self.kernel, landmarks=self.landmarks, sketch=self.sketch)
 
-    def check(self, given: Supervision) -> None:
+    def check(self, given: Labelling) -> None:
         """Reject options that the estimator does not have, before it is imported.
 
         Parameters
         ----------
-        given : Supervision
+        given : Labelling
             Labels and targets.
 
         Raises
@@ -545,11 +563,47 @@ def _instead(unused: list[str], estimator: Estimator) -> str:
     return ", or add " + " and ".join([f"--method {method}"] * (method != estimator.method) + added)
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for each field of each of its parameters that is a dataclass.
+def sections(documented: Any) -> dict[str, str]:
+    """Return the sections of a docstring by their titles; what is above them has the title "".
 
-    Typer reads the signature, so this creates one in which the fields, with their annotations and defaults, replace the
-    dataclass; the call assembles it again.
+    >>> sections(Shows)[""]
+    'How much a command prints.'
+    """
+    above, *parts = re.split(r"\n\n([^\n]+)\n---+\n", inspect.getdoc(documented) or "")
+    return {"": above, **dict(zip(parts[::2], parts[1::2], strict=True))}
+
+
+def _options_of(documented: Any) -> dict[str, dict[str, str]]:
+    """Return what a docstring says of options: how they are written, their help, and the panel, the section's title."""
+    entries = re.compile(r"^(\w+)(?: : (.+))?\n((?: +.+\n?)+)", re.MULTILINE)
+    return {
+        name: {"form": form, "help": " ".join(text.split()), "panel": "" if title == "Parameters" else title}
+        for title, section in sections(documented).items()
+        for name, form, text in entries.findall(section)
+    }
+
+
+def _declared(name: str, kind: Any, default: Any, alone: bool, form: str = "", help: str = "", panel: str = "") -> Any:
+    """Return the type of a parameter as Typer reads it: an argument if it stands ``alone``, else an option.
+
+    ``form`` has the flags, if they are not the name, how a value is written, and the least number: "-n INT >= 1".
+    """
+    flags = [word for word in form.split() if word.startswith("-")]
+    written, _, least = " ".join(word for word in form.split() if word not in flags).partition(" >= ")
+    shown: dict[str, Any] = {"help": help or None, "metavar": written or None, "rich_help_panel": panel or None}
+    if alone:
+        return Annotated[kind, typer.Argument(**shown)]
+    if default is False and not flags:  # without the option that sets it to False
+        flags = [f"--{name.replace('_', '-')}"]
+    return Annotated[kind, typer.Option(*flags, min=int(least) if least else None, **shown)]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each of its parameters, and for each field of those that are dataclasses.
+
+    Typer reads the signature, so this creates one in which the fields, with their defaults, replace the dataclass; the
+    call assembles it again. Positional parameters without a default are arguments. What an option means is in the
+    docstring of the command or of the dataclass, or in that of :class:`Common`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -564,20 +618,24 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     a Size(rows=5)
     """
     groups: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        kind = parameter.annotation
+    found: dict[str, tuple[Any, Any]] = {}
+    said = _options_of(Common)
+
+    def add(owner: Any, name: str, kind: Any, default: Any, alone: bool) -> None:
+        if not hasattr(kind, "__metadata__"):  # which says all that Typer needs
+            own = said | _options_of(owner)
+            kind = _declared(name, kind, default, alone, **own.get(name, {}))
+        found[name] = kind, default
+
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind, default = parameter.annotation, parameter.default
         if not is_dataclass(kind):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            add(command, name, kind, default, default is parameter.empty and parameter.kind < parameter.KEYWORD_ONLY)
             continue
-        groups[parameter.name] = kind
+        groups[name] = kind
         hints = get_type_hints(kind, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-            )
-            for field in fields(kind)
-        ]
+        for field in fields(kind):
+            add(kind, field.name, hints[field.name], field.default, alone=False)
 
     @wraps(command)
     def with_options(**given: Any) -> None:
@@ -585,6 +643,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         command(**given)
 
+    only = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(one, only, default=own, annotation=kind) for one, (kind, own) in found.items()]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    with_options.__annotations__ = {name: kind for name, (kind, _) in found.items()}
     return with_options

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from bigpca.cli.options import Cluster, Reading, Supervision, parse_size
+from bigpca.cli.options import Cluster, Labelling, Reading, parse_size
 from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
@@ -351,7 +351,7 @@ class Column:
     word: str
 
 
-def open_given_labels(given: Supervision, sources: list[str], data: Any, missing: str | None) -> tuple[Any, str]:
+def open_given_labels(given: Labelling, sources: list[str], data: Any, missing: str | None) -> tuple[Any, str]:
     """Return the labels of all rows, and how they were joined, for display; (None, "") if there are none.
 
     Raises
@@ -366,7 +366,7 @@ def open_given_labels(given: Supervision, sources: list[str], data: Any, missing
     return _open_column(Column(given.labels, given.key, "label"), given, sources, data, missing or "raise")
 
 
-def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
+def open_given_weights(given: Labelling, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
     """Return the weights of all rows as an argument of ``fit``, and how they were joined; ({}, "") if there are none.
 
     A file without columns, such as a ``.npy`` vector, is in the order of the rows. Raises as
@@ -384,7 +384,7 @@ def open_given_weights(given: Supervision, sources: list[str], data: Any) -> tup
     return {"sample_weight": open_weights(values)}, how
 
 
-def _open_column(column: Column, given: Supervision, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
+def _open_column(column: Column, given: Labelling, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
     from bigpca.data.keys import ABSENT, aligned, keys_of_rows, repeat_labels
     from bigpca.data.views import carried, view_of
@@ -416,7 +416,7 @@ def _open_column(column: Column, given: Supervision, sources: list[str], data: A
     return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
 
 
-def check_columns(given: Supervision) -> None:
+def check_columns(given: Labelling) -> None:
     """Raise typer.BadParameter before data and outputs are checked if there is no file, or no column of a name."""
     if given.labels is not None:
         _parts(Column(given.labels, given.key, "label"))

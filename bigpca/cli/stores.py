@@ -7,12 +7,11 @@ import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.options import grouped
 from bigpca.cli.output import ExitCode, command_line, plain, reporting
 from bigpca.cli.runtime import (
     described,
@@ -301,13 +300,19 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
 MAX_PARAMETER = 200  # characters
 
 
-@grouped
-def info(
-    path: Annotated[str, typer.Argument(help="A saved model, or any source that fit can read.")],
-    shows: o.Shows,
-    member: o.Member = None,
-) -> None:
-    """Show what a model or a data store is, without reading the data. With -v, all parameters of a model."""
+def info(path: str, shows: o.Shows, *, member: str | None = None) -> None:
+    """Show what a model or a data store is, without reading the data. With -v, all parameters of a model.
+
+    Parameters
+    ----------
+    path
+        A saved model, or any source that fit can read.
+
+    Examples
+    --------
+    bigpca info model.zarr -v
+    bigpca info features.zarr
+    """
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
         from bigpca.data.provenance import provenance_of
 
@@ -342,24 +347,36 @@ def info(
         output.finish({"command": "info", "path": path, **record, "provenance": made})
 
 
-@grouped
 def ingest(
-    source: o.Sources,
+    source: list[str],
     reading: o.Reading,
     cluster: o.Cluster,
     shows: o.Shows,
-    out: Annotated[str | None, typer.Option(metavar="PATH", help="The Zarr store to write.")] = None,
-    overwrite: o.Overwrite = False,
-    dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
-    chunk_rows: Annotated[
-        int | None, typer.Option(metavar="INT", min=1, help="Rows per chunk (default: about 64 MiB).")
-    ] = None,
-    keys: Annotated[
-        str | None,
-        typer.Option(metavar="FILE::COLUMN", help="Store these row keys too, such as labels.csv::filename."),
-    ] = None,
+    *,
+    out: str | None = None,
+    overwrite: bool = False,
+    dtype: str | None = None,
+    chunk_rows: int | None = None,
+    keys: str | None = None,
 ) -> None:
-    """Copy SOURCE into one checksummed Zarr store, visible only when complete. Run it again after a stop to resume."""
+    """Copy SOURCE into one checksummed Zarr store, visible only when complete. Run it again after a stop to resume.
+
+    Parameters
+    ----------
+    out : PATH
+        The Zarr store to write.
+    dtype
+        Convert to this dtype, e.g. float32.
+    chunk_rows : INT >= 1
+        Rows per chunk (default: about 64 MiB).
+    keys : FILE::COLUMN
+        Store these row keys too, such as labels.csv::filename.
+
+    Examples
+    --------
+    bigpca ingest shards/*.npy --out features.zarr
+    bigpca ingest features.h5 --member fc7 --dtype float16 --out features.zarr
+    """
     source, store = _with_output(source, out)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         reject_shared_paths(source, store=store)
@@ -400,13 +417,18 @@ def _with_output(sources: list[str], out: str | None) -> tuple[list[str], str]:
     raise typer.BadParameter("the Zarr store to write is not given. Add --out STORE, such as --out features.zarr.")
 
 
-@grouped
-def verify(
-    path: Annotated[str, typer.Argument(help="The Zarr store to check.")],
-    shows: o.Shows,
-    member: o.Member = None,
-) -> None:
-    """Read every chunk of a Zarr store and list those that are missing, truncated or corrupted (then exit code 3)."""
+def verify(path: str, shows: o.Shows, *, member: str | None = None) -> None:
+    """Read every chunk of a Zarr store and list those that are missing, truncated or corrupted (then exit code 3).
+
+    Parameters
+    ----------
+    path
+        The Zarr store to check.
+
+    Examples
+    --------
+    bigpca verify features.zarr
+    """
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
 

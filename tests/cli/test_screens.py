@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
-from bigpca.cli.commands import EXAMPLES
+from bigpca.cli.commands import COMMANDS, EXAMPLES, app
 from tests.cli.terminal import Shown, shown
 
 
@@ -80,6 +82,14 @@ for command in json.loads(sys.argv[1]):
         main()
     os.wait()
 """
+
+
+@pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
+def test_every_option_and_argument_has_a_help_text(command: str) -> None:
+    found: Any = typer.main.get_command(app)
+    shown = {one.name: one.help for one in found.commands[command].params if one.name != "help"}
+    assert shown
+    assert not [name for name, text in shown.items() if not text]
 
 
 def test_every_command_gives_a_sign_of_life_before_it_imports_or_opens_anything() -> None:
