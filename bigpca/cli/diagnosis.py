@@ -240,12 +240,14 @@ def cluster_facts(client: Client) -> dict[str, Any]:
     _, found = package_versions(client, workers)
     facts = [
         {
-            "address": address, "threads": (threads := int(worker["nthreads"])),
-            "memory_bytes": (limit := int(worker["memory_limit"] or 0)), "memory_per_thread": limit // threads,
+            "address": address,
+            "threads": (threads := int(worker["nthreads"])),
+            "memory_bytes": (limit := int(worker["memory_limit"] or 0)),
+            "memory_per_thread": limit // threads,
             "versions": found.get(f"worker {address}", {}),
         }
         for address, worker in sorted(workers.items())
-    ]  # fmt: skip
+    ]
     problems = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -80,9 +80,16 @@ def report(
             errors = standard_errors(fitted, open_sources([rows], reading))
         apart = None if held_out is None else (open_sources([held_out], reading), held_out_labels)
         described = describe(
-            fitted, scores=scores, labels=labels, keys=False if by_position else None, image_shape=shape,
-            standard_errors=errors, held_out=apart, provenance=provenance, path=model,
-        )  # fmt: skip
+            fitted,
+            scores=scores,
+            labels=labels,
+            keys=False if by_position else None,
+            image_shape=shape,
+            standard_errors=errors,
+            held_out=apart,
+            provenance=provenance,
+            path=model,
+        )
         page = render(described).encode()
         write_file(out, page, overwrite=overwrite)
         captions = [figure.caption for figure in described.figures if figure.name == "scores"]

@@ -36,18 +36,30 @@ RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 BOUNDS = "certificate__"
 ARRAYS = (
-    "explained_variance", "eigenvalues", "axes__values", "statistics__moments__count", "rotation_matrix",
+    "explained_variance",
+    "eigenvalues",
+    "axes__values",
+    "statistics__moments__count",
+    "rotation_matrix",
     *(BOUNDS + name for name in ("eigenvalue_bounds", "captured_variance_bounds")),
-    *(f"{BOUNDS}subspaces__{name}" for name in SUBSPACES), "correlations", "singular_values",
-    "squared_covariance_fraction", "r2", "chosen", "cv_scores",
-)  # fmt: skip
+    *(f"{BOUNDS}subspaces__{name}" for name in SUBSPACES),
+    "correlations",
+    "singular_values",
+    "squared_covariance_fraction",
+    "r2",
+    "chosen",
+    "cv_scores",
+)
 HELD = "estimator__"  # prefix of the arrays of a model that another one holds
 FACTS = ("trace_error", "negative_mass", "n_unlabelled")
 # What a table shows of each component, and what it is called; of Ridge, R^2 of each target.
 VALUES = {
-    "eigenvalues": "eigenvalue", "explained_variance": "eigenvalue", "correlations": "correlation",
-    "singular_values": "covariance", "r2": "R^2",
-}  # fmt: skip
+    "eigenvalues": "eigenvalue",
+    "explained_variance": "eigenvalue",
+    "correlations": "correlation",
+    "singular_values": "covariance",
+    "r2": "R^2",
+}
 
 
 def describe_file(path: str) -> dict[str, Any]:
@@ -255,13 +267,28 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
 
 
 PREFIXES = {  # of the names of components, as classes have them, which info does not import
-    "PCA": "pca", "ApproximatePCA": "pca", "RotatedPCA": "rotated", "KernelPCA": "kpca", "NystromKernelPCA": "kpca",
-    "ApproximateKernelPCA": "kpca", "SupervisedPCA": "spca", "SupervisedRandomProjection": "srp", "ScoredPCA": "scored",
-    "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis", "KernelSupervisedPCA": "kspca",
-    "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
-    "SketchTransformer": "sketch", "PLSRegression": "pls", "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf",
+    "PCA": "pca",
+    "ApproximatePCA": "pca",
+    "RotatedPCA": "rotated",
+    "KernelPCA": "kpca",
+    "NystromKernelPCA": "kpca",
+    "ApproximateKernelPCA": "kpca",
+    "SupervisedPCA": "spca",
+    "SupervisedRandomProjection": "srp",
+    "ScoredPCA": "scored",
+    "FisherDiscriminantAnalysis": "fisher",
+    "RoweisDiscriminantAnalysis": "roweis",
+    "KernelSupervisedPCA": "kspca",
+    "KernelRoweisDiscriminantAnalysis": "kroweis",
+    "CCA": "cca",
+    "PLSSVD": "plssvd",
+    "Ridge": "ridge",
+    "SketchTransformer": "sketch",
+    "PLSRegression": "pls",
+    "SlowFeatureAnalysis": "sfa",
+    "MinimumNoiseFraction": "mnf",
     "TICA": "tica",
-}  # fmt: skip
+}
 
 
 def components_table(record: Mapping[str, Any]) -> list[str]:
@@ -391,9 +418,14 @@ def ingest(
             with TerminalProgress() as bar:
                 progress = shown(bar, output, store)
                 bigpca.ingest(
-                    data, store, overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
+                    data,
+                    store,
+                    overwrite=overwrite,
+                    dtype=dtype,
+                    chunk_rows=chunk_rows,
+                    keys=keys,
                     progress=progress,
-                )  # fmt: skip
+                )
         seconds = time.monotonic() - start
         record = _describe_source(store, None)
         size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"

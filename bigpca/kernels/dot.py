@@ -203,9 +203,14 @@ def product_error(d: int, dtype: np.dtype[Any]) -> float:
 
 
 def products(
-    A: Prepared, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False, *, exact: bool = False,
+    A: Prepared,
+    B: PreparedRows,
+    dtype: np.dtype[Any],
+    less_squares: bool = False,
+    *,
+    exact: bool = False,
     scale_there: float = 1.0,
-) -> Block:  # fmt: skip
+) -> Block:
     """Return ``x'y``, or ``x'y - |x|^2 / 2 - |y|^2 / 2 = -|x - y|^2 / 2``, of all pairs (a, b).
 
     Rows of another precision than ``dtype``, and all rows if ``exact``, are multiplied in float64 tiles, which are

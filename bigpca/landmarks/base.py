@@ -121,9 +121,13 @@ def draw_pass(
     elif compared and cost.there:
         cost = replace(cost, device_bytes=cost.device_bytes + compared_bytes(tile, d, itemsize, max(compared)))
     return replace(
-        cost, peak_bytes=cost.peak_bytes + working, evaluations=n * sum(compared) / draws, flops=n * each.flops,
-        products=n * each.products, loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,
-    )  # fmt: skip
+        cost,
+        peak_bytes=cost.peak_bytes + working,
+        evaluations=n * sum(compared) / draws,
+        flops=n * each.flops,
+        products=n * each.products,
+        loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,
+    )
 
 
 def draw_rows(

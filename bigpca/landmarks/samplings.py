@@ -177,18 +177,23 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, fill: bool)
     race, stream = Race(block, features, diagonal, drawn.weights, unseen), f"rejection-{len(chosen.rows)}"
     with one_blas_thread():  # many small products, which threads make no faster
         accepted = rejection_pivots(
-            race, lambda start, stop: uniforms(request.seed, stream, start, stop, 2), request.count - len(chosen.rows),
-            rounding=residual_rounding(FLOAT64), fill=fill,
-        )  # fmt: skip
+            race,
+            lambda start, stop: uniforms(request.seed, stream, start, stop, 2),
+            request.count - len(chosen.rows),
+            rounding=residual_rounding(FLOAT64),
+            fill=fill,
+        )
     joined = np.concatenate([chosen.rows.astype(rows.dtype, copy=False), rows[accepted]])
     indices = np.concatenate([chosen.indices, numbers[accepted]])
     if len(joined) == request.count or fill or every:
         return Chosen(joined, indices, np.zeros((0, 0))), every  # no later read needs a factor
     run.add_evaluations(len(joined) ** 2)
     T = landmark_transform(
-        square_block(kernel, joined, indices, shift), truncation_for(request.precision), equilibrated=True,
+        square_block(kernel, joined, indices, shift),
+        truncation_for(request.precision),
+        equilibrated=True,
         threads=request.threads,
-    )  # fmt: skip
+    )
     return Chosen(joined, indices, T), every
 
 
@@ -377,9 +382,12 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     X = np.ldexp(X, -exponent)
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(
-        request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MAX_ITERATIONS,
+        request.count,
+        oversampling_factor=2 * request.count,
+        init_max_iter=INIT_ROUNDS,
+        max_iter=MAX_ITERATIONS,
         random_state=seed,
-    )  # fmt: skip
+    )
     here: AbstractContextManager[object] = (
         dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
     )
@@ -410,11 +418,14 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
     return (
         PassCost(
-            name="k-means", times=KMEANS_READS, bytes_read=rows.prices.stored_bytes(rows.n_rows),
-            flops=float(rows.n_rows) * 3 * m, peak_bytes=peak_bytes(read, 0, distances, 0),
+            name="k-means",
+            times=KMEANS_READS,
+            bytes_read=rows.prices.stored_bytes(rows.n_rows),
+            flops=float(rows.n_rows) * 3 * m,
+            peak_bytes=peak_bytes(read, 0, distances, 0),
             driver_bytes=candidates * rows.n_columns * (itemsize + 8),
         ),
-    )  # fmt: skip
+    )
 
 
 def _check_clustering() -> None:

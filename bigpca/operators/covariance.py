@@ -57,9 +57,16 @@ class CovariancePasses:
 
     @classmethod
     def of(
-        cls, rows: Rows, columns: int, times: Times, *, most: int = 0, sampled: int = 0, seed: int = 0,
+        cls,
+        rows: Rows,
+        columns: int,
+        times: Times,
+        *,
+        most: int = 0,
+        sampled: int = 0,
+        seed: int = 0,
         driver_bytes: int = 0,
-    ) -> CovariancePasses:  # fmt: skip
+    ) -> CovariancePasses:
         """Declare products with ``columns`` columns, or at most ``most``, and the probes.
 
         They follow a sample for ``sampled`` columns, unless that is 0.
@@ -71,9 +78,15 @@ class CovariancePasses:
         # X'(X W): two products, whose number decides the precision.
         work = 2 * n * csr.product_flops(form, columns)
         product = row_pass(
-            rows, "product", [largest], cut_bytes=typical.state_bytes, work=work * times.typical,
-            times=times, refinable=True, driver_bytes=driver_bytes,
-        )  # fmt: skip
+            rows,
+            "product",
+            [largest],
+            cut_bytes=typical.state_bytes,
+            work=work * times.typical,
+            times=times,
+            refinable=True,
+            driver_bytes=driver_bytes,
+        )
         itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
         loops = float(n) * (each.loops + rows.prices.prepared_work(itemsize).loops)
@@ -83,10 +96,15 @@ class CovariancePasses:
         sample = None
         if wanted:
             sample = row_pass(
-                rows, "sample", [RowSample(d, wanted, row_bytes)], cut_bytes=0, dtype=product.dtype,
-                layout=runs_layout(rows, sample_runs(n, wanted, seed)), collected=True,
+                rows,
+                "sample",
+                [RowSample(d, wanted, row_bytes)],
+                cut_bytes=0,
+                dtype=product.dtype,
+                layout=runs_layout(rows, sample_runs(n, wanted, seed)),
+                collected=True,
                 finish_bytes=math.ceil(wanted * row_bytes) + axes_bytes(wanted, d, sampled, itemsize),
-            )  # fmt: skip
+            )
         return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))
 
     @staticmethod
@@ -411,9 +429,16 @@ def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
     part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
     return CentredProduct(
-        part.count, state.omitted, part.mean, squares, part.centred(), part.offset, part.weight_sums,
-        part.constants is not None, part.centring_error if centred else None,
-    )  # fmt: skip
+        part.count,
+        state.omitted,
+        part.mean,
+        squares,
+        part.centred(),
+        part.offset,
+        part.weight_sums,
+        part.constants is not None,
+        part.centring_error if centred else None,
+    )
 
 
 def _solve_sample(

@@ -88,9 +88,16 @@ class KernelOperator(Operator):
     other_reads = 1  # of begin
 
     def __init__(
-        self, rows: Rows, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0,
+        self,
+        rows: Rows,
+        kernel: Kernel,
+        run: Run,
+        cost: SweepPlan,
+        *,
+        shift: Vector,
+        seed: int = 0,
         shifted: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shifted, self.own_trace = shifted, 0.0
         self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
         self.dtype = cost.dtype

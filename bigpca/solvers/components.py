@@ -456,19 +456,30 @@ def noise_edge(variances: Vector, m: int) -> float:
         return 0.0
     shares = variances / largest
     found = minimize_scalar(
-        lambda u: 1 / u + float((shares / (1 - shares * u)).sum()) / m, bounds=(0, 1), method="bounded",
+        lambda u: 1 / u + float((shares / (1 - shares * u)).sum()) / m,
+        bounds=(0, 1),
+        method="bounded",
         options={"xatol": 1e-9},
-    )  # fmt: skip
+    )
     return largest * float(found.fun)
 
 
 __all__ = [
-    "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "ParallelAnalysis",
+    "ComponentRule",
+    "Elbow",
+    "GavishDonoho",
+    "MarchenkoPastur",
+    "NComponents",
+    "ParallelAnalysis",
     "RelativeThreshold",
     "check_n_components",
-    "decode_components", "encode_components", "needs_full_spectrum", "resolve_components", "resolve_partial",
+    "decode_components",
+    "encode_components",
+    "needs_full_spectrum",
+    "resolve_components",
+    "resolve_partial",
     "starting_components",
-]  # fmt: skip
+]
 
 NComponents = int | float | str | ComponentRule | None
 
@@ -578,9 +589,15 @@ def needs_full_spectrum(n_components: NComponents) -> bool:
 
 
 def resolve_components(
-    n_components: NComponents, eigenvalues: Vector, total: float, n_samples: int, n_features: int,
-    weight: float | None = None, columns: Vector | None = None, precision: float = 0.0,
-) -> int:  # fmt: skip
+    n_components: NComponents,
+    eigenvalues: Vector,
+    total: float,
+    n_samples: int,
+    n_features: int,
+    weight: float | None = None,
+    columns: Vector | None = None,
+    precision: float = 0.0,
+) -> int:
     """Turn ``n_components`` into the number k of components to keep.
 
     None gives min(n, d). A share p gives the smallest k with (lambda_1 + ... + lambda_k) / total > p, as scikit-learn

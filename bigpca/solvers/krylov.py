@@ -449,9 +449,21 @@ def ritz_pairs(
     p = min(c, basis.N - c)
     coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
     return RitzPairs(
-        values, coefficients, gram, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift,
-        wanted <= c, block,
-    )  # fmt: skip
+        values,
+        coefficients,
+        gram,
+        norms,
+        nystrom,
+        coupling,
+        outside[:p],
+        basis.N,
+        unit,
+        floor,
+        tol,
+        shift,
+        wanted <= c,
+        block,
+    )
 
 
 def _lifted(values: Vector, floor: float) -> Vector:
@@ -594,9 +606,17 @@ def approximate(basis: KrylovBasis, pairs: RitzPairs, *, precision: float) -> Ba
     t += GRAM * EPS * t[0]
     beyond = (np.sqrt(t)[:, None] * E)[: basis.N - basis.count]
     return BasisApproximation(
-        np.ldexp(values, basis.exponent), vectors, float(np.ldexp(nu, basis.exponent)), basis, inside, outside, lengths,
-        beyond, (V.T * (values / positive)) @ V, basis.exponent,
-    )  # fmt: skip
+        np.ldexp(values, basis.exponent),
+        vectors,
+        float(np.ldexp(nu, basis.exponent)),
+        basis,
+        inside,
+        outside,
+        lengths,
+        beyond,
+        (V.T * (values / positive)) @ V,
+        basis.exponent,
+    )
 
 
 class Multiplied(Protocol):
@@ -987,9 +1007,7 @@ class _Run:
         """Return the Ritz pairs of the present basis, and update the estimated error."""
         o, basis = self.options, self.basis
         with solving_alone(o.threads):
-            pairs = ritz_pairs(
-                basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank
-            )  # fmt: skip
+            pairs = ritz_pairs(basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank)
             self.probes.advance(self._product, partial(basis.remainder, pairs.weights, pairs.coefficients))
             self._product = None
             self.error = self._estimate(pairs) if pairs.complete else np.inf
@@ -1096,9 +1114,15 @@ class _Run:
             last = float(pairs.nystrom_values[pairs.k - 1] - pairs.shift)
             error = max(error, pairs.floor / max(pairs.floor, last))
         return KrylovResult(
-            found, pairs.values[: pairs.k], pairs.residuals, stopped, error, unresolved, self.probes.norm_bound,
+            found,
+            pairs.values[: pairs.k],
+            pairs.residuals,
+            stopped,
+            error,
+            unresolved,
+            self.probes.norm_bound,
             self.multiplications,
-        )  # fmt: skip
+        )
 
 
 def _check(known: Known, k: Wanted, options: KrylovOptions) -> None:

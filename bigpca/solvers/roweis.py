@@ -109,10 +109,18 @@ class RoweisFamily:
     """
 
     def __init__(
-        self, within: Scatter, between: Matrix, psi: Matrix, *, divisor: float | None = None, normalize: bool = False,
-        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
+        self,
+        within: Scatter,
+        between: Matrix,
+        psi: Matrix,
+        *,
+        divisor: float | None = None,
+        normalize: bool = False,
+        threads: int | None = None,
+        scales: tuple[float, ...] | None = None,
+        added: float = 0.0,
         basis: Matrix | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         # The rotation into the eigenvectors of S_W makes R2 diagonal for every r2 (RDA paper, eq. 31).
         self.within, found = within, within.spectral
         d, r = len(within.S), len(found.s)
