@@ -24,6 +24,7 @@ from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
 from bigpca.errors import brief, counted
+from bigpca.storage.chunks import fitted
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
 MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
@@ -342,19 +343,9 @@ def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     ValueError
         If finite values overflow it; names the first row.
     """
-    if rows.dtype == dtype:
-        return rows
-    if isinstance(rows, RowsThere):
-        return rows.astype(dtype) if np.can_cast(rows.dtype, dtype) else fitting(np.asarray(rows), dtype, first)
-    with np.errstate(over="ignore", invalid="ignore"):  # of NaN in integers, too
-        cast = rows.astype(dtype)
-    changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
-    if changed.any():
-        place = tuple(np.argwhere(changed)[0])
-        raise ValueError(
-            f"row {first + place[0]:,} has {rows[place]}, which {dtype.name} cannot hold. Choose a wider dtype."
-        )
-    return cast
+    if isinstance(rows, RowsThere) and np.can_cast(rows.dtype, dtype):
+        return rows if rows.dtype == dtype else rows.astype(dtype)
+    return fitted(np.asarray(rows), dtype, first)
 
 
 class BatchStream:

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, brief
+from bigpca.settings import during
 from bigpca.storage.files import content_digest, is_denied, is_of_client
 
 LARGE_CHUNK_BYTES = 64 * 2**20
@@ -46,17 +47,9 @@ RANGES = ("valid_range", "valid_min", "valid_max")
 NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
 MATLAB = "MATLAB_class"
 # What netCDF-4 writes where a variable without _FillValue was never written (NC_FILL_* in netcdf.h).
-_DEFAULT_FILLS = {
-    "f": 15 * 2.0**119,
-    "i1": -127,
-    "u1": 255,
-    "i2": -(2**15) + 1,
-    "u2": 2**16 - 1,
-    "i4": -(2**31) + 1,
-    "u4": 2**32 - 1,
-    "i8": -(2**63) + 2,
-    "u8": 2**64 - 2,
-}
+_DEFAULT_FILLS = {f"i{size}": 1 - 2 ** (8 * size - 1) for size in (1, 2, 4)}
+_DEFAULT_FILLS |= {f"u{size}": 2 ** (8 * size) - 1 for size in (1, 2, 4)}
+_DEFAULT_FILLS |= {"i8": 2 - 2**63, "u8": 2**64 - 2, "f": 15 * 2.0**119}
 
 
 class MemberError(KeyError, ValueError):
@@ -99,6 +92,16 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         f"dtype {brief(found)} cannot be used: PCA needs real numbers (float16/32/64, integers or bool). {remedy} "
         "Nothing was read."
     )
+
+
+def check_promised(dtype: DTypeLike, promised: np.dtype[Any], label: str) -> None:
+    """Reject a chunk of a Dask array of another kind of numbers than the array says; a larger dtype is kept."""
+    found = check_dtype(dtype)
+    if not np.can_cast(found, promised, "same_kind"):
+        raise TypeError(
+            f"a chunk of {label} has dtype {found}, but the Dask array says {promised}. Chunks of that dtype were "
+            f"expected. Correct the dtype, such as X.map_blocks(..., dtype={found.name!r})."
+        )
 
 
 def check_shape(shape: tuple[int, ...], label: str) -> None:
@@ -318,11 +321,8 @@ class Tally:
 @contextmanager
 def tally_rounded() -> Iterator[Tally]:
     """Count the integers passed to :func:`note_rounded` in this task, and in threads that run in its context."""
-    token = _TALLY.set(tally := Tally())
-    try:
+    with during(_TALLY, tally := Tally()):
         yield tally
-    finally:
-        _TALLY.reset(token)
 
 
 def note_rounded(values: Array) -> None:

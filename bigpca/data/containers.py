@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import unmasked
-from bigpca.data.checks import MemberError, arrow_rows, check_dtype, check_lengths
+from bigpca.data.checks import MemberError, arrow_rows, check_lengths, check_promised
 from bigpca.devices import RowsThere
 from bigpca.errors import brief, closest
 
@@ -327,11 +327,7 @@ def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any], *, there: bool = Fa
         reject_chunks(chunk, label)
         on_device = RowsThere.of(chunk)
         rows = on_device if there and on_device is not None else np.asarray(chunk if on_device is None else on_device)
-    if not np.can_cast(check_dtype(rows.dtype), dtype, "same_kind"):
-        raise TypeError(
-            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. Chunks of that dtype were "
-            f"expected. Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
-        )
+    check_promised(rows.dtype, dtype, label)
     if not isinstance(rows, RowsThere):
         rows = unmasked(rows)
     return rows.astype(dtype, copy=False) if np.can_cast(rows.dtype, dtype) else rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -265,24 +265,11 @@ def _sparse_rows(file: Any, name: str, path: str, missing_chunks: str) -> CsrRow
     return SparseGroup.of(path, name, group.attrs, found.get("shape"), set(group)).rows(found)
 
 
-def hdf5_index(path: str, frame: str) -> NDArray[np.object_] | None:
-    """Return the names of the rows of a data frame of AnnData, such as "obs"; None in a file of another kind.
-
-    Raises as :func:`hdf5_names`.
-    """
+@contextmanager
+def hdf5_nodes(path: str) -> Iterator[Callable[[str], Any]]:
+    """Open a file, and yield a function from a name to what is there: a group, a dataset, or None; "" is the file."""
     with _opened(path) as file:
-        group: Any = _node(file, frame, path) if str(file.attrs.get("encoding-type", "")) == "anndata" else None
-        name = f"{frame}/{group.attrs.get('_index')}" if hasattr(group, "keys") else ""
-    return hdf5_names(path, name) if name else None
-
-
-def hdf5_frame(path: str, frame: str) -> list[str] | None:
-    """Return the names of the columns of a data frame of AnnData, such as "obs"; None in a file of another kind."""
-    with _opened(path) as file:
-        if str(file.attrs.get("encoding-type", "")) != "anndata":
-            return None
-        group: Any = _node(file, frame, path)
-        return [str(name) for name in group.attrs.get("column-order", ())] if hasattr(group, "keys") else []
+        yield lambda name: _node(file, name, path)
 
 
 def hdf5_names(path: str, *places: str) -> NDArray[np.object_] | None:
@@ -315,27 +302,6 @@ def written(dataset: Any) -> None:
     shape, place = dataset.shape, {"path": os.path.abspath(dataset.file.filename), "member": str(dataset.name)[1:]}
     held = Hdf5Rows(shape, dataset.dtype.str, dataset.chunks, **place)
     held._check_present(dataset, 0, shape[0], (0, row_width(shape)))
-
-
-def hdf5_column(path: str, name: str) -> dict[str, NDArray[Any]] | None:
-    """Return the values of one dimension at a name: of a dataset, by the key "", or the parts of a column of AnnData.
-
-    None if nothing is there, or something else. Raises as :func:`hdf5_names`.
-    """
-    with _opened(path) as file:
-        node: Any = _node(file, name, path)
-        parts = list(node) if hasattr(node, "keys") else [""]
-        places = {part: f"{name}/{part}".rstrip("/") for part in parts}
-        shapes = {part: getattr(_node(file, place, path), "shape", None) for part, place in places.items()}
-    if any(shape is None or len(shape) != 1 for shape in shapes.values()):
-        return None
-    found = {part: hdf5_names(path, place) for part, place in places.items()}
-    return {
-        part: hdf5_rows(path, places[part], "raise").read(0, int(math.prod(shapes[part] or ())))[:, 0]
-        if names is None
-        else names
-        for part, names in found.items()
-    }
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:

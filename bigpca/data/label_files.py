@@ -14,7 +14,8 @@ import logging
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from bigpca.data.containers import (
     reject_foreign,
 )
 from bigpca.data.grids import lazy_table
-from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_column, hdf5_frame, hdf5_index, hdf5_names, read_dataset, written
+from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_names, hdf5_nodes, read_dataset, written
 from bigpca.data.source import Wanted, file_stamp
 from bigpca.data.tables import (
     PARQUET_SUFFIXES,
@@ -113,47 +114,64 @@ def cell_column(path: str, name: str | None, word: str) -> Array | None:
     MemberError
         If there is no such column; lists those that there are.
     """
-    columns = obs_columns(path)
-    if columns is None:
-        return None
-    short = (name or "").strip("/").removeprefix("obs/")
-    if short not in columns and "/" in (name or ""):
-        return None  # the place of an array
-    if short not in columns:
-        listed = shorten(", ".join(map(brief, columns)), MAX_MESSAGE // 4) or "none"
-        what = f"obs has no column {brief(repr(short))}" if short else f"name the column of obs that holds the {word}s"
-        raise MemberError(f"{path}: {what}, as in 'path::name'.{closest(short, columns)} It has: {listed}.")
-    parts = _stored(path, f"obs/{short}", word)
-    if parts is None:
+    with _nodes(path) as node:
+        frame = _frame(node, "obs")
+        if node is None or frame is None:
+            return None
+        columns = [str(one) for one in frame.get("column-order", ())]
+        short = (name or "").strip("/").removeprefix("obs/")
+        if short not in columns and "/" in (name or ""):
+            return None  # the place of an array
+        if short not in columns:
+            listed = shorten(", ".join(map(brief, columns)), MAX_MESSAGE // 4) or "none"
+            what = (
+                f"obs has no column {brief(repr(short))}" if short else f"name the column of obs that holds the {word}s"
+            )
+            raise MemberError(f"{path}: {what}, as in 'path::name'.{closest(short, columns)} It has: {listed}.")
+        found = node(f"obs/{short}")
+        members = list(found) if hasattr(found, "keys") else [""]
+        parts: dict[str, Any] = {one: _values(node(f"obs/{short}/{one}".rstrip("/")), word) for one in members}
+    if any(values is None for values in parts.values()):
         raise MemberError(f"{path}: obs/{brief(short)} does not hold one value for each cell. Pass the values.")
     if {"codes", "categories"} <= parts.keys():
-        return np.array([*parts["categories"], None], dtype=object)[parts["codes"].astype(np.int64)]  # -1: a gap
+        categories: Array = np.array([*parts["categories"], None], dtype=object)
+        return np.asarray(categories[parts["codes"].astype(np.int64)])  # -1: a gap
     if {"values", "mask"} <= parts.keys():
-        values = parts["values"].astype(object)
+        values: Array = parts["values"].astype(object)
         values[parts["mask"].astype(bool)] = None
         return values
-    return next(iter(parts.values()))
+    (single,) = parts.values()
+    return np.asarray(single)
 
 
-def obs_columns(path: str) -> list[str] | None:
-    """Return the names of the columns of ``obs``; None in a file that is not AnnData."""
-    if os.path.isfile(path):
-        return hdf5_frame(path, "obs") if path.lower().endswith(HDF5_SUFFIXES) else None
-    root = open_node(path)
-    if not is_zarr_group(root) or root.attrs.get("encoding-type") != "anndata":
+@contextmanager
+def _nodes(home: Any) -> Iterator[Callable[[str], Any] | None]:
+    """Yield a function from a name in an HDF5 file or a Zarr group to what is there, or None; None for other files."""
+    local = isinstance(home, str) and kind_of(home) == "disk"
+    if local and os.path.isfile(home) and home.lower().endswith(HDF5_SUFFIXES):
+        with hdf5_nodes(home) as node:
+            yield node
+    elif local and not is_zarr_directory(home):
+        yield None
+    else:
+        with without_credentials(str(home)), naming_damage(public(str(home))):
+            root: Any = open_node(home)
+            yield (lambda name: root.get(name) if name else root) if is_zarr_group(root) else None
+
+
+def _frame(node: Callable[[str], Any] | None, name: str) -> Mapping[str, Any] | None:
+    """Return the attributes of a data frame of AnnData; None in a file of another kind."""
+    if node is None or str(node("").attrs.get("encoding-type", "")) != "anndata":
         return None
-    found: Any = root.get("obs")
-    stated: Any = found.attrs.get("column-order", ()) if is_zarr_group(found) else ()
-    return [str(name) for name in stated]
+    found = node(name)
+    return found.attrs if hasattr(found, "keys") else {}
 
 
-def _stored(path: str, name: str, word: str) -> dict[str, Array] | None:
-    if os.path.isfile(path):
-        return hdf5_column(path, name)
-    root: Any = open_node(path)
-    node = root[name]
-    arrays = {"": node} if is_zarr_array(node) else dict(node.arrays())
-    return {part: read_whole(array, word) for part, array in arrays.items()}
+def _values(node: Any, word: str) -> Any:
+    """Return the values of an array of one dimension in a file or store; None for anything else."""
+    if getattr(node, "ndim", 0) != 1:
+        return None
+    return read_whole(node, word) if is_zarr_array(node) else read_dataset(node)
 
 
 def _in_file(home: Any, member: str) -> tuple[Any, str]:
@@ -172,18 +190,10 @@ def _in_file(home: Any, member: str) -> tuple[Any, str]:
 
 def _index(home: Any, frame: str) -> Names | None:
     """Return the names of the rows of a data frame of AnnData; None in a file of another kind."""
-    if isinstance(home, str) and kind_of(home) == "disk":
-        if os.path.isfile(home):
-            return hdf5_index(home, frame) if home.lower().endswith(HDF5_SUFFIXES) else None
-        if not is_zarr_directory(home):
-            return None
-    with without_credentials(str(home)), naming_damage(public(str(home))):
-        root = open_node(home)
-        if not is_zarr_group(root) or root.attrs.get("encoding-type") != "anndata":
-            return None
-        found: Any = root.get(frame)
-        stored = found.get(str(found.attrs.get("_index"))) if is_zarr_group(found) else None
-        return read_whole(stored, "name").astype(object) if is_zarr_array(stored) and stored.ndim == 1 else None
+    with _nodes(home) as node:
+        name = (_frame(node, frame) or {}).get("_index")
+        found = None if node is None or name is None else _values(node(f"{frame}/{name}"), "name")
+    return None if found is None else np.asarray(found, object)
 
 
 def _of_tenx(path: Any, name: str, columns: tuple[str, ...]) -> Names | None:
@@ -274,9 +284,8 @@ def column_names(path: str) -> list[str]:
     try:
         if os.path.isdir(path) and is_zarr_directory(path):
             node = open_node(path)
-            if obs_columns(path) is not None:
-                return []
-            found = [name for name, array in arrays_of(node) if array.ndim == 1] if is_zarr_group(node) else []
+            if is_zarr_group(node) and node.attrs.get("encoding-type") != "anndata":
+                found = [name for name, array in arrays_of(node) if array.ndim == 1]
         elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and table_paths(path)):
             for file in table_paths(path)[:1]:
                 schema = parquet_metadata(file_stamp(file)).schema.to_arrow_schema()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from typing import Any
 from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, format_bytes, shorten
 from bigpca.planning import format_times
 from bigpca.records import Held, pack, stored, unpack
+from bigpca.settings import during
 from bigpca.storage.files import kind_of, public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
 
@@ -307,14 +308,9 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: _version(name) for name in packages}
 
 
-@contextmanager
-def recording(command: str) -> Iterator[None]:
+def recording(command: str) -> AbstractContextManager[None]:
     """Record this command line as what made the models and stores in the context."""
-    token = _COMMAND.set(command)
-    try:
-        yield
-    finally:
-        _COMMAND.reset(token)
+    return during(_COMMAND, command)
 
 
 def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
@@ -334,21 +330,11 @@ def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
     return str(tokenize(type(model).__name__, repr(sorted(model.get_params().items())), stamp, given))
 
 
-@contextmanager
-def stamping(stamp: str | None, fingerprint: str | None = None) -> Iterator[None]:
+def stamping(stamp: str | None, fingerprint: str | None = None) -> AbstractContextManager[None]:
     """Record what identifies the rows of the models made in the context, and the command that makes them."""
-    token = _STAMP.set((stamp, fingerprint))
-    try:
-        yield
-    finally:
-        _STAMP.reset(token)
+    return during(_STAMP, (stamp, fingerprint))
 
 
-@contextmanager
-def measuring(peak: Callable[[], int]) -> Iterator[None]:
+def measuring(peak: Callable[[], int]) -> AbstractContextManager[None]:
     """Record what ``peak`` returns, in bytes, as the measured memory of the models and stores made in the context."""
-    token = _PEAK.set(peak)
-    try:
-        yield
-    finally:
-        _PEAK.reset(token)
+    return during(_PEAK, peak)

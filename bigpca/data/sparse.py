@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers
-from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, regular_chunks
+from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
 from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, brief
@@ -191,11 +191,7 @@ def sparse_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> csr_array:
             "such as X.map_blocks(scipy.sparse.csr_matrix)."
         )
     rows = as_csr(chunk)
-    if not np.can_cast(check_dtype(rows.dtype), dtype, "same_kind"):
-        raise TypeError(
-            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. Chunks of that dtype were "
-            f"expected. Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
-        )
+    check_promised(rows.dtype, dtype, label)
     stored = int(rows.indptr[-1])  # the vectors may be longer
     values = rows.data[:stored].astype(dtype if np.can_cast(rows.dtype, dtype) else rows.dtype)
     return csr_block(values, rows.indices[:stored].copy(), rows.indptr, int(rows.shape[1]), label)

@@ -178,7 +178,13 @@ class ChunkWriter(ABC):
                 f"chunk {index} has shape {rows.shape}, but rows {start} to {stop} of the output are "
                 f"{(stop - start, *self.shape[1:])}. Write whole chunks."
             )
-        rows = _cast(index, rows, np.dtype(self.dtype))
+        dtype = np.dtype(self.dtype)
+        if rows.dtype.kind not in "fiub" or not np.can_cast(rows.dtype, dtype, "same_kind"):
+            raise TypeError(
+                f"chunk {index} has dtype {rows.dtype}, which an output of dtype {dtype.name} cannot hold. "
+                "Convert the rows, or choose another output dtype."
+            )
+        rows = np.ascontiguousarray(fitted(rows, dtype, start))
         if stop - start == self.chunk_rows:
             return rows
         block = np.full((self.chunk_rows, *self.shape[1:]), fill_value(rows.dtype), dtype=rows.dtype)
@@ -308,23 +314,25 @@ def array_metadata(
     }
 
 
-def _cast(index: int, rows: Array, dtype: np.dtype[Any]) -> Array:
+def fitted(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
+    """Return rows in a dtype that may lose precision, not range; ``first`` is the number of the first row.
+
+    Raises
+    ------
+    ValueError
+        If a finite value overflows it, or is no integer where those are stored; names the first row.
+    """
     if rows.dtype == dtype:
-        return np.ascontiguousarray(rows)
-    if rows.dtype.kind not in "fiub" or not np.can_cast(rows.dtype, dtype, "same_kind"):
-        raise TypeError(
-            f"chunk {index} has dtype {rows.dtype}, which an output of dtype {dtype.name} cannot hold. "
-            "Convert the rows, or choose another output dtype."
-        )
-    with np.errstate(over="ignore"):
-        cast = np.ascontiguousarray(rows, dtype=dtype)
+        return rows
+    with np.errstate(over="ignore", invalid="ignore"):  # of NaN in integers, too
+        cast: Array = rows.astype(dtype)
     changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
-    if np.any(changed):
-        largest = np.max(np.abs(rows[np.isfinite(rows)].astype(np.float64)))
-        limit = np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
+    if changed.any():
+        place = tuple(np.argwhere(changed)[0])
+        most = float(np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else 1)
         raise ValueError(
-            f"chunk {index} has max |value| = {largest:.6g}, but {dtype.name} holds at most {float(limit):.6g}. "
-            "Choose a wider output dtype."
+            f"row {first + place[0]:,} has {rows[place]}, which {dtype.name} cannot hold: its largest number is "
+            f"{most:.6g}. Choose a wider dtype."
         )
     return cast
 

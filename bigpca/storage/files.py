@@ -26,7 +26,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+from bigpca.settings import during
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
@@ -591,14 +592,9 @@ Seen: TypeAlias = dict[str, tuple[int, int]]  # path -> size and time of change,
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
 
 
-@contextmanager
-def one_look(seen: Seen) -> Iterator[None]:
+def one_look(seen: Seen) -> AbstractContextManager[None]:
     """Look at each file at most once in the body, and keep in ``seen`` what :func:`seen_file` found."""
-    token = _look.set(seen)
-    try:
-        yield
-    finally:
-        _look.reset(token)
+    return during(_look, seen)
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
