@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -35,8 +36,9 @@ from bigpca.cli.stores import components_table, describe_file, facts
 from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress, format_seconds
 from bigpca.planning import Plan, format_estimate, format_times
-from bigpca.storage.files import kind_of, temporary_sibling
+from bigpca.storage.files import is_objects, kind_of, temporary_sibling
 from bigpca.storage.forms import CODES, STORES, check_extension
+from bigpca.storage.places import Place
 
 if TYPE_CHECKING:
     from bigpca.data.provenance import Provenance
@@ -519,15 +521,18 @@ def _fit_and_save(
 
 def _is_unmarked(scores: str | None) -> bool:
     """Whether scores are there that do not say what made them."""
-    return scores is not None and scores.endswith(".npy") and os.path.exists(scores)
+    if scores is None or not scores.endswith(".npy"):
+        return False
+    return Place(scores).exists("") if is_objects(scores) else os.path.exists(scores)
 
 
 def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
     """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
-    with temporary_sibling(Path(os.path.realpath(scores))) as beside:
-        again = beside / "again.npy"
+    place = Place(scores) if is_objects(scores) else None
+    with TemporaryDirectory() if place else temporary_sibling(Path(os.path.realpath(scores))) as beside:
+        again = Path(beside, "again.npy")
         model.transform(data, out=again, progress=progress)
-        if not filecmp.cmp(again, scores, shallow=False):
+        if not (place.holds("", again) if place else filecmp.cmp(again, scores, shallow=False)):
             reject_existing(scores, False, "scores")
 
 

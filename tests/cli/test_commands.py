@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,6 +19,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.cli.output import MEANINGS
+from bigpca.storage.places import Place
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 from tests.data.sparse_savers import counts, write_parts
 
@@ -390,6 +393,11 @@ LINES: dict[str, tuple[str, ...]] = {
 }
 
 
+def at_hand(path: str) -> Any:
+    """A file to read, of a disk or a store."""
+    return Place(path).opened("") if "://" in path else path
+
+
 KILLED = """
 import os, signal, sys
 after = sys.argv.pop(1)
@@ -435,12 +443,15 @@ def test_the_same_line_continues_after_a_stop_between_its_outputs(
 ) -> None:
     """And does nothing, without an error, where all is made; another line, other rows or labels are an error."""
     monkeypatch.chdir(tmp_path)
-    at = "" if place == "disk" else f"{request.getfixturevalue('place')}-"
+    at = ""
+    if place == "objects":
+        request.getfixturevalue("object_server")
+        at = f"s3://rows/{uuid4().hex}-"
     X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
     rows = zarr.create_array("x.zarr", shape=(60, 5), chunks=(8, 5), dtype="f4")
     rows[:] = X
     Path("y.csv").write_text("class\n" + "a\nb\nc\n" * 20)
-    line = tuple(f"{at}{word}" if word in ("s.zarr", "s.parquet", "c") else word for word in line)
+    line = tuple(f"{at}{word}" if word in ("s.zarr", "s.parquet", "s.npy", "c") else word for word in line)
     command = ("fit", "x.zarr", "-k", 2, "--model", f"{at}m.zarr", *line)
     scores = next(word for word in line if word.startswith(("s.npy", f"{at}s.")))
 
@@ -461,10 +472,15 @@ def test_the_same_line_continues_after_a_stop_between_its_outputs(
             record = run_json(*command)
             assert (record["exit_code"], record["scores"]) == (0, scores)
             np.testing.assert_allclose(bp.open(scores).compute(), bp.load(f"{at}m.zarr").transform(X), atol=1e-5)
-        if scores == "s.npy":
-            np.save(scores, X)
-            assert run(*command).exit_code == 5
-            np.testing.assert_array_equal(np.load(scores), X)
+        if scores.endswith("s.npy"):  # other values, of the same length; then another file
+            for other in (np.load(at_hand(scores)) + 1, X):
+                np.save(io := BytesIO(), other)
+                if at:
+                    Place(scores).put("", io.getvalue())
+                else:
+                    Path(scores).write_bytes(io.getvalue())
+                assert run(*command).exit_code == 5
+                np.testing.assert_array_equal(np.load(at_hand(scores)), other)
             assert not list(tmp_path.glob(".s.npy*"))
         for other in (("-k", 1), ("--scale",), ("--scores", f"{at}t.npy", "--seed", 7)):
             assert run(*command, *other).exit_code in (2, 5), other
