@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector, unmasked
 from bigpca.data.checks import check_dtype
-from bigpca.data.containers import is_dask_frame, is_path_list, reject_foreign
+from bigpca.data.containers import check_chunk_shape, is_dask_frame, is_path_list, reject_foreign
 from bigpca.data.keys import aligned
 from bigpca.data.labels import label_values
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
+from bigpca.data.sparse import is_sparse
 from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.graphs import wrap_sources
 from bigpca.plots.style import COLOURS
@@ -345,7 +346,11 @@ def drawn_scores(
             f"{len(rows):,}",
             format_bytes(opened.nbytes),
         )
-    return _shown(np.asarray(wrap_sources(scores[rows])), rows, int(n))
+    drawn = wrap_sources(scores[rows])
+    drawn = drawn.compute() if hasattr(drawn, "compute") else drawn
+    drawn = np.asarray(drawn.toarray() if is_sparse(drawn) else drawn)
+    check_chunk_shape(drawn.shape, (len(rows), scores.shape[1]), "the scores")
+    return _shown(drawn, rows, int(n))
 
 
 def _shown(scores: Array, rows: Integers, n: int) -> DrawnScores:

@@ -6,6 +6,7 @@ Measures of an approximation against the original, then :func:`compare` and :fun
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,6 +205,8 @@ def axes_of(model: Any) -> Matrix:
 def unit_rows(V: ArrayLike, name: str) -> Matrix:
     """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
     named = "A model or rows of components, (k, d),"
+    if isinstance(V, str | os.PathLike):
+        V = open_array(V)
     rows = axes_of(V) if hasattr(V, "fit") else whole(getattr(V, "components_", V), name, "component", named)
     rows = unmasked(rows).astype(np.float64)
     if rows.ndim != 2 or 0 in rows.shape:

@@ -18,6 +18,7 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.text import Text
+from scipy.sparse import csr_array
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -512,3 +513,14 @@ def test_marks_of_classes_that_are_faint_on_dark_paper_have_a_light_edge_in_repo
     card = luminance(style.split("--card: ")[2][:7])  # of the dark scheme
     faint = {colour for colour in COLOURS if luminance(colour) + 0.05 < 3 * (card + 0.05)}
     assert faint == {colour for colour in COLOURS if f"fill: {colour}" in style}
+
+
+def test_lazy_scores_that_are_sparse_are_drawn_and_those_that_lack_rows_are_rejected() -> None:
+    model = bp.PCA(2).fit(np.random.default_rng(0).standard_normal((60, 5)))
+    S = np.asarray(model.transform(np.random.default_rng(1).standard_normal((60, 5))))
+    for draw in (bp.plots.scores, bp.plots.biplot):
+        drawn, expected = (draw(model, scores=one).collections[0].get_offsets() for one in (csr_array(S), S))
+        np.testing.assert_array_equal(drawn, expected)
+        short = da.from_array(S, chunks=(20, 2)).map_blocks(lambda block: block[:-1], chunks=((20, 20, 20), (2,)))
+        with pytest.raises(ValueError, match=r"has shape \(57, 2\), but the Dask array declares \(60, 2\)"):
+            draw(model, scores=short)
