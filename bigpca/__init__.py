@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bigpca.estimators.layers import fit_layers as fit_layers
     from bigpca.estimators.layers import plan_layers as plan_layers
     from bigpca.estimators.linear.approximate_pca import ApproximatePCA as ApproximatePCA
+    from bigpca.estimators.linear.factor_analysis import FactorAnalysis as FactorAnalysis
     from bigpca.estimators.linear.pca import PCA as PCA
     from bigpca.estimators.linear.rotated_pca import RotatedPCA as RotatedPCA
     from bigpca.estimators.linear.sketch_transformer import SketchTransformer as SketchTransformer
@@ -67,6 +68,7 @@ HOMES = {
     "bigpca.estimators.kernel.nystrom_kernel_pca": "NystromKernelPCA",
     "bigpca.estimators.layers": "fit_layers plan_layers",
     "bigpca.estimators.linear.approximate_pca": "ApproximatePCA",
+    "bigpca.estimators.linear.factor_analysis": "FactorAnalysis",
     "bigpca.estimators.linear.pca": "PCA",
     "bigpca.estimators.linear.rotated_pca": "RotatedPCA",
     "bigpca.estimators.linear.sketch_transformer": "SketchTransformer",

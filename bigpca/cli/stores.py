@@ -288,6 +288,7 @@ PREFIXES = {  # of the names of components, as classes have them, which info doe
     "SlowFeatureAnalysis": "sfa",
     "MinimumNoiseFraction": "mnf",
     "TICA": "tica",
+    "FactorAnalysis": "factor",
 }
 
 

@@ -1,7 +1,7 @@
 """The estimators, one folder for each family; a folder imports only from those before it.
 
 - ``shared/``      what all estimators share: fit, plan, transform, save; inputs, model files, the surroundings of a run
-- ``linear/``      PCA, ApproximatePCA, SketchTransformer
+- ``linear/``      PCA, ApproximatePCA, FactorAnalysis, SketchTransformer
 - ``pairs/``       two sides whose rows belong together: CCA, PLSSVD, PLSRegression, Ridge
 - ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
 - ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, their kernel forms; slow features, tICA

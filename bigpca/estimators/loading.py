@@ -16,6 +16,7 @@ from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.kernel.kernel_pca import KernelPCA
 from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
+from bigpca.estimators.linear.factor_analysis import FactorAnalysis
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
@@ -46,6 +47,7 @@ CLASSES: dict[str, type[AnyEstimator]] = {
     "NystromKernelPCA": NystromKernelPCA,
     "PCA": PCA,
     "RotatedPCA": RotatedPCA,
+    "FactorAnalysis": FactorAnalysis,
     "CCA": CCA,
     "PLSRegression": PLSRegression,
     "PLSSVD": PLSSVD,

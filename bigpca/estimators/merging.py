@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
+from bigpca.estimators.linear.factor_analysis import FactorAnalysis
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
@@ -26,7 +27,7 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 MAX_SHOWN = 60  # characters of a parameter in a message
-Model = TypeVar("Model", bound=LinearModel[Any] | PairModel | PencilModel | SupervisedModel)
+Model = TypeVar("Model", bound=LinearModel[Any] | FactorAnalysis | PairModel | PencilModel | SupervisedModel)
 
 
 def merge(a: Model, b: Model) -> Model:
@@ -84,7 +85,9 @@ def merge(a: Model, b: Model) -> Model:
 
 def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features, columns or patterns; raises as :func:`merge`."""
-    if type(a) is not type(b) or not isinstance(a, LinearModel | PairModel | PencilModel | SupervisedModel):
+    if type(a) is not type(b) or not isinstance(
+        a, LinearModel | FactorAnalysis | PairModel | PencilModel | SupervisedModel
+    ):
         raise TypeError(
             f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both with the same linear class."
         )

@@ -98,6 +98,7 @@ CITATIONS = {
     "MCA": "Bretherton, C. S., Smith, C. & Wallace, J. M. (1992). An intercomparison of methods for finding coupled "
     "patterns in climate data. Journal of Climate, 5(6), 541-560.",
     "PLS": "Dayal, B. S. & MacGregor, J. F. (1997). Improved PLS algorithms. Journal of Chemometrics, 11(1), 73-85.",
+    "factors": "Barber, D. (2012). Bayesian Reasoning and Machine Learning, chapter 21. Cambridge University Press.",
     "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
     "Technometrics, 12(1), 55-67.",
     "slow": "Wiskott, L. & Sejnowski, T. J. (2002). Slow feature analysis: unsupervised learning of invariances. "
@@ -115,6 +116,7 @@ _METHODS = {  # of each class: what it does in words, and keys of CITATIONS
     "PCA": ("principal component analysis (PCA)", "PCA"),
     "ApproximatePCA": ("approximate principal component analysis", "PCA"),
     "RotatedPCA": ("rotated principal component analysis", "PCA rotation"),
+    "FactorAnalysis": ("maximum-likelihood factor analysis", "factors"),
     "KernelPCA": ("kernel PCA", "kernel"),
     "ApproximateKernelPCA": ("approximate kernel PCA", "kernel"),
     "NystromKernelPCA": ("kernel PCA by the Nyström method", "kernel landmarks"),

@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
     "PLSSVD": Case(lambda: bp.PLSSVD(2), NUMBERS),
     "PLSRegression": Case(lambda: bp.PLSRegression(2), NUMBERS),
     "Ridge": Case(lambda: bp.Ridge(0.5), NUMBERS),
+    "FactorAnalysis": Case(lambda: bp.FactorAnalysis(2)),
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
     "MinimumNoiseFraction": Case(lambda: bp.MinimumNoiseFraction(2)),
     "TICA": Case(lambda: bp.TICA(2, lag=3)),
@@ -467,7 +468,7 @@ PREFIXES = {
     "SupervisedPCA": "spca", "KernelSupervisedPCA": "kspca", "SupervisedRandomProjection": "srp",
     "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis",
     "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
-    "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf", "TICA": "tica",
+    "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf", "TICA": "tica", "FactorAnalysis": "factor",
     "PLSRegression": "pls",
 }  # fmt: skip
 
@@ -608,6 +609,7 @@ OWN = {
     "CCA": PAIRED, "PLSSVD": PAIRED, "PLSRegression": PAIRED | {"r2_": 0, "vip_": 0},
     "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
     "RotatedPCA": {"components_": 1, "transform": 0},
+    "FactorAnalysis": {"components_": 1, "transform": 0, "n_iter_": 0},
     **dict.fromkeys(STEPPED, RATIO | {"patterns_": 1, "noise_fractions_": 0, "timescales_": 0}),
 }  # fmt: skip
 LINEAR: dict[str, Any] = {"kernel": "linear"}
@@ -698,6 +700,10 @@ def test_numbers_have_the_power_of_the_unit_of_the_rows_that_the_table_states(na
                 for what, number in expected.items():
                     if what == "solve_error_":  # rounding alone: an estimate without a unit, of no more than that
                         assert max(found[what], number) < 1e-9 if dtype == "f8" else found[what] < 1e-2
+                        continue
+                    if what == "loglike_":
+                        unit = j * len(rows) * D * np.log(2)
+                        np.testing.assert_allclose(found[what] + unit, number, rtol=1e-9, atol=1e-12 * abs(unit))
                         continue
                     if what == "score_samples":
                         logarithm = j * powers["transform"] * D * np.log(2)  # of the unit of a density

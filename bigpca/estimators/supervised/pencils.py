@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -21,9 +20,10 @@ from bigpca.data.provenance import Provenance
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
+from bigpca.estimators.linear.sums import SumsFit
 from bigpca.estimators.pairs.fits import placed_in_folds
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import Fit, called, execute, unfitted
+from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
@@ -33,17 +33,12 @@ from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
-from bigpca.passes.engine.jobs import PassPlan
-from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import Folded, fold, row_pass
-from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
-from bigpca.records import Held, bytes_of, stored
+from bigpca.records import Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components, check_total
-from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, eigh_bytes, rounded_squares
+from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
 from bigpca.solvers.moments import Scatter
 
 
@@ -163,54 +158,6 @@ class PencilResult(RowCounts):
         return self
 
 
-@dataclass(frozen=True)
-class PencilFit(Fit[PencilResult]):
-    """One read into the sums, and one (d, d) problem.
-
-    Attributes
-    ----------
-    template : SteppedMoments
-    solve : callable
-        (state, omitted, roundings) -> the result.
-    """
-
-    solver: ClassVar[str] = "covariance"
-
-    template: SteppedMoments
-    solve: Callable[[SteppedMoments, int, tuple[float, ...]], PencilResult]
-
-    @property
-    def account(self) -> str:
-        d = self.rows.n_columns
-        return f"one read and two {d} x {d} matrices"
-
-    @cached_property
-    def sums(self) -> PassPlan:
-        """The read."""
-        return row_pass(self.rows, "pencil", [self.template], dtype=PRECISE)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.sums,)
-
-    def solve_cost(self) -> SolveCost:
-        d, size = self.rows.n_columns, self.template.finished().state_bytes
-        model = bytes_of(PencilResult, {"k": d, "d": d})
-        return SolveCost(14.0 * d**3, bytes=2 * size + 9 * 8 * d * d + eigh_bytes(d), output_bytes=size + model)
-
-    def identity(self) -> dict[str, object]:
-        """One checkpoint serves any number of components."""
-        return {"computes": "pencil", "input": self.rows.describe(), "state": self.template.describe()}
-
-    def read(self, run: Run) -> Folded[SteppedMoments]:
-        """Return the sums of X."""
-        read = fold(run, self.sums, self.rows, self.template)  # one pass over X
-        return replace(read, state=read.state.finished())
-
-    def run(self, run: Run) -> PencilResult:
-        read = self.read(run)
-        return self.solve(read.state, read.omitted, self.rows.roundings)
-
-
 class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     """Scores ``components_ (x - mean_)`` along axes v of extreme ``v'A v / v'B v``, from one read of ordered rows.
 
@@ -242,7 +189,7 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
         """Check the parameters, and return the empty sums of d columns."""
 
-    def _begun(self, rows: Rows, groups: Input) -> tuple[Rows, PencilFit]:
+    def _begun(self, rows: Rows, groups: Input) -> SumsFit[PencilResult, SteppedMoments]:
         rows, resources = rows_of_fit(self, rows, weighted=False)
         d = rows.n_columns
         if self.n_components is not None:
@@ -256,17 +203,17 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
             )
         if groups is not None:
             template = replace(template, codes=placed_in_folds(FoldStates(Moments(1), 1), rows, groups, least=1).codes)
-        return rows, PencilFit(rows, resources, template, unfitted(self)._solved)
+        return SumsFit(rows, resources, template, unfitted(self)._solved)
 
-    def _fit(self, rows: Rows, y: Input) -> PencilFit:
-        return self._begun(rows, rows.groups)[1]
+    def _fit(self, rows: Rows, y: Input) -> SumsFit[PencilResult, SteppedMoments]:
+        return self._begun(rows, rows.groups)
 
     def _more(self, kept: PencilResult, more: MoreRows) -> tuple[PencilResult, Provenance]:
         old = self._known(kept, "partial_fit")
-        rows, fit = self._begun(open_like(self, more.X, more.given).weighted(more.weights), more.groups)
+        fit = self._begun(open_like(self, more.X, more.given).weighted(more.weights), more.groups)
         call = f"{called(self)}.partial_fit(X)"
         read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
-        return kept.beside(old.merge(read.state), read.omitted, rows.roundings), made
+        return kept.beside(old.merge(read.state.finished()), read.omitted, fit.rows.roundings), made
 
     def _solution(self, kept: PencilResult) -> tuple[Callable[[], PencilResult], str]:
         state, solve = self._known(kept, "merge"), unfitted(self)._solved
@@ -290,7 +237,7 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
         ValueError
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
-        pencil, d = PENCILS[type(self).__name__], state.n_features
+        pencil, d, state = PENCILS[type(self).__name__], state.n_features, state.finished()
         check_enough_rows(state.count, omitted)
         if state.steps.count < 2:
             raise ValueError(

@@ -1,0 +1,339 @@
+"""Factor analysis by maximum likelihood, from the moments of one read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.arrays import Matrix, Vector, packed_diagonal, unpack
+from bigpca.data.provenance import Provenance
+from bigpca.errors import positive_integer, warn_approximation
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
+from bigpca.estimators.linear.spectrum import check_enough_rows, no_state
+from bigpca.estimators.linear.sums import SumsFit
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.fit import called, execute, unfitted
+from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.inputs import Input, Lazy
+from bigpca.estimators.shared.opening import open_like, reject_groups, rows_of_fit
+from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
+from bigpca.estimators.shared.results import RowCounts, Traits
+from bigpca.estimators.shared.transformer import Estimator, with_parameters
+from bigpca.parameters import Parameter
+from bigpca.passes.accumulators.base import WeightSums
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.driver import solving
+from bigpca.passes.reading.row_maps import Preprocess
+from bigpca.passes.rows import Rows
+from bigpca.records import Held, stored
+from bigpca.settings import setting
+from bigpca.solvers.components import check_n_components, check_total
+from bigpca.solvers.eigh import EPS, NOISE, fix_signs, rounded_squares, top_eigenpairs
+
+EXPECTED = 30  # iterations in plans
+LEAST = 1e-6  # of the variance of a column: its noise is at least that
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorResult(RowCounts):
+    """The result of :class:`FactorAnalysis`, whose attributes it has; ``state`` is None if it is not kept."""
+
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
+    mean_: Vector = stored("d")
+    components_: Matrix = stored("k", "d")
+    noise_variance_: Vector = stored("d")
+    explained_variance_: Vector = stored("k")
+    total_variance_: float = stored(of=float, least=0)
+    loglike_: Vector = stored("i")
+    converged_: bool = stored(of=bool)
+    roundings: tuple[float, ...] = stored(of=tuple, least=0)
+    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
+    state: Moments | None = stored(default=None)
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.components_)
+
+    @property
+    def explained_variance_ratio_(self) -> Vector:
+        """Share of the variance of all columns that each factor explains (k,)."""
+        return self.explained_variance_ / self.total_variance_
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of the solve."""
+        return len(self.loglike_)
+
+    def beside(self, state: Moments, omitted: int, roundings: tuple[float, ...]) -> Self:
+        """Return the statistics of all rows, with the solution of fewer."""
+        return replace(
+            self, n_samples_=state.count, n_omitted_=self.n_omitted_ + omitted, state=state,
+            weight_sums=state.weight_sums, roundings=tuple(map(max, self.roundings, roundings)),
+        )  # fmt: skip
+
+    def merge(self, other: FactorResult) -> Self:
+        """Return the statistics of the rows of both models."""
+        if self.state is None or other.state is None:
+            return replace(self, state=None)
+        return self.beside(self.state.merge(other.state), other.n_omitted_, other.roundings)
+
+    def checked(self) -> Self:
+        """Return itself; raises ValueError for statistics of other rows."""
+        if self.state is not None and self.state.count != self.n_samples_:
+            raise ValueError(f"it has n_samples = {self.n_samples_} other than those of its state")
+        return self
+
+
+@with_parameters
+class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes):
+    """Factor analysis by maximum likelihood: ``x = mean + W'z + noise``, with noise of its own variance in each column.
+
+    PCA treats the noise of all columns alike; where it is not, its components follow the noisy columns, and factors do
+    not. Solved from the covariance of one read: no iteration reads rows. Columns are divided by their deviations during
+    the iteration, so that units do not change the factors. Names and numbers are those of scikit-learn's
+    FactorAnalysis, which approaches them slowly: at its default ``tol`` it stops earlier.
+
+    Parameters
+    ----------
+    n_components : int or None, default None
+        Factors; None for d.
+    tol : float, default 1e-7
+        The iteration stops where the log-likelihood of a row changes by no more than this times the relative change of
+        the noise of any column.
+    max_iter : int, default 500
+        Iterations after which it stops with a warning.
+    preprocess : as in :class:`bigpca.PCA`, default None
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values raise an error, or are left out.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Loadings W; factors are determined up to a rotation, here that of the largest shares of the variance first.
+    noise_variance_ : ndarray of shape (d,)
+        At least 1e-6 of the variance of a column: less would mean that factors determine it (a Heywood case). 0 for
+        constant columns.
+    explained_variance_ : ndarray of shape (k,)
+        Variance that each factor explains, in all columns.
+    explained_variance_ratio_ : ndarray of shape (k,)
+        Share of the variance of all columns.
+    total_variance_ : float
+        Of all columns, with the noise; divisor n.
+    mean_ : ndarray of shape (d,)
+    loglike_ : ndarray of shape (n_iter_,)
+        Log-likelihood of the rows after each iteration.
+    n_iter_ : int
+    converged_ : bool
+    n_samples_, n_omitted_, sum_weights_, n_effective_
+        As of :class:`bigpca.PCA`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((5000, 1)) * [1.0, 1, 1, 0] + rng.standard_normal((5000, 4)) * [0.5, 0.5, 0.5, 9]
+    >>> FactorAnalysis(1).fit(X).components_.round(1).tolist()
+    [[1.0, 1.0, 1.0, 0.0]]
+    """
+
+    _traits = Traits(FactorResult, "factor")
+    _merged_alike = ("preprocess",)
+
+    n_components: int | None = None
+    _: KW_ONLY
+    tol: float = 1e-7
+    max_iter: int = 500
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
+    _ranges: ClassVar = {
+        "max_iter": Parameter("", "[1, inf)", "a number of iterations such as 500", whole=True),
+    }
+
+    def _begun(self, rows: Rows) -> SumsFit[FactorResult, Moments]:
+        rows, resources = rows_of_fit(self, rows)
+        if self.n_components is not None:
+            positive_integer("n_components", self.n_components)
+            check_n_components(self.n_components, None, rows.n_columns)
+        return SumsFit(rows, resources, Moments(rows.n_columns), unfitted(self)._solved, EXPECTED)
+
+    def _fit(self, rows: Rows, y: Input) -> SumsFit[FactorResult, Moments]:
+        return self._begun(rows)
+
+    def _more(self, kept: FactorResult, more: MoreRows) -> tuple[FactorResult, Provenance]:
+        old = self._known(kept, "partial_fit")
+        reject_groups(self, more.groups)
+        fit = self._begun(open_like(self, more.X, more.given).weighted(more.weights))
+        read, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=more.progress, adds=True)
+        return kept.beside(old.merge(read.state), read.omitted, fit.rows.roundings), made
+
+    def _solution(self, kept: FactorResult) -> tuple[Callable[[], FactorResult], str]:
+        state, solve = self._known(kept, "merge"), unfitted(self)._solved
+        return lambda: solve(state, kept.n_omitted_, kept.roundings), self.solver_
+
+    def _known(self, kept: FactorResult, what: str) -> Moments:
+        if kept.state is None:
+            raise ValueError(no_state(what, "covariance", self.n_features_in_, setting(self, "keep_state_bytes")))
+        return kept.state
+
+    def _solved(self, state: Moments, omitted: int, roundings: tuple[float, ...]) -> FactorResult:
+        """Return the factors of the rows of a state.
+
+        Raises
+        ------
+        ValueError
+            For fewer than two rows, and for constant ones.
+        """
+        check_enough_rows(state.count, omitted, sums=state.weight_sums)
+        n, d = state.weight, state.n_features
+        squares = packed_diagonal(state.packed, d)
+        check_total(float(squares.sum()))
+        own = squares > NOISE * rounded_squares(squares, state.mean, n, roundings[0])
+        if not own.any():
+            raise ValueError(
+                f"all {d} columns are constant in {state.count} rows, to the rounding of their values: there is no "
+                "variance to explain. Check the data."
+            )
+        deviations = np.sqrt(squares[own] / n)
+        R = unpack(state.packed, d)[np.ix_(own, own)] / n / np.outer(deviations, deviations)
+        k = d if self.n_components is None else self.n_components
+        W, noise, likelihoods, slope, least = self._iterate(R, min(k, len(R)))
+        converged = slope <= max(self.tol, least)
+        components, variances = np.zeros((k, d)), np.zeros(d)
+        components[: len(W), own], variances[own] = W * deviations, noise * deviations**2
+        if not converged:
+            warn_approximation(
+                f"the likelihood still has a slope of {slope:.1g} after {len(likelihoods)} iterations; tol = "
+                f"{self.tol:g} was expected. Fit fewer factors, or give a larger max_iter or tol."
+            )
+        kept = state.state_bytes <= setting(self, "keep_state_bytes")
+        return FactorResult(
+            n_samples_=state.count, n_omitted_=omitted, mean_=state.mean, components_=fix_signs(components),
+            explained_variance_=(components**2).sum(axis=1),
+            total_variance_=float((components**2).sum() + variances.sum()), noise_variance_=variances,
+            loglike_=n * (likelihoods - np.log(deviations).sum()), converged_=converged,
+            roundings=roundings, weight_sums=state.weight_sums, state=state if kept else None,
+        )  # fmt: skip
+
+    def _iterate(self, R: Matrix, k: int) -> tuple[Matrix, Vector, Vector, float, float]:
+        """Return loadings (k, d), noise (d,), log-likelihoods of a row, their largest slope, and that of rounding.
+
+        R (d, d) are correlations. Given the noise, the loadings that maximise the likelihood are principal axes of the
+        columns divided by its deviations, so that the likelihood is a function of the noise alone (Jöreskog 1967,
+        equations 10 and 20).
+        """
+        d, likelihoods, latest = len(R), list[float](), [0.0]
+
+        def loadings(noise: Vector) -> tuple[Vector, Matrix, float]:
+            roots = np.sqrt(noise)
+            scaled = R / np.outer(roots, roots)
+            total = float(np.trace(scaled))
+            values, vectors = top_eigenpairs(scaled, k, threads=setting(self, "solve_threads"))
+            values = np.maximum(values, 1.0)
+            return values, np.sqrt(values - 1)[:, None] * vectors * roots, total
+
+        def negative(logs: Vector) -> tuple[float, Vector]:
+            noise = np.exp(logs)
+            values, W, total = loadings(noise)
+            latest[0] = float(logs.sum() + np.log(values).sum() + total - (values - 1).sum()) / 2
+            slopes = ((W**2).sum(axis=0) + noise - 1) / noise
+            return latest[0], slopes / 2
+
+        bounds = [(np.log(LEAST), 0.0)] * d
+        options = {"maxiter": self.max_iter, "maxfun": 20 * self.max_iter, "ftol": 0.0, "gtol": self.tol, "maxcor": 20}
+        start = np.full(d, np.log(0.5))
+        found = minimize(
+            negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options,
+            callback=lambda logs: likelihoods.append(-latest[0]),
+        )  # fmt: skip
+        last, slopes = negative(found.x)
+        inside = np.where(found.x <= np.log(LEAST), np.minimum(slopes, 0.0), slopes)
+        inside = np.where(found.x >= 0.0, np.maximum(inside, 0.0), inside)
+        noise = np.exp(found.x)
+        _, W, total = loadings(noise)
+        logs = np.array(likelihoods or [-last]) - d * np.log(2 * np.pi) / 2
+        # The likelihood is known to eps of its terms, and where it is largest to the root of that.
+        return W, noise, logs, float(np.abs(inside).max()), float(np.sqrt(EPS * total))
+
+    def _row_map(self) -> Projection:
+        """Return the map to the expected factors: ``(I + W N^-1 W')^-1 W N^-1 (x - mean)`` with the noise N."""
+        W, noise = self.components_, self.noise_variance_
+        weighted = np.divide(W, noise, out=np.zeros_like(W), where=noise > 0)
+        axes = np.linalg.solve(np.eye(len(W)) + weighted @ W.T, weighted)
+        return Projection(self.mean_, None, axes, None, self.nan_policy)
+
+    def _reconstruction(self) -> Reconstruction:
+        return Reconstruction(self.mean_, None, self.components_, None)
+
+    @solving
+    def get_covariance(self) -> Matrix:
+        """Return the covariance of the model (d, d): ``components' components + diag(noise)``.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
+        check_is_fitted(self)
+        found: Matrix = self.components_.T @ self.components_
+        found.flat[:: len(found) + 1] += self.noise_variance_
+        return found
+
+    @solving
+    @maps_rows
+    def score_samples(self, X: Input) -> Lazy:
+        """Return the log-likelihood of each row under the model.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            In nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one with the
+            coordinates of its samples.
+
+        Raises
+        ------
+        ValueError
+            If a column has no noise: the model has no density.
+        """
+        check_is_fitted(self)
+        noise, W = self.noise_variance_, self.components_
+        if not (noise > 0).all():
+            raise ValueError(
+                f"the model has no density: {np.count_nonzero(noise <= 0)} of {len(noise)} columns are constant. Leave "
+                "them out."
+            )
+        # Of columns divided by the deviations of their noise the model is a PCA with noise of one variance; the
+        # geometric mean of these deviations is its unit, so that the determinant is that of the columns.
+        unit = float(np.exp(np.log(noise).mean() / 2))
+        scale = np.sqrt(noise) / unit
+        _, s, axes = np.linalg.svd(W / scale, full_matrices=False)
+        projection = Projection(self.mean_, scale, axes, None, self.nan_policy)
+        return mapped_to_numbers(self, X, LogLikelihood(projection, s**2 + unit**2, unit**2), "log_likelihood")
+
+    @maps_rows
+    def score(self, X: Input, y: Input = None) -> float:
+        """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
+
+        Parameters
+        ----------
+        y : ignored, default None
+
+        Returns
+        -------
+        float
+            In nats per row.
+        """
+        mean = np.nanmean if self.nan_policy == "omit" else np.mean
+        return float(mean(self.score_samples(X)))
+
+    def _restored(self, held: Held) -> FactorResult:
+        held.context["state"] = lambda held, name: Moments(held.size("d"))
+        return super()._restored(held)
