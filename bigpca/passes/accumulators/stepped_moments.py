@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, kept
@@ -113,27 +114,31 @@ class SteppedMoments(Accumulator):
         # 1. Pairs whose later row is in this block; rows are in order of their numbers.
         known, of_known = np.concatenate([self._recent, rows]), np.concatenate([self._numbers, numbers])
         at = np.searchsorted(of_known, numbers - self.lag)
-        whole = of_known[at] == numbers - self.lag
-        earlier, later = self._paired(known[at[whole]], rows[whole], numbers[whole] - self.lag)
-        if len(later):
-            self._step = (later - earlier).mean(axis=0) if self._step is None else self._step
-            self.steps.update(_block(later - earlier - self._step, self._step, block))
+        own = np.flatnonzero(of_known[at] == numbers - self.lag)
+        own = own[self._counted(known[at[own], d], rows[own, d], numbers[own] - self.lag)]
+        if len(own):
+            earlier, steps = known[at[own], :d], rows[own, :d]
+            steps -= earlier
             if self.sums:
-                self.level.update(_block(earlier + later, 2 * block.shift, block))
+                earlier *= 2
+                earlier += steps
+                self.level.update(_block(earlier, 2 * block.shift, block))
+            self._step = steps.mean(axis=0) if self._step is None else self._step
+            steps -= self._step
+            self.steps.update(_block(steps, self._step, block))
         # 2. The rows at both ends.
         self.count, self.last = self.count + block.count, int(numbers[-1])
-        own = numbers < self.first + self.lag
-        self.head[numbers[own] - self.first] = rows[own]
-        own = of_known > self.last - self.lag
-        self._recent, self._numbers = known[own], of_known[own]
+        head = numbers < self.first + self.lag
+        self.head[numbers[head] - self.first] = rows[head]
+        recent = of_known > self.last - self.lag
+        self._recent, self._numbers = known[recent], of_known[recent]
 
-    def _paired(self, earlier: Matrix, later: Matrix, numbers: Integers) -> tuple[Matrix, Matrix]:
-        """Return the columns of the pairs that count, of earlier rows of these numbers."""
-        d = self.n_features
-        own = earlier[:, d] == later[:, d]
+    def _counted(self, earlier: Vector, later: Vector, numbers: Integers) -> NDArray[np.bool_]:
+        """Return which pairs count, from the codes of both of their rows and the number of the earlier one."""
+        own: NDArray[np.bool_] = earlier == later
         if self.width:
             own &= numbers % self.width != self.width - 1
-        return earlier[own, :d], later[own, :d]
+        return own
 
     def close(self) -> None:
         self.level.close()
@@ -158,9 +163,9 @@ class SteppedMoments(Accumulator):
         if gap < lag:
             # Pairs across the border; the tail of a and the head of b hold all of their rows.
             earlier, later = a.tail[gap:], b.head[: lag - gap]
-            there = ~np.isnan(earlier[:, -1]) & ~np.isnan(later[:, -1])
-            numbers = a.last - lag + 1 + gap + np.flatnonzero(there)
-            earlier, later = self._paired(earlier[there], later[there], numbers)
+            numbers = a.last - lag + 1 + gap + np.arange(lag - gap)
+            own = self._counted(earlier[:, -1], later[:, -1], numbers)  # NaN, of no row, equals nothing
+            earlier, later = earlier[own, :-1], later[own, :-1]
             if len(later):
                 both.steps = steps.merge(_moments(later - earlier))
                 both.level = level.merge(_moments(earlier + later)) if self.sums else level
@@ -174,7 +179,7 @@ class SteppedMoments(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         d = self.n_features
-        held = 8 * (d + 1) * (4 * rows.rows + 2 * self.lag)
+        held = 8 * (d + 1) * (4 * rows.rows + 4 * self.lag) + 64 * rows.rows  # rows, after the last ones, and pairs
         return Work(32 * d**2 + held, float(2 * rows.columns * (rows.columns + 1) + 4 * d))
 
     def identity(self) -> dict[str, object]:

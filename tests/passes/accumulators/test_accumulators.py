@@ -746,3 +746,17 @@ def test_a_product_with_a_dense_factor_allocates_what_it_says() -> None:
     peak = traced_peak(lambda: factor.multiply(rows))
     said = factor.cost(BlockForm(50, len(rows), itemsize=4)).bytes
     assert said <= peak <= 1.1 * said
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_steps_between_rows_allocate_no_more_than_they_say(sums: bool) -> None:
+    rows, lag = normal(4000, 40, dtype="f8"), 300
+    state: Any = at_work(SteppedMoments.of(40, lag, sums=sums), 0, 4000)
+    blocks_of = [
+        prepare_block(rows[i : i + 1000], i, np.zeros(40), owned=False, nan_policy="raise", where="rows")
+        for i in range(0, 4000, 1000)
+    ]
+    state.update(blocks_of[0])  # whose products are scratch of the group
+    peak = traced_peak(lambda: [state.update(block) for block in blocks_of[1:]])
+    said = state.cost(BlockForm(40, 1000, itemsize=8)).bytes
+    assert said / 2 <= peak <= said
