@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 
+Names = NDArray[np.object_]
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
 
 _BATCHES = "Pass bigpca.from_batches(X), or write the features to disk and pass their path."
@@ -425,9 +426,6 @@ def _torch_tensor(X: Any) -> Foreign | None:
         return None
     what = f"torch.Tensor of {dtype} on {device}, which NumPy cannot read as it is"
     return Foreign(what, f"Pass X{convert}.numpy().", f"{convert}.numpy()")
-
-
-Names = NDArray[np.object_]
 
 
 def is_cells(X: Any) -> bool:

@@ -40,7 +40,7 @@ from bigpca.errors import CorruptedChunkError, brief, printable
 from bigpca.storage.files import check_member, check_place, check_regular, kind_of, open_regular, read_npy_header
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 
-PIECE_BYTES = 2**20
+PIECE_BYTES = 2**20  # read at a time for a CRC-32
 PIECES_BYTES = 64 * 2**20  # of an object, got at the same time: as many as all requests may have in flight
 _CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
@@ -82,8 +82,8 @@ _BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.it
     "F6_E3M2": 6,
     "F4": 4,
 }
-SKIP_BYTES = 2**20
-MAX_FORMAT_BYTES = 64
+SKIP_BYTES = 2**20  # decoded at a time of a compressed member, on the way to the rows that are wanted
+MAX_FORMAT_BYTES = 64  # of the name of a format, as scipy.sparse.save_npz writes it
 STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
 

@@ -37,7 +37,7 @@ from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, requir
 from bigpca.storage.files import check_regular, max_encoded
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
-MAX_LINKS = 32
+MAX_LINKS = 32  # soft ones, one behind the other
 MAX_NAMES = 10**7  # letters of the names that are looked through: of 100,000 objects, or of groups 4,000 deep
 NAME_COST = 100  # letters that the visit of an object counts as
 _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled

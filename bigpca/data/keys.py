@@ -49,7 +49,7 @@ log = logging.getLogger("bigpca")
 #    table with keys, and the rows have none: an error.
 # 6. All else is by position: NumPy labels, and the unnamed integers of an index, as scikit-learn's ``train_test_split``
 #    leaves them. The same integers in another order on both sides are an error.
-SHOWN_KEYS = 5
+SHOWN_KEYS = 5  # in messages
 KEY_BYTES = 450  # that a key takes while it is read, as strings of Python and of NumPy
 DISTINCT = "Keys must be distinct: choose another column, or join columns to one that is."
 REPEATED = (

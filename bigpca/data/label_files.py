@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array
 from bigpca.blas import solve_paused
 from bigpca.data.checks import MemberError, check_dtype, decoding
 from bigpca.data.containers import (
+    Names,
     is_hdf5_dataset,
     is_labelled,
     is_zarr,
@@ -59,7 +59,6 @@ OF_GENES = ("X", "layers", "raw")  # whose columns are genes
 BOM = b"\xef\xbb\xbf"
 TENX = "matrix"  # the group in files of Cell Ranger 3 and later; earlier ones name it after the genome
 TENX_CELLS, TENX_GENES = ("barcodes",), ("features/name", "gene_names")  # those that scanpy.read_10x_h5 takes
-Names = NDArray[np.object_]
 # No leading zeros: "01" and "1" are two codes, which as numbers would silently become one class.
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")

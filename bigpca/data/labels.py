@@ -305,7 +305,7 @@ def one_hot_columns(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np
         raise ValueError(
             f"{bad.sum()} of {len(values)} one-hot rows do not have exactly one 1 among zeros ({rows_shown(bad)}): row "
             f"{row} has {ones[row]} ones and adds up to {values[row].sum():g}. Repair them, or give "
-            " targets as float64 where a row may have several labels."
+            "targets as float64 where a row may have several labels."
         )
     columns: NDArray[np.int64] = np.argmax(values[~gaps] == 1, axis=1).astype(np.int64)
     return columns

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bigpca.errors import brief, check_choice, closest
 
 Taken: TypeAlias = slice | NDArray[np.int64]
-GEM_MIN = 1e-6
+GEM_MIN = 1e-6  # of the values that are pooled by their generalised mean
 STRIP_BYTES = 2**20  # of samples in float64: they stay in a core's cache
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|\.\.\.|->|\S")

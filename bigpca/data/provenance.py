@@ -23,7 +23,7 @@ from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenan
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field
-MAX_VERSIONS = 64
+MAX_VERSIONS = 64  # packages of a record
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
 _STAMP: ContextVar[tuple[str | None, str | None]] = ContextVar("stamp", default=(None, None))
 _PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)

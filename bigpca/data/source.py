@@ -49,7 +49,7 @@ IN_ORDER = (
 )
 _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
 SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
-MAX_LISTED = 20
+MAX_LISTED = 20  # arrays of a file, in messages
 
 
 class Wanted(NamedTuple):

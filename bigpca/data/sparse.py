@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -294,9 +294,6 @@ def _crc(rows: csr_array, crc: int) -> int:
     for vector in (np.diff(rows.indptr).astype(np.int64), rows.indices, rows.data):
         crc = zlib.crc32(np.ascontiguousarray(vector).data, crc)
     return crc
-
-
-T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,7 +28,7 @@ from bigpca.data.zarr_format import (
 from bigpca.storage.files import is_objects, path_of, public, without_credentials
 
 MANIFEST = "bigpca_manifest"
-THREADS = 4
+THREADS = 4  # that decode chunks
 DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
 _TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor")
 

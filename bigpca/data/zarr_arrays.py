@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 Cell = tuple[int, ...]
 Found = tuple[int, int | str | None]  # the last two numbers of a stamp
 T = TypeVar("T")
-MAX_SHOWN = 10
+MAX_SHOWN = 10  # keys of missing chunks
 BATCH = 4096  # keys held at a time
 CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
 MANY = 2**20  # keys of an array; of more, those that a listing has

@@ -51,12 +51,12 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
 # header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
 # decoded in pieces that are discarded, up to the limit.
-HEAD_BYTES = 32
-PIECE_BYTES = 2**20
+HEAD_BYTES = 32  # of a stored chunk, which hold the header of its format
+PIECE_BYTES = 2**20  # decoded at a time
 ZSTD_BLOCK = 128 * 2**10  # RFC 8878, section 3.1.1.2.4
 SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
 WIDENING = {"astype", "delta", "fixedscaleoffset", "quantize", "packbits", "bitround"}  # filters that change the dtype
-MAX_WIDENING = 16
+MAX_WIDENING = 16  # times: how much larger than its values a decoded chunk may be before such filters
 ABSENT = 2**64 - 1  # in a shard's index
 STREAMED: dict[str, Callable[[], Any]] = {
     "gzip": lambda: zlib.decompressobj(31),

@@ -41,7 +41,7 @@ from bigpca.settings import during
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
-MUTEX_SECONDS = 10.0
+MUTEX_SECONDS = 10.0  # for which a folder is locked by others, at most
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of a URL, as a part of a path
 SUFFIX_BYTES = len("..partial.new-") + 32  # the longest addition to an output's name

@@ -42,8 +42,8 @@ from bigpca.storage.files import (
 from bigpca.storage.grammar import CONTROL, KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind, waiting
 
 KEY_COLUMN = "key"  # the same in a table
-KEYS_PER_CHUNK = 2**16
-MAX_PROVENANCE_BYTES = 2**20
+KEYS_PER_CHUNK = 2**16  # of the Zarr array that holds them
+MAX_PROVENANCE_BYTES = 2**20  # of its JSON, in a store or a table
 VALUES = "scores"  # the field of a .npy table that holds the k columns
 TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
 TABLE_ATTRIBUTES = b"bigpca_attributes"  # what its numbers are

@@ -38,7 +38,7 @@ from bigpca.storage.files import (
 from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension, document_at
 
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
-CHUNK_BYTES = 64 * 2**20
+CHUNK_BYTES = 64 * 2**20  # of an array of a model
 LEVEL = 3  # of zstd
 
 

@@ -21,6 +21,7 @@ from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
 if TYPE_CHECKING:
     from bigpca.blas import Caller  # heavier than a lock
 
+BEGIN = b'{"host": "'  # of a record; the writer of a part of it has died
 _OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
 
 
@@ -46,9 +47,6 @@ class Holder:
     started: str
     run_id: str
     since: str
-
-
-BEGIN = b'{"host": "'  # of a record; the writer of a part of it has died
 
 
 class RunLock:
