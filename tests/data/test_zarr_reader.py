@@ -368,3 +368,9 @@ def test_missing_chunks_are_caught_through_dask_and_filled_on_request(tmp_path: 
     assert filled.name != sources.open(path).name
     with pytest.raises(ValueError, match=r"the Dask array .* already reads one. Open the store itself: bp.open\(path"):
         sources.open(sources.open(path), missing_chunks="fill")
+
+
+def test_a_member_of_an_open_array_is_rejected(tmp_path):
+    array = zarr.open_array(store(tmp_path), mode="r")
+    with pytest.raises(ValueError, match="is one Zarr array, so it has no member 'x'"):
+        sources.open(array, member="x")
