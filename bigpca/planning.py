@@ -7,7 +7,7 @@ The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Self
@@ -353,10 +353,6 @@ def plan_of(
     What the fitting process holds is added where the passes run in the same process.
     """
 
-    def flops_of(single: bool, there: bool) -> float:
-        chosen = (one for one in usual if (one[0].single, one[0].device_bytes > 0) == (single, there))
-        return sum(one.timed_flops * times for one, times in chosen)
-
     reads = sum(one.reads * one.times.typical for one in passes)
     usual = [(one, one.times.typical * share) for one in passes]
     most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
@@ -378,34 +374,11 @@ def plan_of(
         notes=notes,
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=most_evaluations,
-        single_flops=flops_of(single=True, there=False),
-        double_flops=flops_of(single=False, there=False),
-        there_single_flops=flops_of(single=True, there=True),
-        there_double_flops=flops_of(single=False, there=True),
-        loops=sum(one.loops * times for one, times in usual),
-        solve_flops=solve.flops,
-        between_flops=solve.between,
-        merged_bytes=sum(one.tasks * one.state_bytes * times for one, times in usual if not one.collected),
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
+        costs=tuple(one if share == 1 else one.repeated(replace(one.times, typical=times)) for one, times in usual),
+        solve=solve,
         rows_known=share == 1,
-        parallelism={one.name: round(one.parallelism, 1) for one in passes if one.parallelism < inf},
-        idle=_idle_threads(passes, solve, resources),
     )
-
-
-def _idle_threads(passes: Sequence[PassCost], solve: SolveCost, resources: Resources) -> str | None:
-    """Say which read leaves threads without work for long, and what to do; None if none does."""
-    threads = resources.threads * resources.processes
-    costly = [one for one in passes if one.flops > COSTLY and not one.device_bytes]  # a device works for one thread
-    worst = min(costly, key=lambda one: one.parallelism, default=None)
-    if worst is None or worst.parallelism >= threads:
-        return None
-    whole = sum(one.flops * one.times.typical for one in passes) + solve.flops + solve.between
-    said = f"the read {worst.name!r} keeps {worst.parallelism:.2g} of {threads} threads busy"
-    said += f"; the solve is {(solve.flops + solve.between) / whole:.0%} of the work"
-    if worst.finer_chunks is None:
-        return said
-    return f"{said}. It has {worst.finer_chunks[0]} chunks: bp.ingest(X, out, chunk_rows={worst.finer_chunks[1]})"
 
 
 def _peak_of(one: PassCost, resources: Resources) -> int:
@@ -448,17 +421,10 @@ class Plan(Shown):
     most_passes : float or None
         Upper limit of the reads if their number depends on the data; ``passes`` is then the typical number. None if
         ``passes`` is exact.
-    single_flops, double_flops, solve_flops : float
-        The parts of ``flops`` that are dense products of passes in float32 and in float64, and that of the solve, in
-        one process.
-    there_single_flops, there_double_flops : float
-        Those of passes that a device of another array library multiplies.
-    loops : float
-        Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.planning.Speed.loops`.
-    between_flops : float
-        Those of the fitting process between the passes, which are not part of ``flops``: no fit is chosen by them.
-    merged_bytes : float
-        Bytes of the states that tasks fill and merge.
+    costs : tuple of PassCost
+        The passes that it is the sum of; where the number of rows is not known, as often as a million rows take.
+    solve : SolveCost
+        What the fitting process computes.
     rows_known : bool
         Whether the number of rows is known. If it is not, bytes_read, flops, tasks and evaluations are those of a
         million rows.
@@ -468,10 +434,6 @@ class Plan(Shown):
         To an object store, over all passes; 0 for local files.
     flight_bytes : int
         The most bytes in flight from it, which the threads of a process share.
-    parallelism : dict of str to float
-        Read -> how many threads it keeps busy: all its work over that of its longest chain of work.
-    idle : str or None
-        Which read leaves threads of this run idle, and what to do.
     """
 
     solver: str
@@ -489,20 +451,49 @@ class Plan(Shown):
     evaluations: float = 0.0
     most_evaluations: float = inf
     most_passes: float | None = None
-    single_flops: float = 0.0
-    double_flops: float = 0.0
-    there_single_flops: float = 0.0
-    there_double_flops: float = 0.0
-    loops: float = 0.0
-    solve_flops: float = 0.0
-    between_flops: float = 0.0
-    merged_bytes: float = 0.0
+    costs: tuple[PassCost, ...] = ()
+    solve: SolveCost = SolveCost()
     rows_known: bool = True
     speed: Speed | None = field(default=None, compare=False)
     requests: int = 0
     flight_bytes: int = 0
-    parallelism: Mapping[str, float] = field(default_factory=dict)
-    idle: str | None = None
+
+    def flops_of(self, *, single: bool, there: bool) -> float:
+        """Operations of passes that are dense products in float32 or in float64, here or on a device."""
+        chosen = (one for one in self.costs if (one.single, one.device_bytes > 0) == (single, there))
+        return sum(one.timed_flops * one.times.typical for one in chosen)
+
+    @property
+    def loops(self) -> float:
+        """Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.planning.Speed.loops`."""
+        return sum(one.loops * one.times.typical for one in self.costs)
+
+    @property
+    def merged_bytes(self) -> float:
+        """Bytes of the states that tasks fill and merge."""
+        merged = (one for one in self.costs if not one.collected)
+        return sum(one.tasks * one.state_bytes * one.times.typical for one in merged)
+
+    @property
+    def parallelism(self) -> dict[str, float]:
+        """Read -> how many threads it keeps busy: all its work over that of its longest chain of work."""
+        return {one.name: round(one.parallelism, 1) for one in self.costs if one.parallelism < inf}
+
+    @property
+    def idle(self) -> str | None:
+        """Which read leaves threads of this run without work for long, and what to do; None if none does."""
+        threads, solve = self.resources.threads * self.resources.processes, self.solve.flops + self.solve.between
+        # A device works for one thread.
+        costly = [one for one in self.costs if one.flops > COSTLY and not one.device_bytes]
+        worst = min(costly, key=lambda one: one.parallelism, default=None)
+        if worst is None or worst.parallelism >= threads:
+            return None
+        whole = sum(one.flops * one.times.typical for one in self.costs) + solve
+        said = f"the read {worst.name!r} keeps {worst.parallelism:.2g} of {threads} threads busy"
+        said += f"; the solve is {solve / whole:.0%} of the work"
+        if worst.finer_chunks is None:
+            return said
+        return f"{said}. It has {worst.finer_chunks[0]} chunks: bp.ingest(X, out, chunk_rows={worst.finer_chunks[1]})"
 
     @property
     def seconds(self) -> float | None:
@@ -515,14 +506,18 @@ class Plan(Shown):
         if self.speed is None:
             return None
         threads, speed = self.resources.threads, self.speed
-        there = [(self.there_single_flops, speed.there_single), (self.there_double_flops, speed.there_double)]
+        there = [
+            (self.flops_of(single=single, there=True), rate)
+            for single, rate in ((True, speed.there_single), (False, speed.there_double))
+        ]
         there = [(flops, rate) for flops, rate in there if flops]
         if not all(rate for _, rate in there):
             return None
-        products = self.single_flops / speed.single + self.double_flops / speed.double
+        products = self.flops_of(single=True, there=False) / speed.single
+        products += self.flops_of(single=False, there=False) / speed.double
         passes = products + self.loops / speed.loops + self.bytes_read / speed.read
         overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
-        solves = (self.solve_flops + self.between_flops) / speed.double
+        solves = (self.solve.flops + self.solve.between) / speed.double
         on_device = sum(flops / rate for flops, rate in there) / self.resources.processes
         return (passes + overhead) / (threads * self.resources.processes) + on_device + solves / threads
 
@@ -594,7 +589,7 @@ class Plan(Shown):
             ("reads", reads),
             ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
             *([] if self.speed is None or self.seconds is None else [("time", self._time(self.speed))]),
-            *([] if self.idle is None else [("idle threads", self.idle)]),
+            *([] if (idle := self.idle) is None else [("idle threads", idle)]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (

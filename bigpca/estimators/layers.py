@@ -24,7 +24,7 @@ from bigpca.estimators.shared.inputs import Input, Path
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.engine.events import Event, PlanEvent
 from bigpca.passes.engine.local import threads_here
-from bigpca.planning import Plan
+from bigpca.planning import Plan, SolveCost
 
 Failure = TypeVar("Failure", bound=BaseException)
 AHEAD = 2  # batches that a layer may be behind the one that is read next
@@ -265,8 +265,10 @@ def _summed(plans: Mapping[str, Plan]) -> Plan:
     each = "; ".join(f"{name}: {plan.solver}" for name, plan in plans.items())
     sums = {
         name: sum(getattr(plan, name) for plan in every)
-        for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes", "output_bytes", "single_flops",
-                     "double_flops", "loops", "solve_flops", "between_flops", "merged_bytes")
-    }  # fmt: skip
+        for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes", "output_bytes")
+    }
+    costs = [replace(one, name=f"{name}: {one.name}") for name, plan in plans.items() for one in plan.costs]
+    solve = SolveCost(sum(plan.solve.flops for plan in every), sum(plan.solve.between for plan in every))
     passes = max(plan.passes for plan in every)
-    return replace(every[0], reason=f"{len(every)} layers in one pass ({each})", passes=passes, **sums)
+    reason = f"{len(every)} layers in one pass ({each})"
+    return replace(every[0], reason=reason, passes=passes, costs=tuple(costs), solve=solve, **sums)

@@ -190,8 +190,8 @@ def test_the_plan_says_how_long_a_device_takes(usual_sizes: None) -> None:
         fitted = model.fit(rows()).plan_
     assert plan.speed is not None
     assert plan.seconds is not None
-    assert plan.there_single_flops > plan.evaluations
-    assert plan.seconds > plan.there_single_flops / plan.speed.there_single > 0
+    assert plan.flops_of(single=True, there=True) > plan.evaluations
+    assert plan.seconds > plan.flops_of(single=True, there=True) / plan.speed.there_single > 0
     assert any("on the device" in text for name, text in plan.rows() if name == "time")
     assert plan.idle is None  # no chunks would make a device faster
     assert fitted.seconds is None  # whose fit did not measure it

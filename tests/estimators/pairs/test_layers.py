@@ -71,6 +71,8 @@ def test_one_plan_sums_the_states() -> None:
     plans = [bp.PCA(3).plan(bp.from_batches([batch[name] for batch in made])) for name in ("fc1", "fc2")]
     whole = bp.plan_layers(made, {"fc1": bp.PCA(3), "fc2": bp.PCA(3)})
     assert whole.state_bytes == sum(plan.state_bytes for plan in plans)
+    reads = [f"{name}: {read}" for name, plan in zip(("fc1", "fc2"), plans, strict=True) for read in plan.parallelism]
+    assert [*whole.parallelism] == reads
     assert whole.passes == 1
     assert "2 layers in one pass" in whole.reason
     wide = [{f"layer {i}": np.ones((8, 2000), "f4") for i in range(6)}]
