@@ -363,7 +363,8 @@ class Device:
 
     def rows(self, values: There) -> There:
         """Return rows as RowsThere on the device: those of this process may still be on their way there."""
-        if self.place.startswith("cuda") and isinstance(values, np.ndarray) and values.nbytes >= STAGED_BYTES:
+        staged = self.library == "torch" and self.place.startswith("cuda")  # JAX names its devices so too
+        if staged and isinstance(values, np.ndarray) and values.nbytes >= STAGED_BYTES:
             copy, stream = _transferred(values, self.place)
             return RowsThere(copy, self.name, stream)
         own = isinstance(values, RowsThere) and values.place == self.name

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Names = NDArray[np.object_]
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
 
+_STAYING = "bigpca.from_batches([X]) to compute where it is"
+
 _BATCHES = "Pass bigpca.from_batches(X), or write the features to disk and pass their path."
 
 # Types of columns, as pandas (NumPy's, nullable, Arrow's and sparse ones), polars and pyarrow write them.
@@ -106,7 +108,7 @@ def foreign(X: Any) -> Foreign | None:
         return _torch_tensor(X)
     if hasattr(X, "__cuda_array_interface__") and not name.startswith("jax"):  # which NumPy can copy
         convert = {"cupy": ".get()", "numba": ".copy_to_host()"}.get(name.partition(".")[0], "")
-        return Foreign(f"{name}, which is on a GPU", f"Pass X{convert}, a copy in the host's memory.", convert)
+        return Foreign(f"{name}, which is on a GPU", f"Pass X{convert}, a copy in the host's memory, or {_STAYING}.", convert)
     if isinstance(X, Mapping):
         keys = ", ".join(repr(key) for key in list(X)[:3])
         return Foreign(f"{name} of several arrays ({keys})", "Pass one of them.", "")
@@ -425,7 +427,8 @@ def _torch_tensor(X: Any) -> Foreign | None:
     if not convert:
         return None
     what = f"torch.Tensor of {dtype} on {device}, which NumPy cannot read as it is"
-    return Foreign(what, f"Pass X{convert}.numpy().", f"{convert}.numpy()")
+    staying = f", or {_STAYING}" if device != "cpu" else ""
+    return Foreign(what, f"Pass X{convert}.numpy(){staying}.", f"{convert}.numpy()")
 
 
 def is_cells(X: Any) -> bool:
