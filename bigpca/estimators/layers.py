@@ -120,9 +120,12 @@ class SharedBatches:
 
 
 def fit_layers(
-    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, *,
-    patterns: Mapping[str, str] | None = None, checkpoint: Path | None = None,
-) -> dict[str, AnyEstimator]:  # fmt: skip
+    batches: Iterable[Input],
+    estimators: Mapping[str, AnyEstimator] | AnyEstimator,
+    *,
+    patterns: Mapping[str, str] | None = None,
+    checkpoint: Path | None = None,
+) -> dict[str, AnyEstimator]:
     """Fit one model to each layer of a network in one pass over its batches, such as one forward pass.
 
     The fits run side by side, and share each batch: memory is that of all of them together, with at most two batches.
@@ -193,9 +196,11 @@ def fit_layers(
 
 
 def plan_layers(
-    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, *,
+    batches: Iterable[Input],
+    estimators: Mapping[str, AnyEstimator] | AnyEstimator,
+    *,
     patterns: Mapping[str, str] | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the cost of :func:`fit_layers`: the sum of the plans of all layers. Takes the first batch only.
 
     Parameters
@@ -265,8 +270,20 @@ def _summed(plans: Mapping[str, Plan]) -> Plan:
     each = "; ".join(f"{name}: {plan.solver}" for name, plan in plans.items())
     sums = {
         name: sum(getattr(plan, name) for plan in every)
-        for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes", "output_bytes", "single_flops",
-                     "double_flops", "loops", "solve_flops", "between_flops", "merged_bytes")
-    }  # fmt: skip
+        for name in (
+            "bytes_read",
+            "flops",
+            "tasks",
+            "state_bytes",
+            "peak_bytes",
+            "output_bytes",
+            "single_flops",
+            "double_flops",
+            "loops",
+            "solve_flops",
+            "between_flops",
+            "merged_bytes",
+        )
+    }
     passes = max(plan.passes for plan in every)
     return replace(every[0], reason=f"{len(every)} layers in one pass ({each})", passes=passes, **sums)

@@ -89,9 +89,11 @@ def iterate_indefinite(
     norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
     certificate = replace(
-        frobenius_bounds(operator, np.sort(ritz)[::-1], k), residuals=result.residuals[:k], n_passes=run.reads,
+        frobenius_bounds(operator, np.sort(ritz)[::-1], k),
+        residuals=result.residuals[:k],
+        n_passes=run.reads,
         converged=result.converged,
-    )  # fmt: skip
+    )
     warn_indefinite(settings, negative, norm, whole=False)
     return result, values, certificate, negative
 
@@ -203,9 +205,16 @@ class DenseFit(PairsFit):
             warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
         return self.solved(
-            run, found.eigenvalues, V, found.trace, rounding=found.rounding, shift=shift, row_means=found.row_means,
-            where=f"the centred matrix of {kernel} has", negative_mass=negative_mass,
-        )  # fmt: skip
+            run,
+            found.eigenvalues,
+            V,
+            found.trace,
+            rounding=found.rounding,
+            shift=shift,
+            row_means=found.row_means,
+            where=f"the centred matrix of {kernel} has",
+            negative_mass=negative_mass,
+        )
 
 
 def iterates(rows: Rows, settings: KernelSettings) -> bool:
@@ -250,9 +259,14 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
         # A positive semi-definite matrix has a trace below 0 by rounding only.
         trace = max(trace, 0.0)
     return DenseSpectrum(
-        positive[:k], np.ascontiguousarray(vectors[:k].T), row_means, trace, norm,
-        negative_mass(eigenvalues, rounding), rounding,
-    )  # fmt: skip
+        positive[:k],
+        np.ascontiguousarray(vectors[:k].T),
+        row_means,
+        trace,
+        norm,
+        negative_mass(eigenvalues, rounding),
+        rounding,
+    )
 
 
 LANDMARKS_A_COLUMN = 16  # for each column of the first block
@@ -287,9 +301,11 @@ class Start:
         cost = row_pass(rows, "start", [template], cut_bytes=0, work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
         return replace(
-            cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
+            cost,
+            peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2,
+            evaluations=evaluations,
             flops=evaluations * kernel.flops_per_entry(rows.n_columns),
-        )  # fmt: skip
+        )
 
     @property
     def _wanted(self) -> int:
@@ -393,10 +409,14 @@ class KernelKrylovFit(PairsFit):
         rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
         width = iteration.block + PROBES + 1
         return product_pass(
-            rows, self.settings.kernel, iteration.block, Times(min(TYPICAL_SWEEPS, most), most),
-            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width, most=iteration.most_block,
+            rows,
+            self.settings.kernel,
+            iteration.block,
+            Times(min(TYPICAL_SWEEPS, most), most),
+            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width,
+            most=iteration.most_block,
             refinable=not self.settings.kernel.taken_on_trust,
-        )  # fmt: skip
+        )
 
     @cached_property
     def start(self) -> Start | None:
@@ -442,10 +462,17 @@ class KernelKrylovFit(PairsFit):
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         return self.solved(
-            run, values, V, operator.own_trace, rounding=rounding, shift=shift, row_means=operator.row_means,
-            where=f"the iteration on the matrix of {kernel} finds", certificate=certificate,
+            run,
+            values,
+            V,
+            operator.own_trace,
+            rounding=rounding,
+            shift=shift,
+            row_means=operator.row_means,
+            where=f"the iteration on the matrix of {kernel} finds",
+            certificate=certificate,
             negative_mass=negative_mass,
-        )  # fmt: skip
+        )
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
         """Return the axes of the start; its eigenvalues determine the precision of the tiles."""

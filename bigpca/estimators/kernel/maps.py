@@ -169,9 +169,16 @@ class Expansion:
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0, device)
 
     def _add(
-        self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None,
+        self,
+        total: Matrix,
+        start: int,
+        A: object,
+        B: object,
+        weights: Matrix,
+        first: int,
+        centre: Vector | None,
         device: Device | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         K: There = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W, own = weights[first : first + K.shape[1]], total[start : start + K.shape[0]]
         dtype, put = (K.dtype, np.asarray) if device is None else (device.dtype_of(K), device.put)
@@ -222,9 +229,11 @@ class Expansion:
         """Digest of the expansion."""
         digest = content_digest(self.coefficients, self.offsets, self.shift, self.centre)
         return {
-            "kernel": kernel_identity(self.kernel), "references": self.references.describe(), "digest": digest,
+            "kernel": kernel_identity(self.kernel),
+            "references": self.references.describe(),
+            "digest": digest,
             "dtype": self.dtype.name,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -604,5 +613,6 @@ def _stored_preimage(value: object, own: dict[str, Array], held: Held) -> Expans
 
 
 OF_PREIMAGES: Coding = (  # of rows of a model, which are one regression
-    lambda found: (True, {"scores": found.references.rows, "coefficients": found.coefficients}), _stored_preimage,
-)  # fmt: skip
+    lambda found: (True, {"scores": found.references.rows, "coefficients": found.coefficients}),
+    _stored_preimage,
+)

@@ -23,14 +23,7 @@ from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.provenance import Provenance
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.landmarks import Growth
-from bigpca.estimators.kernel.maps import (
-    Expansion,
-    FeatureProjection,
-    FixedPoint,
-    KernelScores,
-    Novelty,
-    RidgePreimage,
-)
+from bigpca.estimators.kernel.maps import Expansion, FeatureProjection, FixedPoint, KernelScores, Novelty, RidgePreimage
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, with_regression
 from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.fit import RandomState, called, execute
@@ -335,9 +328,13 @@ class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"),
-            float(self.fit_inverse_transform), seed=seed, solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+            self.n_components,
+            resolved_kernel(self, d),
+            setting(self, "max_kernel_evaluations"),
+            float(self.fit_inverse_transform),
+            seed=seed,
+            solve_threads=setting(self, "solve_threads"),
+        )
 
     def _row_map(self) -> RowMap:
         return KernelScores(self._expansion(), self.nan_policy)

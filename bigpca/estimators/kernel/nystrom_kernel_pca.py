@@ -142,9 +142,12 @@ class NystromKernelPCA(KernelModel):
         # This estimator's kernel chooses the landmarks; the read after it makes the features of all widths.
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
         found, made = execute(
-            self, fit, lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
-            f"{called(self)}.fit_widths(X, gammas)", progress=progress,
-        )  # fmt: skip
+            self,
+            fit,
+            lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
+            f"{called(self)}.fit_widths(X, gammas)",
+            progress=progress,
+        )
         models = []
         for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
             model = clone(self)

@@ -134,9 +134,11 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'
             )
         fit = Settings(
-            self.n_components, self._standardization(d, grid), setting(self, "keep_state_bytes"),
+            self.n_components,
+            self._standardization(d, grid),
+            setting(self, "keep_state_bytes"),
             solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+        )
         return SketchSettings(fit, sketch, self.approximation)
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:

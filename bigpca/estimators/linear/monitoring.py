@@ -147,9 +147,15 @@ class RowStatistics(Estimator[Spectrum]):
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
     def statistics(
-        self, X: Input, names: str | Sequence[str] = ("t2", "spe"), *, out: Path | None = None,
-        overwrite: bool = False, progress: ProgressArgument = None, keys: Input = None,
-    ) -> Lazy:  # fmt: skip
+        self,
+        X: Input,
+        names: str | Sequence[str] = ("t2", "spe"),
+        *,
+        out: Path | None = None,
+        overwrite: bool = False,
+        progress: ProgressArgument = None,
+        keys: Input = None,
+    ) -> Lazy:
         """Return several statistics of each row in one read.
 
         Parameters

@@ -187,9 +187,14 @@ class PCA(LinearModel[Moments]):
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         return Settings(
-            self.n_components, standardization, setting(self, "keep_state_bytes"), tol=self.tol,
-            max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+            self.n_components,
+            standardization,
+            setting(self, "keep_state_bytes"),
+            tol=self.tol,
+            max_passes=self.max_passes,
+            seed=seed,
+            solve_threads=setting(self, "solve_threads"),
+        )
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them

@@ -191,12 +191,20 @@ class CCA(PairModel):
         y_loadings = _loadings(found.y_products, found.y, y_rotations)
         coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
         return {
-            "x_weights_": x_weights, "y_weights_": y_weights, "x_rotations_": x_rotations, "y_rotations_": y_rotations,
-            "x_loadings_": x_loadings, "y_loadings_": y_loadings, "coef_": coef,
-            "intercept_": moments.mean[p:] - coef @ moments.mean[:p], "correlations_": found.values,
-            "x_std_": std[:p], "y_std_": std[p:], "ranks_": np.array(ranks),
+            "x_weights_": x_weights,
+            "y_weights_": y_weights,
+            "x_rotations_": x_rotations,
+            "y_rotations_": y_rotations,
+            "x_loadings_": x_loadings,
+            "y_loadings_": y_loadings,
+            "coef_": coef,
+            "intercept_": moments.mean[p:] - coef @ moments.mean[:p],
+            "correlations_": found.values,
+            "x_std_": std[:p],
+            "y_std_": std[p:],
+            "ranks_": np.array(ranks),
             "solve_error_": float(max(x.error, y.error)),
-        }  # fmt: skip
+        }
 
 
 def _loadings(products: Matrix, directions: Matrix, rotations: Matrix) -> Matrix:
@@ -246,9 +254,7 @@ class PLSSVD(PairModel):
     """
 
     _traits = Traits(
-        PLSResult,
-        "plssvd",
-        summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
+        PLSResult, "plssvd", summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_"))
     )
     _axes = "weights"
 
@@ -271,7 +277,10 @@ class PLSSVD(PairModel):
         U, s, V = leading_triplets(C, k)
         flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])
         return {
-            "x_weights_": U * flip, "y_weights_": V * flip, "singular_values_": s,
+            "x_weights_": U * flip,
+            "y_weights_": V * flip,
+            "singular_values_": s,
             "squared_covariance_fraction_": (s / total) ** 2 if total > 0 else np.zeros(k),
-            "x_std_": std[:p], "y_std_": std[p:],
-        }  # fmt: skip
+            "x_std_": std[:p],
+            "y_std_": std[p:],
+        }

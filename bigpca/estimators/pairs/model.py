@@ -524,9 +524,17 @@ class PairModel(Estimator[PairResult], Grows):
 
     @maps_rows
     def transform(
-        self, X: Input, Y: Input = None, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: DTypeLike | None = None, given: Input = None,
-    ) -> Lazy:  # fmt: skip
+        self,
+        X: Input,
+        Y: Input = None,
+        *,
+        out: Path | None = None,
+        overwrite: bool = False,
+        progress: ProgressArgument = None,
+        keys: Input = None,
+        dtype: DTypeLike | None = None,
+        given: Input = None,
+    ) -> Lazy:
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
         Parameters
@@ -703,11 +711,18 @@ class PairModel(Estimator[PairResult], Grows):
         }
         kind = cast("type[PairResult]", self._traits.result)
         return kind(
-            n_samples_=moments.count, n_omitted_=found.omitted, n_targets_=moments.n_features - p,
-            x_mean_=joint.mean[:p], y_mean_=joint.mean[p:], targets=found.targets, state=state if kept else None,
-            groups=state.labels if kept and isinstance(state, FoldStates) else None, state_bytes=state.state_bytes,
-            weight_sums=moments.weight_sums, **solution,
-        )  # fmt: skip
+            n_samples_=moments.count,
+            n_omitted_=found.omitted,
+            n_targets_=moments.n_features - p,
+            x_mean_=joint.mean[:p],
+            y_mean_=joint.mean[p:],
+            targets=found.targets,
+            state=state if kept else None,
+            groups=state.labels if kept and isinstance(state, FoldStates) else None,
+            state_bytes=state.state_bytes,
+            weight_sums=moments.weight_sums,
+            **solution,
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -816,7 +831,8 @@ class Prediction(RowMap):
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {
-            "map": "prediction", "nan_policy": self.nan_policy,
+            "map": "prediction",
+            "nan_policy": self.nan_policy,
             "digest": content_digest(self.mean, self.coef, self.intercept),
             "kept": None if self.grid is None or self.grid.kept is None else content_digest(self.grid.kept),
-        }  # fmt: skip
+        }

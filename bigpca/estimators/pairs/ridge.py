@@ -185,9 +185,13 @@ class Ridge(PairModel):
             intercept += last[p:] - D.T @ last[:p]
         chosen = np.array(alphas)[best]
         return {
-            "coef": W.T, "intercept": intercept + 0.0, "cv_scores_": scores, "chosen": chosen,
-            "per_target": bool(self.alpha_per_target), "solve_error_": float(joint.x.solved(min(alphas)).error),
-        }  # fmt: skip
+            "coef": W.T,
+            "intercept": intercept + 0.0,
+            "cv_scores_": scores,
+            "chosen": chosen,
+            "per_target": bool(self.alpha_per_target),
+            "solve_error_": float(joint.x.solved(min(alphas)).error),
+        }
 
 
 def coefficients(joint: JointMoments, alpha: float) -> Matrix:

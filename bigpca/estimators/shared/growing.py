@@ -84,9 +84,16 @@ class Grows(BaseEstimator):
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
-        classes: Input = None, progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Input,
+        y: Input = None,
+        *,
+        sample_weight: Input = None,
+        given: Input = None,
+        groups: Input = None,
+        classes: Input = None,
+        progress: ProgressArgument = None,
+    ) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         The model is solved when a fitted attribute is next accessed. The first call is a fit, which for PCA may be of

@@ -248,8 +248,9 @@ def note_flattened(X: Any) -> None:
         log.warning(
             "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes "
             "different rows.",
-            shape, row_width(tuple(shape)),
-        )  # fmt: skip
+            shape,
+            row_width(tuple(shape)),
+        )
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:

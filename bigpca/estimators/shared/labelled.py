@@ -180,9 +180,7 @@ def kept_view(grid: Grid) -> View | None:
     return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
 
 
-def open_side(
-    Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
-) -> Rows:  # fmt: skip
+def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None) -> Rows:
     """Open rows that belong to those of X, as X is opened, unless they are opened: the one door for all such rows.
 
     A number for each row, (n,), is one column: ``sample`` of such rows is ().
@@ -264,9 +262,15 @@ def _cut(rows: Rows, grid: Grid) -> Rows:
 
 
 BY_COMPONENT = (
-    "explained_variance", "explained_variance_ratio", "singular_values", "eigenvalues", "residuals",
-    "subspace_error_bounds", "correlations", "squared_covariance_fraction",
-)  # fmt: skip
+    "explained_variance",
+    "explained_variance_ratio",
+    "singular_values",
+    "eigenvalues",
+    "residuals",
+    "subspace_error_bounds",
+    "correlations",
+    "squared_covariance_fraction",
+)
 BY_FEATURE = ("mean", "scale", "std")
 PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of two sides
 

@@ -16,8 +16,10 @@ from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.engine.driver import solving_with
 
 VARIANCES = (  # in a table of components
-    ("variance", "eigenvalues_"), ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"),
-)  # fmt: skip
+    ("variance", "eigenvalues_"),
+    ("variance", "explained_variance_"),
+    ("share", "explained_variance_ratio_"),
+)
 
 
 class Result:

@@ -33,21 +33,8 @@ from bigpca.data.weights import warn_of_shares
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
-from bigpca.estimators.shared.inputs import (
-    Input,
-    Lazy,
-    Path,
-    Steps,
-    as_fitted,
-    is_lazy,
-    note_flattened,
-    open_rows,
-)
-from bigpca.estimators.shared.labelled import (
-    labelled_rows,
-    naming_places,
-    open_on_grid,
-)
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, Steps, as_fitted, is_lazy, note_flattened, open_rows
+from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, open_weighted, planned_fit, set_known
 from bigpca.estimators.shared.outputs import (
     Destination,
@@ -68,14 +55,7 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.resources import speed_with
-from bigpca.passes.reading.row_maps import (
-    Copy,
-    Preprocess,
-    RowMap,
-    RowPreprocessor,
-    Stored,
-    preprocessors,
-)
+from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
 from bigpca.records import Held, unpack
@@ -267,7 +247,7 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     @solving
     def plan(
         self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None
-    ) -> Plan:  # fmt: skip
+    ) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated. For a
@@ -300,9 +280,16 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
     @solving
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
-        checkpoint: Path | None = None, progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Input,
+        y: Input = None,
+        *,
+        sample_weight: Input = None,
+        given: Input = None,
+        groups: Input = None,
+        checkpoint: Path | None = None,
+        progress: ProgressArgument = None,
+    ) -> Self:
         """Fit to X (n, d), in the reads that :meth:`plan` counts.
 
         Parameters
@@ -367,9 +354,16 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
     @maps_rows
     def transform(
-        self, X: Input, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: DTypeLike | None = None, given: Input = None,
-    ) -> Lazy:  # fmt: skip
+        self,
+        X: Input,
+        *,
+        out: Path | None = None,
+        overwrite: bool = False,
+        progress: ProgressArgument = None,
+        keys: Input = None,
+        dtype: DTypeLike | None = None,
+        given: Input = None,
+    ) -> Lazy:
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
         If the model was fitted with a pattern, stored samples (n, c, h, w) are cut into rows by it again. Rows from

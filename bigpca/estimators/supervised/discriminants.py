@@ -236,9 +236,16 @@ def _problem_at(
     model: RoweisDiscriminantAnalysis | FisherDiscriminantAnalysis, r1: float, r2: float, *, normalize: bool
 ) -> RoweisProblem:
     return RoweisProblem(
-        model.n_components, setting(model, "solve_threads"), float(r1), float(r2),
-        check_conditioning(model.robust, model.regularization), normalize, model.solver, model.tol, model.max_passes,
-    )  # fmt: skip
+        model.n_components,
+        setting(model, "solve_threads"),
+        float(r1),
+        float(r2),
+        check_conditioning(model.robust, model.regularization),
+        normalize,
+        model.solver,
+        model.tol,
+        model.max_passes,
+    )
 
 
 def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:

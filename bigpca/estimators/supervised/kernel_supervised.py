@@ -231,10 +231,14 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
-            self.n_components, setting(self, "solve_threads"), float(self.r1), float(self.r2),
-            check_conditioning(self.robust, self.regularization), bool(self.normalize),
+            self.n_components,
+            setting(self, "solve_threads"),
+            float(self.r1),
+            float(self.r2),
+            check_conditioning(self.robust, self.regularization),
+            bool(self.normalize),
             featured=True,
-        )  # fmt: skip
+        )
 
     def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit:
         return self._planned(rows, y, self._problem())
@@ -251,9 +255,14 @@ def plan_features(
     problem.check(rows.n_rows)
     labelled = read_labels(model, y, rows.n_rows, problem, weights=rows.weights)
     return FeatureLabelFit.of(
-        rows, resources, model._settings(rows.n_columns, rows.seed), labelled, problem,
-        n_landmarks=model.n_landmarks, sampling=model.sampling,
-    )  # fmt: skip
+        rows,
+        resources,
+        model._settings(rows.n_columns, rows.seed),
+        labelled,
+        problem,
+        n_landmarks=model.n_landmarks,
+        sampling=model.sampling,
+    )
 
 
 def hsic(
@@ -313,10 +322,14 @@ def hsic(
     # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
     solver = "pairs" if n_landmarks is None else "landmarks"
     model = KernelSupervisedPCA(
-        solver=solver, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma,
+        solver=solver,
+        kernel=kernel,
+        gamma=gamma,
+        label_kernel=label_kernel,
+        label_gamma=label_gamma,
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
-    )  # fmt: skip
+    )
     opened = model._open(X, minimum=2)
     fit = model._fit(opened, labels_of_fit(model, opened.X, y))
     fit.plan.check()

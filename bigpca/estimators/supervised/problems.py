@@ -362,9 +362,14 @@ class Labelled:
 
 
 def read_labels(
-    model: BaseEstimator, y: Input, n: int, use: LabelUse, *, like: Supervision | None = None,
+    model: BaseEstimator,
+    y: Input,
+    n: int,
+    use: LabelUse,
+    *,
+    like: Supervision | None = None,
     weights: Vector | None = None,
-) -> Labelled:  # fmt: skip
+) -> Labelled:
     """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
 
     Parameters
@@ -696,9 +701,13 @@ def family_of(
     """
     statistics.check_whole()
     return RoweisFamily(
-        scatter or statistics.scatter, statistics.between, statistics.psi, normalize=normalize,
-        divisor=statistics.freedom if r2 > 0 else None, threads=threads,
-    )  # fmt: skip
+        scatter or statistics.scatter,
+        statistics.between,
+        statistics.psi,
+        normalize=normalize,
+        divisor=statistics.freedom if r2 > 0 else None,
+        threads=threads,
+    )
 
 
 def family_axes(

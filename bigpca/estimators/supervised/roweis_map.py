@@ -109,9 +109,10 @@ def _joint_map(models: list[RoweisModel]) -> RowMap:
         return Projection(first.mean_, None, components, None, first.nan_policy)
     expansions = [e for e in (model._expansion() for model in models) if isinstance(e, Expansion)]
     joint = replace(
-        expansions[0], coefficients=np.hstack([e.coefficients for e in expansions]),
+        expansions[0],
+        coefficients=np.hstack([e.coefficients for e in expansions]),
         offsets=np.concatenate([e.offsets for e in expansions]),
-    )  # fmt: skip
+    )
     return KernelScores(joint, first.nan_policy)
 
 

@@ -303,9 +303,8 @@ class Folding(Reading):
 
     @classmethod
     def of(
-        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: Integers, folds: int,
-        seed: int,
-    ) -> Folding:  # fmt: skip
+        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: Integers, folds: int, seed: int
+    ) -> Folding:
         """Return the read of rows of the candidate columns, beside which it puts the labels.
 
         Parameters
@@ -374,9 +373,7 @@ class Scoring(LabelledReading):
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
 
     def identity(self) -> dict[str, object]:
-        return {
-            "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
-        }  # fmt: skip
+        return {"computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe()}
 
 
 OF_SHARES: Coding = (
@@ -478,10 +475,12 @@ class ScoredFit(Reading):
     def solve_cost(self) -> SolveCost:
         costs = [part.solve_cost() for part in self.parts]
         return SolveCost(
-            flops=sum(cost.flops for cost in costs), between=sum(cost.between for cost in costs),
-            bytes=max(cost.bytes for cost in costs), held_bytes=max(cost.held_bytes for cost in costs),
+            flops=sum(cost.flops for cost in costs),
+            between=sum(cost.between for cost in costs),
+            bytes=max(cost.bytes for cost in costs),
+            held_bytes=max(cost.held_bytes for cost in costs),
             output_bytes=costs[-1].output_bytes + self.output_bytes,
-        )  # fmt: skip
+        )
 
     @property
     def output_bytes(self) -> int:
@@ -572,9 +571,16 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
     @solving
     @one_fit()
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
-        checkpoint: Path | None = None, progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Input,
+        y: Input = None,
+        *,
+        sample_weight: Input = None,
+        given: Input = None,
+        groups: Input = None,
+        checkpoint: Path | None = None,
+        progress: ProgressArgument = None,
+    ) -> Self:
         """Score the features, choose the best, and fit the estimator to those.
 
         Parameters
