@@ -19,7 +19,7 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, check_choice, positive_integer
-from bigpca.estimators.linear.model import residual_state
+from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
@@ -595,7 +595,7 @@ def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
 
     The root is determined up to a rotation from the left.
     """
-    given = model._standardization(moments.n_features)
+    given = standardization_of(model, moments.n_features)
     covariance = moments.scatter / (moments.weight - 1) * (given.divisors[:, None] * given.divisors)
     values, vectors = top_eigenpairs(covariance)
     return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])

@@ -14,7 +14,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
-from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit
+from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, called, execute
@@ -97,7 +97,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     """
 
     _traits = Traits(Spectrum, "pca", frozenset({"gaps"}))
-    _apart_bytes = 0
     _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
 
     n_components: NComponents = None
@@ -135,7 +134,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             )
         fit = Settings(
             self.n_components,
-            self._standardization(d, grid),
+            standardization_of(self, d, grid),
             setting(self, "keep_state_bytes"),
             solve_threads=setting(self, "solve_threads"),
         )

@@ -11,7 +11,15 @@ import numpy as np
 from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
-from bigpca.estimators.linear.model import KeptRows, LinearModel, reader_of, rows_to_fit, whole_state
+from bigpca.estimators.linear.model import (
+    KeptRows,
+    LinearModel,
+    reader_of,
+    rows_to_fit,
+    standardization_of,
+    whole_state,
+    with_apart,
+)
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
     Settings,
@@ -37,8 +45,6 @@ from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
     from bigpca.estimators.linear.choosing import SolverChoice
-
-MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 
 
 def _solvers() -> tuple[str, ...]:
@@ -202,40 +208,11 @@ class PCA(LinearModel[Moments]):
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         if rows.covariates is not None:
-            return self._fit_given(rows)
+            return _plan_given(self, rows)
         rows, standardization, resources = rows_to_fit(self, rows)
         fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
-
-    def _fit_given(self, rows: Rows, before: int | None = None) -> CovarianceFit:
-        """Plan the read of rows beside their covariates, from whose moments the residuals are solved.
-
-        Raises
-        ------
-        ValueError
-            For parameters that need the residuals before the read.
-        """
-        from bigpca.estimators.linear.choosing import reject_undecided
-
-        q = 0 if rows.covariates is None else rows.covariates.viewed_columns
-        # Given numbers and rules would be applied to the columns before the covariates are taken out.
-        plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
-        for name, value, allowed, known in (
-            ("solver", self.solver, '"covariance"', self.solver in ("auto", "covariance")),
-            ("nan_policy", self.nan_policy, '"raise" or "omit"', self.nan_policy != "mean"),
-            ("center and scale", f"{self.center}, {self.scale}", "True or False", plain),
-        ):
-            if not known:
-                raise ValueError(
-                    f"{name} = {value!r} cannot be used with covariates (given): use {allowed}. Or write the residuals "
-                    "to a store, and fit those."
-                )
-        reject_undecided(self.n_components, variances=True)
-        joined, resources = rows_of_fit(self, beside_covariates(rows))
-        check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
-        settings = self._settings(self._standardization(joined.n_columns - q), rows.seed)
-        return CovarianceFit(joined, resources, replace(settings, covariates=q), before)
 
     def _read_state(
         self, rows: Rows, *, old: Moments | None, progress: ProgressArgument
@@ -250,7 +227,7 @@ class PCA(LinearModel[Moments]):
         # Products have the precision of one read of all rows, with those before.
         before = 0 if old is None else old.count
         if rows.covariates is not None:
-            fit = self._fit_given(rows, before)
+            fit = _plan_given(self, rows, before)
         else:
             rows, standardization, resources = rows_to_fit(self, rows)
             check_enough_rows(rows.n_rows, minimum=1)
@@ -258,25 +235,21 @@ class PCA(LinearModel[Moments]):
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
-    @property
-    def _apart_bytes(self) -> int:
-        return max(Moments(self.n_features_in_).state_bytes, MIN_BATCH_BYTES)
-
     def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
         q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), reader_of(self)
-        settings = self._settings(self._standardization(state.n_features - q))
+        settings = self._settings(standardization_of(self, state.n_features - q))
         settings = replace(settings, covariates=q, roundings=kept.roundings)
         needed = state.n_features - q if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
         omitted = kept.n_omitted_
-        return lambda: solve_moments(reader._with_apart(state, kept.apart), settings, omitted=omitted), "covariance"
+        return lambda: solve_moments(with_apart(reader, state, kept.apart), settings, omitted=omitted), "covariance"
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
         state = whole_state(self, what)
-        settings = self._settings(self._standardization(self.n_features_in_))
+        settings = self._settings(standardization_of(self, self.n_features_in_))
         roundings = self._result.roundings
         settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
         return solve_moments(state, settings).explained_variance_
@@ -296,3 +269,33 @@ class PCA(LinearModel[Moments]):
 
     def _template(self, d: int) -> Moments:
         return Moments(d)
+
+
+def _plan_given(model: PCA, rows: Rows, before: int | None = None) -> CovarianceFit:
+    """Plan the read of rows beside their covariates, from whose moments the residuals are solved.
+
+    Raises
+    ------
+    ValueError
+        For parameters that need the residuals before the read.
+    """
+    from bigpca.estimators.linear.choosing import reject_undecided
+
+    q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+    # Given numbers and rules would be applied to the columns before the covariates are taken out.
+    plain = all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
+    for name, value, allowed, known in (
+        ("solver", model.solver, '"covariance"', model.solver in ("auto", "covariance")),
+        ("nan_policy", model.nan_policy, '"raise" or "omit"', model.nan_policy != "mean"),
+        ("center and scale", f"{model.center}, {model.scale}", "True or False", plain),
+    ):
+        if not known:
+            raise ValueError(
+                f"{name} = {value!r} cannot be used with covariates (given): use {allowed}. Or write the residuals "
+                "to a store, and fit those."
+            )
+    reject_undecided(model.n_components, variances=True)
+    joined, resources = rows_of_fit(model, beside_covariates(rows))
+    check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
+    settings = model._settings(standardization_of(model, joined.n_columns - q), rows.seed)
+    return CovarianceFit(joined, resources, replace(settings, covariates=q), before)

@@ -10,7 +10,7 @@ import numpy as np
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.fits import Refinement
-from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, check_components
+from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, Predicts, SideScores, check_components
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -64,7 +64,7 @@ class CCAResult(PairResult):
 
 
 @with_parameters
-class CCA(PairModel):
+class CCA(SideScores, Predicts):
     """Canonical correlation analysis: the directions of X and of Y whose scores correlate most, in one read of both.
 
     The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
@@ -113,7 +113,6 @@ class CCA(PairModel):
 
     _traits = Traits(CCAResult, "cca", summary=(("correlation", "correlations_"),))
     _axes = "rotations"
-    _predicts = True
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
 
     n_components: int = 2
@@ -215,7 +214,7 @@ def _loadings(products: Matrix, directions: Matrix, rotations: Matrix) -> Matrix
 
 
 @with_parameters
-class PLSSVD(PairModel):
+class PLSSVD(SideScores):
     """Singular value decomposition of the covariance between X and Y (maximum covariance analysis), in one read.
 
     ``C_xy = x_weights_ @ diag(singular_values_) @ y_weights_.T + residual``. The same as scikit-learn's PLSSVD, and as

@@ -14,12 +14,14 @@ from typing import Self
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.provenance import Provenance
+from bigpca.estimators.shared.fit import unfitted
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import record_rows
-from bigpca.estimators.shared.results import Waiting
+from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.settings import setting
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,18 @@ def check_same_steps(model: BaseEstimator) -> None:
             "kept statistics were computed with the former values, so new rows cannot be added. Set them again, or fit "
             "all rows."
         )
+
+
+def solve_later(model: Input, solve: Callable[[], Input], kept: Kept, solver: str) -> None:
+    """Keep a solve in the place of the result, and the name of its solver: it runs once, when that is needed."""
+    owner = unfitted(model)
+
+    def solved() -> Result:
+        found: Result = owner._made(solve())
+        owner._warn(found)
+        return found
+
+    model._found, model.solver_ = Waiting(solved, kept, setting(model, "solve_threads")), solver
 
 
 class Grows(BaseEstimator):
@@ -162,7 +176,7 @@ class Grows(BaseEstimator):
     def _keep(self, kept: Input) -> None:
         """Keep statistics, and postpone the solve."""
         solve, solver = self._solution(kept)
-        self._solve_later(solve, kept, solver)
+        solve_later(self, solve, kept, solver)
 
     def _check_classes(self, y: Input, classes: Input) -> None:
         raise TypeError(f"classes were passed to {type(self).__name__}, which has no labels. Leave them out.")

@@ -7,7 +7,7 @@ Above the class: the names in bigpca of parameters that scikit-learn names diffe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ from bigpca.data.views import View
 from bigpca.data.weights import warn_of_shares
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
+from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Steps, as_fitted, is_lazy, note_flattened, open_rows
 from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, open_weighted, planned_fit, set_known
@@ -47,7 +47,7 @@ from bigpca.estimators.shared.outputs import (
     reject_container,
     whole_map,
 )
-from bigpca.estimators.shared.results import Kept, Result, Traits, Waiting
+from bigpca.estimators.shared.results import Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
 from bigpca.parameters import Parameter
@@ -60,7 +60,7 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
 from bigpca.records import Held, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
-from bigpca.settings import config, in_force, setting
+from bigpca.settings import config, in_force
 
 if TYPE_CHECKING:
     pass
@@ -567,21 +567,6 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         if isinstance(found, Waiting):
             vars(self)["_found"] = found = found()
         return cast("Found", found)
-
-    def _solve_later(self, solve: Callable[[], Input], kept: Kept, solver: str | None = None) -> None:
-        """Keep a solve in the place of the result: it runs once, when that is needed.
-
-        ``solver`` is its name; None for the solver of the fit to which the rows are added.
-        """
-        owner = unfitted(self)
-
-        def solved() -> Found:
-            found = owner._made(solve())
-            owner._warn(found)
-            return found
-
-        self._found = Waiting(solved, kept, setting(self, "solve_threads"))
-        self.solver_ = solver or self.solver_
 
     if not TYPE_CHECKING:  # a type checker would conclude that every attribute exists
 

@@ -16,7 +16,7 @@ from bigpca.arrays import Array, Matrix, Vector
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.sklearn_bases import ClassifierMixin
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixin
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
@@ -30,9 +30,23 @@ from bigpca.solvers.components import NComponents
 from bigpca.storage.files import content_digest
 
 
+class RoweisPoint(BaseEstimator):
+    """Attributes of models at a point (r1, r2) of the Roweis family, which Fisher's discriminant is without choice."""
+
+    @property
+    def supervision_level_(self) -> float:
+        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
+        return (float(getattr(self, "r1", 0.0)) + float(getattr(self, "r2", 1.0))) / 2
+
+    @property
+    def roweis_criterion_(self) -> float:
+        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
+        return float(self.eigenvalues_.mean())
+
+
 # SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
 @with_parameters
-class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
+class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, Estimator[SupervisedResult]):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -111,16 +125,6 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     memory_limit: int | str | None = None
     _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
-    @property
-    def supervision_level_(self) -> float:
-        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
-        return (float(self.r1) + float(self.r2)) / 2
-
-    @property
-    def roweis_criterion_(self) -> float:
-        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
-        return float(self.eigenvalues_.mean())
-
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         if not self._classifies:
@@ -132,7 +136,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
 
 @with_parameters
-class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
+class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, Estimator[SupervisedResult]):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.
@@ -217,16 +221,6 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         distance = ClassDistance.of(self._result.statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
         return mapped_to_numbers(self, X, distance, "mahalanobis", to)
-
-    @property
-    def supervision_level_(self) -> float:
-        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
-        return 0.5
-
-    @property
-    def roweis_criterion_(self) -> float:
-        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
-        return float(self.eigenvalues_.mean())
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return _problem_at(self, 0.0, 1.0, normalize=False)

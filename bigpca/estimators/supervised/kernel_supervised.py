@@ -21,6 +21,7 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_labels, solve_labels
 from bigpca.estimators.supervised.model import LABELS
@@ -165,7 +166,7 @@ class KernelSupervisedPCA(LabelledFeatures):
 
 
 @with_parameters
-class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
+class KernelRoweisDiscriminantAnalysis(LabelledFeatures, RoweisPoint):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
     Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
@@ -210,16 +211,6 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
     preprocess: Preprocess = None
     nan_policy: str = "raise"
     memory_limit: int | str | None = None
-
-    @property
-    def supervision_level_(self) -> float:
-        """``(r1 + r2) / 2``."""
-        return (float(self.r1) + float(self.r2)) / 2
-
-    @property
-    def roweis_criterion_(self) -> float:
-        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
-        return float(self.eigenvalues_.mean())
 
     @property
     def _orthonormal(self) -> bool:
