@@ -38,7 +38,6 @@ from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.storage.files import content_digest
 
 TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
 POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
@@ -677,12 +676,6 @@ class QueryDistances(Float64Map):
         q, k = len(self.queries), sum(one.width for one in self.codes) + 1
         peak, kept = self.scores.bytes_for(d, rows + q, itemsize)
         return peak + 8 * (rows + q) * (2 * d + 3 * k) + 16 * rows * self.width, kept
-
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        own = [one.describe() for one in self.codes]
-        digest = content_digest(self.queries, self.centre)
-        return {"map": "query distances", "of": self.scores.describe(), "codes": own, "digest": digest}
 
 
 def recall(

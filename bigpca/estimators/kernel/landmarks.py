@@ -764,10 +764,6 @@ class FeatureMap(RowMap):
         """The features, and about as much while they are computed."""
         return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
 
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
-
 
 @dataclass(frozen=True)
 class FeaturesFit(KernelFit):

@@ -64,10 +64,6 @@ class SignFlip(NumberedMap):
         """The mapped rows, and the signs as they are drawn."""
         return rows * d * (itemsize + 3), 0
 
-    def describe(self) -> dict[str, object]:
-        """What identifies rows and signs."""
-        return {"map": "signflip", "affine": self.affine.describe(), "seed": self.seed, "flip": self.flip}
-
 
 def undecided(n_components: NComponents, *, variances: bool) -> ParallelAnalysis | None:
     """Return the rule if it is parallel analysis whose edge is not known; ``variances`` if those of columns will be."""

@@ -36,7 +36,6 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 from bigpca.settings import setting
-from bigpca.storage.files import content_digest
 
 CONTRIBUTIONS = ("t2", "spe")
 
@@ -528,11 +527,6 @@ class StatisticsMap(Float64Map):
         held = (2 * strip + 4) * d * itemsize + 2 * k * d * itemsize
         return held + strip * k * (itemsize + 16) + 8 * (rows + 4 * strip) * len(self.names) + rows * len(self.names), 0
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        variances, of = content_digest(self.variances), self.projection.describe()
-        return {"map": "statistics", "of": of, "variances": variances, "noise": self.noise, "names": list(self.names)}
-
 
 @dataclass(frozen=True)
 class Contributions(RowMap):
@@ -588,11 +582,6 @@ class Contributions(RowMap):
         k, strip = len(self.variances), strip_rows(rows, d, itemsize)
         copies = k * d * (2 * itemsize + 8)
         return rows * d * (itemsize + 1) + (strip + 4) * d * itemsize + copies + strip * k * itemsize, 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        variances, under = content_digest(self.variances), self.projection.describe()
-        return {"map": "contributions", "of": self.of, "under": under, "variances": variances}
 
 
 def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, Array]]:

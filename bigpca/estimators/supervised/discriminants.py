@@ -27,7 +27,6 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import Float64Map, Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
-from bigpca.storage.files import content_digest
 
 
 class RoweisPoint(BaseEstimator):
@@ -335,8 +334,3 @@ class ClassDistance(Float64Map):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred, whitened and nearest rows in float64, and the products with the classes."""
         return 8 * rows * (3 * d + 2 * len(self.centres) + 4), 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        digest = content_digest(self.mean, self.whitening, self.centres)
-        return {"map": "class distance", "nan_policy": self.nan_policy, "digest": digest}

@@ -69,7 +69,6 @@ from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.storage.files import content_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,10 +126,6 @@ class Selected(LinearRowMap):
         mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
         return mapping + rows * (len(self.columns) * itemsize + d), kept
 
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
-
 
 @dataclass(frozen=True)
 class Placed(RowMap):
@@ -159,10 +154,6 @@ class Placed(RowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The rows and a copy."""
         return 2 * rows * len(self.mean) * itemsize, 0
-
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}
 
 
 def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
