@@ -34,7 +34,6 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import SolveCost, Times
@@ -294,9 +293,6 @@ class ApproximateKernelPCA(KernelModel):
     approximation: str = "nystrom"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)

@@ -59,7 +59,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.reading.row_maps import MapStep, Preprocess
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
 from bigpca.planning import PassCost, Resources, SolveCost, Times
@@ -614,9 +614,6 @@ class KernelPCA(KernelModel):
     max_passes: int | None = 10
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
     _ranges: ClassVar = {"solver": Parameter(words=lambda: ("auto", *FITS))}
 
     def _fit(self, rows: Rows, y: Input) -> KernelFit:

@@ -23,7 +23,6 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.kernels.distance import DistanceKernel
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
 
@@ -106,9 +105,6 @@ class NystromKernelPCA(KernelModel):
     components_from: str = "rows"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving

@@ -23,7 +23,6 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
@@ -106,9 +105,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     center: Center = True
     scale: Scale = False
     whiten: bool | Whitening = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def _orthonormal(self) -> bool:

@@ -37,7 +37,6 @@ from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
@@ -163,9 +162,6 @@ class PCA(LinearModel[Moments]):
     center: Center = True
     scale: Scale = False
     whiten: bool | Whitening = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
     _ranges: ClassVar = {
         "solver": Parameter(
             words=_solvers,

@@ -27,7 +27,6 @@ from bigpca.estimators.shared.inputs import Input, check_filling, check_paramete
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.records import stored
 from bigpca.solvers.components import NComponents
@@ -259,9 +258,6 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     method: str = "varimax"
     power: float = 4
     estimator: Input = None
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @classmethod
     def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:

@@ -119,10 +119,7 @@ class CCA(SideScores, Predicts):
     _: KW_ONLY
     regularization: float | tuple[float, float] = 0.0
     scale: bool = True
-    preprocess: Preprocess = None
     preprocess_y: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
@@ -260,10 +257,7 @@ class PLSSVD(SideScores):
     n_components: int = 2
     _: KW_ONLY
     scale: bool = True
-    preprocess: Preprocess = None
     preprocess_y: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)

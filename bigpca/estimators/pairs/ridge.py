@@ -16,7 +16,7 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.row_maps import Preprocess, RowMap
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.records import stored
 from bigpca.solvers.moments import least_squares
 
@@ -126,9 +126,6 @@ class Ridge(Predicts):
     cv: int = 5
     fit_intercept: bool = True
     alpha_per_target: bool = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _penalties(self) -> list[float]:
         given = np.atleast_1d(np.asarray(self.alphas))

@@ -14,7 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature, signature
 from types import MappingProxyType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -146,13 +157,32 @@ Found = TypeVar("Found", bound=Result)
 Constructed = TypeVar("Constructed")
 
 
+@dataclass_transform(kw_only_default=True)
+def of_all(kind: type[Constructed]) -> type[Constructed]:
+    """Declare parameters that all estimators take, after their own and by name only; see :func:`with_parameters`."""
+    return kind
+
+
+@of_all
+class Policies(BaseEstimator):
+    """The parameters of all estimators: what is applied to each row first, and what is to be done in general."""
+
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
+
+
+OF_ALL = get_type_hints(Policies)
+
+
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 def with_parameters(kind: type[Constructed]) -> type[Constructed]:
-    """Write the constructor of an estimator, which sets one attribute for each of the annotated fields.
+    """Write the constructor of an estimator: one attribute for each of its annotated fields, and of those of all.
 
     It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
     of its state, so that Dask would give two fits with equal parameters one token.
     """
+    kind.__annotations__ |= {name: hint for name, hint in OF_ALL.items() if name not in kind.__annotations__}
     made: Any = dataclass(eq=False, repr=False, match_args=False)(kind)  # type: ignore[explicit-any]
     del made.__dataclass_fields__, made.__dataclass_params__
     made.__signature__ = signature(MethodType(made.__init__, made))  # tools would show what __new__ takes
@@ -160,7 +190,7 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
 
 
 @lazy_dask_frames
-class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
+class Estimator(Policies, Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
     What you write to add an estimator: its parameters as fields, a row in the table of
@@ -195,9 +225,6 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     plan_ : Plan
     """
 
-    preprocess: Preprocess
-    nan_policy: str
-    memory_limit: int | str | None
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     _found: Found | Waiting[Found]

@@ -24,7 +24,7 @@ from bigpca.estimators.supervised.problems import SOLVERS, RoweisProblem, check_
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.reading.row_maps import Float64Map, Preprocess
+from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
@@ -119,9 +119,6 @@ class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
     tol: float = 1e-3
     max_passes: int | None = 20
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
     _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     def __sklearn_tags__(self) -> Tags:
@@ -178,9 +175,6 @@ class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
     tol: float = 1e-3
     max_passes: int | None = 20
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
     _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     @solving

@@ -37,7 +37,6 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.parameters import Parameter
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
@@ -131,9 +130,6 @@ class KernelSupervisedPCA(LabelledFeatures):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
     _ranges: ClassVar = {"solver": Parameter(words=("landmarks", "pairs"))}
 
     @property
@@ -208,9 +204,6 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures, RoweisPoint):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def _orthonormal(self) -> bool:

@@ -37,7 +37,6 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Held, bytes_of, stored
@@ -403,9 +402,6 @@ class SlowFeatureAnalysis(PencilModel):
 
     n_components: int | None = None
     _: KW_ONLY
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
         return SteppedMoments.of(d, 1, ends=ends)
@@ -460,9 +456,6 @@ class MinimumNoiseFraction(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
     width: int | None = None
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def noise_fractions_(self) -> Vector:
@@ -522,9 +515,6 @@ class TICA(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
     lag: int = 1
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def timescales_(self) -> Vector:

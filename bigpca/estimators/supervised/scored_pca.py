@@ -61,7 +61,7 @@ from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
-from bigpca.passes.reading.row_maps import Beside, MapStep, Preprocess, RowMap, chained
+from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import Coding, Held, stored
@@ -543,9 +543,6 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     folds: int = 5
     random_state: RandomState = 0
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @solving
     @one_fit()
