@@ -390,7 +390,7 @@ def defaults_of(estimator: str) -> dict[str, Any]:
 
     module = next(home for home, names in bigpca.HOMES.items() if estimator in names.split())
     own: dict[str, Any] = {}
-    for place, name in ((module, estimator), ("bigpca.estimators.shared.transformer", "Policies")):
+    for place, name in ((module, estimator), ("bigpca.estimators.shared.transformer", "CommonParameters")):
         tree = ast.parse(Path(bigpca.__file__).parents[1].joinpath(*place.split(".")).with_suffix(".py").read_text())
         kind = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
         values = {node.target: node.value for node in kind.body if isinstance(node, ast.AnnAssign)}

@@ -601,7 +601,9 @@ class KernelPCA(KernelModel):
     ((200, 2), True)
     """
 
-    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED)
+    _traits = Traits(
+        KernelSpectrum, "kpca", unweighted=UNWEIGHTED, ranges={"solver": Parameter(words=lambda: ("auto", *FITS))}
+    )
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -614,7 +616,6 @@ class KernelPCA(KernelModel):
     max_passes: int | None = 10
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    _ranges: ClassVar = {"solver": Parameter(words=lambda: ("auto", *FITS))}
 
     def _fit(self, rows: Rows, y: Input) -> KernelFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)

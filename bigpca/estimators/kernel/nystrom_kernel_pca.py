@@ -19,7 +19,7 @@ from bigpca.estimators.shared.fit import RandomState, called, draw_fit_seed, exe
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.shared.transformer import finish, with_parameters
 from bigpca.kernels.distance import DistanceKernel
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -148,7 +148,7 @@ class NystromKernelPCA(KernelModel):
         for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
             model = clone(self)
             model.set_params(**({"gamma": float(gamma)} if isinstance(self.kernel, str) else {"kernel": own}))
-            model._finish(opened, fit.plan, spectrum)
+            finish(model, opened, fit.plan, spectrum)
             model._provenance = made
             models.append(model)
         return models

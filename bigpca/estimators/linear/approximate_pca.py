@@ -95,8 +95,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
-    _traits = Traits(Spectrum, "pca", frozenset({"gaps"}))
-    _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
+    _traits = Traits(
+        Spectrum, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation", "sketch")
+    )
 
     n_components: NComponents = None
     sketch: Sketch | None = None
@@ -176,11 +177,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return solve, f"sketch ({self.approximation})"
 
     @property
-    def _additive(self) -> bool:
-        """Whether the state of one read determines the model, so that rows can be added and models merged."""
-        return not (self.approximation == "ritz" or (self._scaled_first))  # fit reports an unknown approximation
-
-    @property
     def _scaled_first(self) -> bool:
         """Whether a scale is learned in a read before that of the sketch."""
         return self.approximation == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
@@ -191,13 +187,15 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             "from rows."
         )
 
-    def _missing_state(self, what: str) -> str:
-        if not self._additive:
+    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
+        if self.approximation == "ritz" or self._scaled_first:  # fit reports an unknown approximation
             learned = f" with scale={self.scale}" if self._scaled_first else ""
             return (
                 f"{what} needs a model of one read, but approximation={self.approximation!r}{learned} "
                 f'reads all rows twice. Use approximation="nystrom".'
             )
+        if not fitted:
+            return ""
         d: int | None = getattr(self, "n_features_in_", None)
         size = inf if d is None else self._template(d).state_bytes
         limit = limit_of_states(size, setting(self, "keep_state_bytes"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,6 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, filled
 from bigpca.planning import Resources
 from bigpca.records import Held
-from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.scaling import Whitening
 
@@ -197,10 +196,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     converged_ : bool
     """
 
-    n_components: NComponents
-    whiten: bool | Whitening
-    _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
-
     @abstractmethod
     def _read_state(
         self, rows: Rows, *, old: State | None, progress: ProgressArgument
@@ -211,23 +206,21 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         """
 
     @abstractmethod
-    def _missing_state(self, what: str) -> str:
-        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model."""
+    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
+        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model.
+
+        Without ``fitted``: by its parameters; empty where the state of one read determines such a model.
+        """
 
     @abstractmethod
     def _template(self, d: int) -> State:
         """Return the empty sufficient statistics of d features."""
 
     @property
-    def _additive(self) -> bool:
-        """Whether the state of one read determines a model with these parameters, so that rows can be added."""
-        return True
-
-    @property
     def _why_fixed(self) -> str:
         if self.nan_policy == "mean":
             return of_all_rows("partial_fit")
-        return "" if self._additive else self._missing_state("partial_fit")
+        return self._missing_state("partial_fit", fitted=False)
 
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)

@@ -24,7 +24,7 @@ from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
-from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
+from bigpca.estimators.linear.maps import Projection, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
@@ -72,9 +72,6 @@ def has_covariance(model: RowStatistics) -> bool:
 
 class RowStatistics(Estimator[Spectrum]):
     """A fitted model with orthonormal axes V (k, d) and a variance along each, under which rows are compared."""
-
-    center: Center
-    scale: Scale
 
     @property
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
     from bigpca.estimators.linear.choosing import SolverChoice
+FOREIGN = {"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"}  # solvers
 
 
 def _solvers() -> tuple[str, ...]:
@@ -149,9 +150,14 @@ class PCA(LinearModel[Moments]):
     [0.9924]
     """
 
-    _traits = Traits(Spectrum, "pca", frozenset({"covariates", "gaps"}))
+    _traits = Traits(
+        Spectrum,
+        "pca",
+        frozenset({"covariates", "gaps"}),
+        alike=("preprocess", "center", "scale"),
+        ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
+    )
     _orthonormal = True
-    _merged_alike = ("preprocess", "center", "scale")
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -162,12 +168,6 @@ class PCA(LinearModel[Moments]):
     center: Center = True
     scale: Scale = False
     whiten: bool | Whitening = False
-    _ranges: ClassVar = {
-        "solver": Parameter(
-            words=_solvers,
-            foreign={"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"},
-        )
-    }
 
     def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read.
@@ -250,17 +250,14 @@ class PCA(LinearModel[Moments]):
         settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
         return solve_moments(state, settings).explained_variance_
 
-    @property
-    def _additive(self) -> bool:
-        """Whether the solver reads moments, which add up; a fit reports an unknown one."""
-        return self.solver not in ("krylov", "dot")
-
-    def _missing_state(self, what: str) -> str:
-        if not self._additive:
+    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
+        if self.solver in ("krylov", "dot"):  # others read moments, which add up; a fit reports an unknown one
             return (
                 f'{what} needs the moments of all rows, which solver="{self.solver}" never computes. Use '
                 'solver="covariance", or "auto" if d x d fits.'
             )
+        if not fitted:
+            return ""
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
     def _template(self, d: int) -> Moments:

@@ -14,12 +14,16 @@ from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, P
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.records import stored
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
+
+BOTH_PREPROCESSED = ("preprocess", "preprocess_y")  # alike in models that are merged
+RANGES = {"scale": SWITCH}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,9 @@ class CCA(SideScores, Predicts):
     [1.0]
     """
 
-    _traits = Traits(CCAResult, "cca", summary=(("correlation", "correlations_"),))
+    _traits = Traits(
+        CCAResult, "cca", summary=(("correlation", "correlations_"),), alike=BOTH_PREPROCESSED, ranges=RANGES
+    )
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
 
@@ -250,7 +256,11 @@ class PLSSVD(SideScores):
     """
 
     _traits = Traits(
-        PLSResult, "plssvd", summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_"))
+        PLSResult,
+        "plssvd",
+        summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
+        alike=BOTH_PREPROCESSED,
+        ranges=RANGES,
     )
     _axes = "weights"
 

@@ -39,7 +39,6 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -355,9 +354,7 @@ class PairModel(Estimator[PairResult], Grows):
     """
 
     preprocess_y: Preprocess
-    _ranges: ClassVar = {"scale": SWITCH}
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
-    _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
 
     @abstractmethod
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:

@@ -117,8 +117,8 @@ class Ridge(Predicts):
         frozenset({"groups"}),
         output="predictions",
         summary=(("alpha", "alpha_"), ("cv_score", "_chosen_scores")),
+        alike=("preprocess", "cv", "fit_intercept"),
     )
-    _merged_alike = ("preprocess", "cv", "fit_intercept")
     _remedy = "Give a larger penalty, or fewer columns."
 
     alphas: Input = 1.0

@@ -418,14 +418,14 @@ def compare_names(known: NDArray[np.object_], names: NDArray[np.object_]) -> Non
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
-    """Reject parameters outside their ranges, which are in :mod:`bigpca.parameters`, or in ``_ranges`` of the class.
+    """Reject parameters outside their ranges, which are in :mod:`bigpca.parameters`, or in the traits of the class.
 
     Raises
     ------
     TypeError, ValueError
     """
     check_policies(estimator)
-    ranges = {**PARAMETERS, **estimator._ranges}
+    ranges = {**PARAMETERS, **estimator._traits.ranges}
     for name in estimator.__signature__.parameters.keys() & ranges.keys():
         ranges[name].check(name, getattr(estimator, name))
 

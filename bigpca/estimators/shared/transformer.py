@@ -61,7 +61,6 @@ from bigpca.estimators.shared.outputs import (
 from bigpca.estimators.shared.results import Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
-from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
@@ -164,7 +163,7 @@ def of_all(kind: type[Constructed]) -> type[Constructed]:
 
 
 @of_all
-class Policies(BaseEstimator):
+class CommonParameters(BaseEstimator):
     """The parameters of all estimators: what is applied to each row first, and what is to be done in general."""
 
     preprocess: Preprocess = None
@@ -172,7 +171,7 @@ class Policies(BaseEstimator):
     memory_limit: int | str | None = None
 
 
-OF_ALL = get_type_hints(Policies)
+OF_ALL = get_type_hints(CommonParameters)
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
@@ -190,7 +189,7 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
 
 
 @lazy_dask_frames
-class Estimator(Policies, Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
+class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
     What you write to add an estimator: its parameters as fields, a row in the table of
@@ -229,7 +228,6 @@ class Estimator(Policies, Tables, TransformerMixin, BaseEstimator, ABC, Generic[
     feature_names_in_: NDArray[np.object_]
     _found: Found | Waiting[Found]
     _traits: ClassVar[Traits]
-    _ranges: ClassVar[Mapping[str, Parameter]] = {}  # of parameters that may be something else here
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
@@ -375,7 +373,7 @@ class Estimator(Policies, Tables, TransformerMixin, BaseEstimator, ABC, Generic[
         with nullcontext() if labels is None else naming_places(labels):
             call = f"{called(self)}.fit(X{weighted})"
             found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
-        self._finish(rows, planned.plan, found)
+        finish(self, rows, planned.plan, found)
         self._provenance = made
         return self
 
@@ -564,17 +562,6 @@ class Estimator(Policies, Tables, TransformerMixin, BaseEstimator, ABC, Generic[
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
         return Steps(view, grid, self._preprocessors(), parameters=self.get_params(deep=False))
 
-    def _finish(self, rows: Rows, plan: Plan, found: Input) -> None:
-        """Set the fitted attributes after a fit that succeeded."""
-        made = self._made(found)  # first: if it fails, nothing has changed
-        self._warn(made)
-        self._found, self.solver_ = made, plan.solver
-        set_known(self, _provenance=None)  # that of the previous fit
-        self._remember(rows)
-        if hasattr(self, "random_state"):
-            self.seed_ = rows.seed
-        self.plan_ = plan
-
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.
 
@@ -645,6 +632,18 @@ class Estimator(Policies, Tables, TransformerMixin, BaseEstimator, ABC, Generic[
     def __sklearn_is_fitted__(self) -> bool:
         found = vars(self).get("_found")
         return found is not None and not (isinstance(found, Waiting) and found.kept.n_samples_ < self._traits.min_rows)
+
+
+def finish(model: Estimator[Found], rows: Rows, plan: Plan, found: object) -> None:
+    """Set the fitted attributes after a fit that succeeded."""
+    made = model._made(found)  # first: if it fails, nothing has changed
+    model._warn(made)
+    model._found, model.solver_ = made, plan.solver
+    set_known(model, _provenance=None)  # that of the previous fit
+    model._remember(rows)
+    if hasattr(model, "random_state"):
+        model.seed_ = rows.seed
+    model.plan_ = plan
 
 
 AnyEstimator: TypeAlias = Estimator[Any]  # type: ignore[explicit-any]  # whatever its fit returns

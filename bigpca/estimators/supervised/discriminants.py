@@ -6,7 +6,6 @@ The distance of a row to the nearest class, by the covariance within classes (Le
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import Tags
@@ -27,6 +26,8 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
+
+RANGES = {"solver": Parameter(words=SOLVERS)}
 
 
 class RoweisPoint(BaseEstimator):
@@ -106,7 +107,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
     np.int64(1)
     """
 
-    _traits = Traits(SupervisedResult, "roweis", LABELS)
+    _traits = Traits(SupervisedResult, "roweis", LABELS, ranges=RANGES)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -119,7 +120,6 @@ class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
     tol: float = 1e-3
     max_passes: int | None = 20
     missing_labels: str = "raise"
-    _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -165,7 +165,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
     (['a', 'b'], [[0.231, 0.769]])
     """
 
-    _traits = Traits(SupervisedResult, "fisher", LABELS)
+    _traits = Traits(SupervisedResult, "fisher", LABELS, ranges=RANGES)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -175,7 +175,6 @@ class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
     tol: float = 1e-3
     max_passes: int | None = 20
     missing_labels: str = "raise"
-    _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     @solving
     @maps_rows

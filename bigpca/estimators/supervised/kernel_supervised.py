@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
@@ -114,7 +113,9 @@ class KernelSupervisedPCA(LabelledFeatures):
     True
     """
 
-    _traits = Traits(KernelSpectrum, "kspca", LABELS, UNWEIGHTED)
+    _traits = Traits(
+        KernelSpectrum, "kspca", LABELS, UNWEIGHTED, ranges={"solver": Parameter(words=("landmarks", "pairs"))}
+    )
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -130,7 +131,6 @@ class KernelSupervisedPCA(LabelledFeatures):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
-    _ranges: ClassVar = {"solver": Parameter(words=("landmarks", "pairs"))}
 
     @property
     def _why_fixed(self) -> str:

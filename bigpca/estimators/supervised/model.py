@@ -100,7 +100,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
 
     n_components: NComponents
     missing_labels: str
-    _merged_alike = ("preprocess",)
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:

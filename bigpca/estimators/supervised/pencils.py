@@ -235,7 +235,6 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     """
 
     n_components: int | None
-    _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess",)
 
     @abstractmethod
     def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:

@@ -46,7 +46,7 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
-from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, with_parameters
+from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, check_among, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
@@ -615,7 +615,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
         planned.rows.origin.check_unchanged(before)
-        self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
+        finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
         made = with_plan(made, planned.plan)

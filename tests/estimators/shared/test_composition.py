@@ -25,12 +25,12 @@ def own(cls: type) -> list[type]:
 # Rooms of methods: of models that grow, that are linear maps, and so on.
 ROOMS = {
     "BoundedSubspaces",
+    "CommonParameters",
     "FeatureAxes",
     "Grows",
     "Inverts",
     "LabelledFeatures",
     "LinearExports",
-    "Policies",
     "Predicts",
     "RoweisPoint",
     "RowStatistics",
