@@ -69,6 +69,15 @@ from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpair
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult
 
+DENSE_ROWS = 2500  # up to which the whole matrix is the default: here it took 0.9 of the time of sweeps
+DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
+LANDMARKS_A_COLUMN = 16  # for each column of the first block
+LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
+MAX_LANDMARKS = 2048
+# NOTE: K is evaluated again in each sweep. Its upper triangle in memory saved 3 to 19 % of the processor time of 1,797
+# to 9,000 rows (8 components, Gaussian and Laplacian kernels), because the start leaves one or two sweeps.
+TYPICAL_SWEEPS = 3
+
 
 def iterate_indefinite(
     operator: KernelOperator, settings: KernelSettings, iteration: Iteration, run: Run
@@ -128,10 +137,6 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
         f"magnitudes sum to {found} (Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and the "
         f"trace gives no bounds. Use a positive semi-definite kernel if variances and distances must be meaningful."
     )
-
-
-DENSE_ROWS = 2500  # up to which the whole matrix is the default: here it took 0.9 of the time of sweeps
-DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
 
 
 @dataclass(frozen=True)
@@ -269,11 +274,6 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     )
 
 
-LANDMARKS_A_COLUMN = 16  # for each column of the first block
-LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
-MAX_LANDMARKS = 2048
-
-
 @dataclass(frozen=True)
 class Start:
     """The leading axes of a Nyström approximation, from which an iteration starts: three reads.
@@ -333,11 +333,6 @@ class Start:
 
 def _take_rows(state: PassState) -> Matrix:
     return np.concatenate(state.part("rows", RowSample).rows()).astype(np.float64)
-
-
-# NOTE: K is evaluated again in each sweep. Its upper triangle in memory saved 3 to 19 % of the processor time of 1,797
-# to 9,000 rows (8 components, Gaussian and Laplacian kernels), because the start leaves one or two sweeps.
-TYPICAL_SWEEPS = 3
 
 
 def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:

@@ -79,6 +79,11 @@ MORE = ", or use more landmarks"
 FLOAT64, FLOAT32 = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
 MISSED_BY_SINGLE = 1e-3  # of an eigenvalue of the landmarks, beyond which features in float32 do not do
 MAX_AMPLIFICATION = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
+# Share of the trace, by convention: ordinary fits of narrow kernels miss half of it, and have bounds. Theory gives no
+# share: landmarks by the law of RPCholesky miss in expectation at most 1 + eps times what the best axes miss (Chen,
+# Epperly, Tropp & Webber 2023), and what these miss is not known.
+MISSED = 0.9
+CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
 @dataclass(frozen=True)
@@ -415,12 +420,6 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     return completed(found, given, rounding * n / m, f"the centred matrix of {m} landmarks has", MORE)
 
 
-# Share of the trace, by convention: ordinary fits of narrow kernels miss half of it, and have bounds. Theory gives no
-# share: landmarks by the law of RPCholesky miss in expectation at most 1 + eps times what the best axes miss (Chen,
-# Epperly, Tropp & Webber 2023), and what these miss is not known.
-MISSED = 0.9
-
-
 @dataclass(frozen=True)
 class Choice:
     """How a fit will choose its landmarks.
@@ -732,9 +731,6 @@ def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
         expansion.shift,
         expansion.references.indices,
     )
-
-
-CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
 TILE_BYTES = 2**22  # of rows in float64 at a time
+STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
+MIN_STRIP_ROWS = 256
 
 
 def incomplete_scores(rows: Array, mean: Vector, scale: Vector | None, axes: Matrix) -> tuple[Matrix, int]:
@@ -98,10 +100,6 @@ def of_all_rows(what: str) -> str:
         f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
         f"by the means of all rows, which more rows change. Fit all rows at once."
     )
-
-
-STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
-MIN_STRIP_ROWS = 256
 
 
 def device_of_setting() -> Device | None:

@@ -38,6 +38,8 @@ from bigpca.passes.summaries import read_ends
 from bigpca.settings import setting
 
 CONTRIBUTIONS = ("t2", "spe")
+LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
+ROUNDING = 1e-9  # of n (1 - confidence): 10 * (1 - 0.9) is 0.9999999999999998
 
 
 @dataclass(frozen=True)
@@ -431,9 +433,6 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
-
-
 @dataclass(frozen=True)
 class StatisticsMap(Float64Map):
     """Statistics of rows under a model with orthonormal axes V (k, d), one column each.
@@ -618,9 +617,6 @@ def _no_residuals(scores: Array) -> Vector:
 def _inverse(variances: Vector) -> Vector:
     """Return ``1 / variances``; 0 for variances of 0, whose axes do not count."""
     return np.where(variances > 0, 1 / np.where(variances > 0, variances, 1.0), 0.0)
-
-
-ROUNDING = 1e-9  # of n (1 - confidence): 10 * (1 - 0.9) is 0.9999999999999998
 
 
 def quantile_limit(values: Vector, confidence: float) -> float:

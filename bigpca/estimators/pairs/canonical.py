@@ -10,20 +10,25 @@ import numpy as np
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.fits import Refinement
-from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, Predicts, SideScores, check_components
+from bigpca.estimators.pairs.model import (
+    BOTH_PREPROCESSED,
+    SCALED,
+    JointMoments,
+    PairModel,
+    PairResult,
+    Predicts,
+    SideScores,
+    check_components,
+)
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
-from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.records import stored
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
-
-BOTH_PREPROCESSED = ("preprocess", "preprocess_y")  # alike in models that are merged
-RANGES = {"scale": SWITCH}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,7 @@ class CCA(SideScores, Predicts):
     """
 
     _traits = Traits(
-        CCAResult, "cca", summary=(("correlation", "correlations_"),), alike=BOTH_PREPROCESSED, ranges=RANGES
+        CCAResult, "cca", summary=(("correlation", "correlations_"),), alike=BOTH_PREPROCESSED, ranges=SCALED
     )
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
@@ -260,7 +265,7 @@ class PLSSVD(SideScores):
         "plssvd",
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
         alike=BOTH_PREPROCESSED,
-        ranges=RANGES,
+        ranges=SCALED,
     )
     _axes = "weights"
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self, TypeVar, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -39,6 +39,7 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -64,7 +65,8 @@ from bigpca.solvers.moments import Frame, Scatter
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 
-Method = TypeVar("Method")
+BOTH_PREPROCESSED = ("preprocess", "preprocess_y")  # alike in models that are merged
+SCALED = {"scale": SWITCH}  # which is something else in models of one side
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ from bigpca.solvers.eigh import ENOUGH, eigh_bytes
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, Discriminants, RoweisFamily
 
+EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
+TYPICAL_READS = 6
+CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations
+
 
 @dataclass(frozen=True)
 class SupervisedResult(Result):
@@ -231,11 +235,6 @@ class LabelsFit(LabelledFit):
                 z = fold_labels(run, self.again, projected(self.rows, read.statistics.mean, frame.T), self.templates)
                 scatter = replace(scatter, S=z.within, frame=frame)
         return SupervisedResult(read.statistics, read.supervision, problem.solve(read.statistics, scatter))
-
-
-EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
-TYPICAL_READS = 6
-CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ from bigpca.solvers.components import check_n_components, check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, eigh_bytes, rounded_squares
 from bigpca.solvers.moments import Scatter
 
+UNWEIGHTED = "a step belongs to two rows"
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -355,9 +357,6 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     def _restored(self, held: Held) -> PencilResult:
         held.context["state"] = lambda held, name: self._template(held.size("d"), ends=False)
         return super()._restored(held)
-
-
-UNWEIGHTED = "a step belongs to two rows"
 
 
 @with_parameters

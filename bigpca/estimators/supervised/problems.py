@@ -48,6 +48,11 @@ from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
+SHOWN = 5  # classes that a message names
+MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
+SOLVERS = ("auto", "covariance", "krylov")
+KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
+
 
 @dataclass(frozen=True)
 class LabelUse:
@@ -228,10 +233,6 @@ def share_count(values: Vector, share: float) -> int:
     """Return the number of leading eigenvalues that hold that share of their sum; at least 1."""
     shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
-
-
-SHOWN = 5  # classes that a message names
-MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
 
 
 @dataclass(frozen=True)
@@ -512,9 +513,6 @@ def check_among(y: Input, classes: ArrayLike, missing: str) -> None:
     ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
 
 
-SOLVERS = ("auto", "covariance", "krylov")
-
-
 @dataclass(frozen=True)
 class RoweisProblem(Problem):
     """The axes at one point (r1, r2) of the family.
@@ -643,9 +641,6 @@ class RoweisProblem(Problem):
     def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
         """Return the axes at this point of a family."""
         return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
-
-
-KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
 
 
 def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:

@@ -73,6 +73,8 @@ from bigpca.solvers.eigh import top_eigenpairs
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
+
 
 @dataclass(frozen=True)
 class Selected(LinearRowMap):
@@ -218,9 +220,6 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 def ranked(scores: Vector) -> Integers:
     """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
     return np.lexsort((np.arange(len(scores)), -scores))
-
-
-MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
 def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: NComponents) -> dict[int, float]:
