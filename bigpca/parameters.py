@@ -5,7 +5,7 @@ From the table come the check where a fit begins, and the options of the command
 standard library is imported, so that ``bigpca --help`` is fast.
 
 Add a parameter: a row of ``PARAMETERS``, if it has a range or an option. An estimator for which the values of a name
-differ has them in its ``_ranges``.
+differ has them in its traits.
 """
 
 from __future__ import annotations

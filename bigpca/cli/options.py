@@ -389,10 +389,12 @@ def defaults_of(estimator: str) -> dict[str, Any]:
     from bigpca.settings import DEFAULTS
 
     module = next(home for home, names in bigpca.HOMES.items() if estimator in names.split())
-    tree = ast.parse(Path(bigpca.__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text())
-    kind = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == estimator)
-    fields_of = [node for node in kind.body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant)]
-    own = {ast.unparse(node.target): ast.literal_eval(node.value) for node in fields_of if node.value is not None}
+    own: dict[str, Any] = {}
+    for place, name in ((module, estimator), ("bigpca.estimators.shared.transformer", "CommonParameters")):
+        tree = ast.parse(Path(bigpca.__file__).parents[1].joinpath(*place.split(".")).with_suffix(".py").read_text())
+        kind = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        values = {node.target: node.value for node in kind.body if isinstance(node, ast.AnnAssign)}
+        own |= {ast.unparse(of): ast.literal_eval(it) for of, it in values.items() if isinstance(it, ast.Constant)}
     runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
     return own | {name: DEFAULTS[name] for name in runs}
 

@@ -108,7 +108,9 @@ def foreign(X: Any) -> Foreign | None:
         return _torch_tensor(X)
     if hasattr(X, "__cuda_array_interface__") and not name.startswith("jax"):  # which NumPy can copy
         convert = {"cupy": ".get()", "numba": ".copy_to_host()"}.get(name.partition(".")[0], "")
-        return Foreign(f"{name}, which is on a GPU", f"Pass X{convert}, a copy in the host's memory, or {_STAYING}.", convert)
+        return Foreign(
+            f"{name}, which is on a GPU", f"Pass X{convert}, a copy in the host's memory, or {_STAYING}.", convert
+        )
     if isinstance(X, Mapping):
         keys = ", ".join(repr(key) for key in list(X)[:3])
         return Foreign(f"{name} of several arrays ({keys})", "Pass one of them.", "")

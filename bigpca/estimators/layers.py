@@ -120,9 +120,12 @@ class SharedBatches:
 
 
 def fit_layers(
-    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, *,
-    patterns: Mapping[str, str] | None = None, checkpoint: Path | None = None,
-) -> dict[str, AnyEstimator]:  # fmt: skip
+    batches: Iterable[Input],
+    estimators: Mapping[str, AnyEstimator] | AnyEstimator,
+    *,
+    patterns: Mapping[str, str] | None = None,
+    checkpoint: Path | None = None,
+) -> dict[str, AnyEstimator]:
     """Fit one model to each layer of a network in one pass over its batches, such as one forward pass.
 
     The fits run side by side, and share each batch: memory is that of all of them together, with at most two batches.
@@ -193,9 +196,11 @@ def fit_layers(
 
 
 def plan_layers(
-    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, *,
+    batches: Iterable[Input],
+    estimators: Mapping[str, AnyEstimator] | AnyEstimator,
+    *,
     patterns: Mapping[str, str] | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the cost of :func:`fit_layers`: the sum of the plans of all layers. Takes the first batch only.
 
     Parameters

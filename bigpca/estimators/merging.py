@@ -95,7 +95,7 @@ def _check_alike(a: Model, b: Model) -> None:
         check_is_fitted(model)
         if isinstance(model, LinearModel):
             _check_state(model)
-    differing = [p for p in a._merged_alike if not _alike(getattr(a, p), getattr(b, p))]
+    differing = [p for p in a._traits.alike if not _alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
             f"models of {a.n_features_in_} and {b.n_features_in_} features"

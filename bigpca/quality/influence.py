@@ -31,7 +31,6 @@ from bigpca.quality.measurement import ReplacementMoments, read_once
 from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
-from bigpca.storage.files import content_digest
 
 TILE_ROWS = 4096
 COMPARABLE = 0.1  # columns per row, from which eigenvalues of noise are biased by more than 1.7
@@ -142,11 +141,6 @@ class SquaredScores(Float64Map):
         """Centred rows, what the scores explain of them, scores and squares, in float64."""
         return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
 
-    def describe(self) -> dict[str, object]:
-        """Digest of mean, components, scale and unit."""
-        digest = content_digest(self.mean, self.components, self.scale, np.array(self.unit))
-        return {"map": "squared scores", "digest": digest}
-
 
 @dataclass(frozen=True)
 class LearnedScaleProducts(Float64Map):
@@ -197,11 +191,6 @@ class LearnedScaleProducts(Float64Map):
         """Rows, their squares and three products of these for one component; scores and squares, in float64."""
         k = len(self.components)
         return 8 * rows * (6 * d + k * (k + 1) + 6 * k + 1), 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of mean, components, scale and eigenvalues."""
-        digest = content_digest(self.mean, self.components, self.scale, self.values)
-        return {"map": "squared changes of correlations", "digest": digest}
 
 
 def standard_errors(

@@ -20,7 +20,7 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, check_choice, positive_integer
-from bigpca.estimators.linear.model import residual_state
+from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
@@ -39,7 +39,6 @@ from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.storage.files import content_digest
 
 TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
 POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
@@ -598,7 +597,7 @@ def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
 
     The root is determined up to a rotation from the left.
     """
-    given = model._standardization(moments.n_features)
+    given = standardization_of(model, moments.n_features)
     covariance = moments.scatter / (moments.weight - 1) * (given.divisors[:, None] * given.divisors)
     values, vectors = top_eigenpairs(covariance)
     return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])
@@ -680,12 +679,6 @@ class QueryDistances(Float64Map):
         q, k = len(self.queries), sum(one.width for one in self.codes) + 1
         peak, kept = self.scores.bytes_for(d, rows + q, itemsize)
         return peak + 8 * (rows + q) * (2 * d + 3 * k) + 16 * rows * self.width, kept
-
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        own = [one.describe() for one in self.codes]
-        digest = content_digest(self.queries, self.centre)
-        return {"map": "query distances", "of": self.scores.describe(), "codes": own, "digest": digest}
 
 
 def recall(

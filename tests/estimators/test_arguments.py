@@ -156,7 +156,7 @@ def of_pair(make: Callable[..., Any], method: str) -> Callable[[Any], Array]:
         if method.startswith("transform"):
             found = model.transform_y(y) if method == "transform_y" else model.transform(X, y)[1]
             return numbers(np.nan_to_num(found))
-        return numbers(model.n_samples_, model.coef_ if model._predicts else model.transform(X))
+        return numbers(model.n_samples_, model.coef_ if hasattr(model, "predict") else model.transform(X))
 
     return call
 

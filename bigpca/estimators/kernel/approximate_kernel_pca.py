@@ -34,7 +34,6 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import SolveCost, Times
@@ -125,10 +124,18 @@ class KernelSketchFit(PairsFit):
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.approximation == "ritz")
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         return self.solved(
-            run, values, V, operator.trace, rounding=rounding, shift=shift, row_means=operator.row_means,
-            where=f"a sketch of {self.q} columns shows", remedy=", or use a wider sketch", certificate=certificate,
+            run,
+            values,
+            V,
+            operator.trace,
+            rounding=rounding,
+            shift=shift,
+            row_means=operator.row_means,
+            where=f"a sketch of {self.q} columns shows",
+            remedy=", or use a wider sketch",
+            certificate=certificate,
             negative_mass=negative_mass,
-        )  # fmt: skip
+        )
 
 
 def _definite(
@@ -153,9 +160,13 @@ def _tutorial(
     V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
     certificate = certify(
-        approximation, k, operator.trace, precision=operator.rounding, probes=operator.probes,
+        approximation,
+        k,
+        operator.trace,
+        precision=operator.rounding,
+        probes=operator.probes,
         axes=orthonormal_axes(np.ascontiguousarray(V.T)),
-    )  # fmt: skip
+    )
     off = norm_of(approximation.multiply(V) - V * values[:k], axis=0)
     return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
 
@@ -282,9 +293,6 @@ class ApproximateKernelPCA(KernelModel):
     approximation: str = "nystrom"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)

@@ -59,7 +59,7 @@ from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.reading.row_maps import MapStep, Preprocess
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
 from bigpca.planning import PassCost, Resources, SolveCost, Times
@@ -68,6 +68,15 @@ from bigpca.solvers.components import NComponents, partial_will_do, resolve_comp
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult
+
+DENSE_ROWS = 2500  # up to which the whole matrix is the default: here it took 0.9 of the time of sweeps
+DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
+LANDMARKS_A_COLUMN = 16  # for each column of the first block
+LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
+MAX_LANDMARKS = 2048
+# NOTE: K is evaluated again in each sweep. Its upper triangle in memory saved 3 to 19 % of the processor time of 1,797
+# to 9,000 rows (8 components, Gaussian and Laplacian kernels), because the start leaves one or two sweeps.
+TYPICAL_SWEEPS = 3
 
 
 def iterate_indefinite(
@@ -89,9 +98,11 @@ def iterate_indefinite(
     norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
     certificate = replace(
-        frobenius_bounds(operator, np.sort(ritz)[::-1], k), residuals=result.residuals[:k], n_passes=run.reads,
+        frobenius_bounds(operator, np.sort(ritz)[::-1], k),
+        residuals=result.residuals[:k],
+        n_passes=run.reads,
         converged=result.converged,
-    )  # fmt: skip
+    )
     warn_indefinite(settings, negative, norm, whole=False)
     return result, values, certificate, negative
 
@@ -126,10 +137,6 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
         f"magnitudes sum to {found} (Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and the "
         f"trace gives no bounds. Use a positive semi-definite kernel if variances and distances must be meaningful."
     )
-
-
-DENSE_ROWS = 2500  # up to which the whole matrix is the default: here it took 0.9 of the time of sweeps
-DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
 
 
 @dataclass(frozen=True)
@@ -203,9 +210,16 @@ class DenseFit(PairsFit):
             warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
         return self.solved(
-            run, found.eigenvalues, V, found.trace, rounding=found.rounding, shift=shift, row_means=found.row_means,
-            where=f"the centred matrix of {kernel} has", negative_mass=negative_mass,
-        )  # fmt: skip
+            run,
+            found.eigenvalues,
+            V,
+            found.trace,
+            rounding=found.rounding,
+            shift=shift,
+            row_means=found.row_means,
+            where=f"the centred matrix of {kernel} has",
+            negative_mass=negative_mass,
+        )
 
 
 def iterates(rows: Rows, settings: KernelSettings) -> bool:
@@ -250,14 +264,14 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
         # A positive semi-definite matrix has a trace below 0 by rounding only.
         trace = max(trace, 0.0)
     return DenseSpectrum(
-        positive[:k], np.ascontiguousarray(vectors[:k].T), row_means, trace, norm,
-        negative_mass(eigenvalues, rounding), rounding,
-    )  # fmt: skip
-
-
-LANDMARKS_A_COLUMN = 16  # for each column of the first block
-LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
-MAX_LANDMARKS = 2048
+        positive[:k],
+        np.ascontiguousarray(vectors[:k].T),
+        row_means,
+        trace,
+        norm,
+        negative_mass(eigenvalues, rounding),
+        rounding,
+    )
 
 
 @dataclass(frozen=True)
@@ -287,9 +301,11 @@ class Start:
         cost = row_pass(rows, "start", [template], cut_bytes=0, work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
         return replace(
-            cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
+            cost,
+            peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2,
+            evaluations=evaluations,
             flops=evaluations * kernel.flops_per_entry(rows.n_columns),
-        )  # fmt: skip
+        )
 
     @property
     def _wanted(self) -> int:
@@ -317,11 +333,6 @@ class Start:
 
 def _take_rows(state: PassState) -> Matrix:
     return np.concatenate(state.part("rows", RowSample).rows()).astype(np.float64)
-
-
-# NOTE: K is evaluated again in each sweep. Its upper triangle in memory saved 3 to 19 % of the processor time of 1,797
-# to 9,000 rows (8 components, Gaussian and Laplacian kernels), because the start leaves one or two sweeps.
-TYPICAL_SWEEPS = 3
 
 
 def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:
@@ -393,10 +404,14 @@ class KernelKrylovFit(PairsFit):
         rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
         width = iteration.block + PROBES + 1
         return product_pass(
-            rows, self.settings.kernel, iteration.block, Times(min(TYPICAL_SWEEPS, most), most),
-            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width, most=iteration.most_block,
+            rows,
+            self.settings.kernel,
+            iteration.block,
+            Times(min(TYPICAL_SWEEPS, most), most),
+            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width,
+            most=iteration.most_block,
             refinable=not self.settings.kernel.taken_on_trust,
-        )  # fmt: skip
+        )
 
     @cached_property
     def start(self) -> Start | None:
@@ -442,10 +457,17 @@ class KernelKrylovFit(PairsFit):
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
         rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
         return self.solved(
-            run, values, V, operator.own_trace, rounding=rounding, shift=shift, row_means=operator.row_means,
-            where=f"the iteration on the matrix of {kernel} finds", certificate=certificate,
+            run,
+            values,
+            V,
+            operator.own_trace,
+            rounding=rounding,
+            shift=shift,
+            row_means=operator.row_means,
+            where=f"the iteration on the matrix of {kernel} finds",
+            certificate=certificate,
             negative_mass=negative_mass,
-        )  # fmt: skip
+        )
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
         """Return the axes of the start; its eigenvalues determine the precision of the tiles."""
@@ -574,7 +596,9 @@ class KernelPCA(KernelModel):
     ((200, 2), True)
     """
 
-    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED)
+    _traits = Traits(
+        KernelSpectrum, "kpca", unweighted=UNWEIGHTED, ranges={"solver": Parameter(words=lambda: ("auto", *FITS))}
+    )
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -587,10 +611,6 @@ class KernelPCA(KernelModel):
     max_passes: int | None = 10
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
-    _ranges: ClassVar = {"solver": Parameter(words=lambda: ("auto", *FITS))}
 
     def _fit(self, rows: Rows, y: Input) -> KernelFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)

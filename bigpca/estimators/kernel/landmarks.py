@@ -79,6 +79,11 @@ MORE = ", or use more landmarks"
 FLOAT64, FLOAT32 = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
 MISSED_BY_SINGLE = 1e-3  # of an eigenvalue of the landmarks, beyond which features in float32 do not do
 MAX_AMPLIFICATION = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
+# Share of the trace, by convention: ordinary fits of narrow kernels miss half of it, and have bounds. Theory gives no
+# share: landmarks by the law of RPCholesky miss in expectation at most 1 + eps times what the best axes miss (Chen,
+# Epperly, Tropp & Webber 2023), and what these miss is not known.
+MISSED = 0.9
+CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,13 @@ class LandmarkFeatures:
 
 
 def features_of(
-    kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    shift: Vector,
+    precision: float,
+    threads: int | None,
     wanted: int | None = None,
-) -> LandmarkFeatures:  # fmt: skip
+) -> LandmarkFeatures:
     """Return the features of landmarks; K_mm and its factor are in float64 whatever the dtype of the rows.
 
     Features in float32 have fewer directions, unless ``wanted`` components (None for all) need the others: then those
@@ -270,10 +279,17 @@ def solve_features(
     certificate = Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
     diagonal = float(state.diagonals[which])
     return KernelSpectrum(
-        n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate,
-        trace_error_=residual / diagonal if diagonal > 0 else 0.0, rank_=int(T.shape[1]),
+        n,
+        omitted,
+        everything[:k],
+        total,
+        expansion,
+        state.evaluations // len(state.moments),
+        certificate,
+        trace_error_=residual / diagonal if diagonal > 0 else 0.0,
+        rank_=int(T.shape[1]),
         weight_sums=moments.weight_sums,
-    )  # fmt: skip
+    )
 
 
 def completed_features(
@@ -313,9 +329,15 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
     T = features.transform
     weights = T @ mean
     expansion = Expansion(
-        features.kernel, features.shift, features.references, T @ V, mean @ V, weights, float(mean @ mean),
+        features.kernel,
+        features.shift,
+        features.references,
+        T @ V,
+        mean @ V,
+        weights,
+        float(mean @ mean),
         np.zeros(len(T)),
-    )  # fmt: skip
+    )
     centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None])[:, 0]
     return replace(expansion, centre=centre).in_needed_precision()
 
@@ -382,20 +404,20 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     coefficients = axis_coefficients(fix_signs(vectors[:k]).T, values[:k], rounding)
     # The columns of A = H V / sqrt(lambda_q) sum to 0, so centring k(x, L) leaves (k(x, L) - means') A.
     expansion = Expansion(
-        features.kernel, features.shift, features.references, coefficients, means @ coefficients,
-        np.full(m, 1.0 / m), float(means.mean()), means,
-    ).in_needed_precision()  # fmt: skip
+        features.kernel,
+        features.shift,
+        features.references,
+        coefficients,
+        means @ coefficients,
+        np.full(m, 1.0 / m),
+        float(means.mean()),
+        means,
+    ).in_needed_precision()
     # Eigenvalues of n rows are n / m times those of m landmarks (eq. 62), and so is their sum.
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
     found = KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank_=rank)
     return completed(found, given, rounding * n / m, f"the centred matrix of {m} landmarks has", MORE)
-
-
-# Share of the trace, by convention: ordinary fits of narrow kernels miss half of it, and have bounds. Theory gives no
-# share: landmarks by the law of RPCholesky miss in expectation at most 1 + eps times what the best axes miss (Chen,
-# Epperly, Tropp & Webber 2023), and what these miss is not known.
-MISSED = 0.9
 
 
 @dataclass(frozen=True)
@@ -595,9 +617,12 @@ def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
     if count == 1:
         return state
     return replace(
-        state, moments=(state.moments[which],), diagonals=state.diagonals[which : which + 1],
-        residuals=state.residuals[which : which + 1], evaluations=state.evaluations // count,
-    )  # fmt: skip
+        state,
+        moments=(state.moments[which],),
+        diagonals=state.diagonals[which : which + 1],
+        residuals=state.residuals[which : which + 1],
+        evaluations=state.evaluations // count,
+    )
 
 
 @dataclass(frozen=True)
@@ -661,9 +686,12 @@ class MomentsGrowth(Growth):
             raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
         state = latest.state.merge(new.state)
         return replace(
-            latest, n_samples_=state.moments[0].count, state=state, n_omitted_=latest.n_omitted_ + new.omitted,
+            latest,
+            n_samples_=state.moments[0].count,
+            state=state,
+            n_omitted_=latest.n_omitted_ + new.omitted,
             kernel_evaluations_=latest.kernel_evaluations_ + new.state.evaluations,
-        )  # fmt: skip
+        )
 
 
 def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:
@@ -672,9 +700,11 @@ def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectr
     found = solve_features(state, 0, features, settings, omitted=grown.n_omitted_)
     return replace(
         completed_features(found, state, features, settings),
-        state=state, kernel_evaluations_=grown.kernel_evaluations_, landmark_transform_=grown.landmark_transform_,
+        state=state,
+        kernel_evaluations_=grown.kernel_evaluations_,
+        landmark_transform_=grown.landmark_transform_,
         landmark_indices_=grown.landmark_indices_,
-    )  # fmt: skip
+    )
 
 
 def _with_landmarks(
@@ -695,12 +725,12 @@ def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
     if not isinstance(expansion, Expansion) or expansion.references.rows is None:
         raise TypeError("the fit is not an expansion over landmarks in memory")
     return LandmarkFeatures(
-        expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform_), expansion.shift,
+        expansion.kernel,
+        expansion.references.rows,
+        np.asarray(found.landmark_transform_),
+        expansion.shift,
         expansion.references.indices,
-    )  # fmt: skip
-
-
-CHUNK_BYTES = 32 << 20  # of features computed at a time
+    )
 
 
 @dataclass(frozen=True)
@@ -729,10 +759,6 @@ class FeatureMap(RowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The features, and about as much while they are computed."""
         return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
-
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
 
 
 @dataclass(frozen=True)
@@ -773,9 +799,13 @@ class FeaturesFit(KernelFit):
         mapped = project_lazily(rows.X, chained(tuple(step.f for step in rows.steps), features), width, chunk_rows=most)
         # No rows are added to exact kernel PCA, so no moments are kept for them.
         pca = Settings(
-            settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
-            max_passes=settings.max_passes, seed=settings.seed,
-        )  # fmt: skip
+            settings.n_components,
+            solve_threads=settings.solve_threads,
+            keep_state_bytes=0,
+            tol=settings.tol,
+            max_passes=settings.max_passes,
+            seed=settings.seed,
+        )
         made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=rows.order.in_process)
         return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
 

@@ -169,9 +169,16 @@ class Expansion:
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0, device)
 
     def _add(
-        self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None,
+        self,
+        total: Matrix,
+        start: int,
+        A: object,
+        B: object,
+        weights: Matrix,
+        first: int,
+        centre: Vector | None,
         device: Device | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         K: There = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W, own = weights[first : first + K.shape[1]], total[start : start + K.shape[0]]
         dtype, put = (K.dtype, np.asarray) if device is None else (device.dtype_of(K), device.put)
@@ -222,9 +229,11 @@ class Expansion:
         """Digest of the expansion."""
         digest = content_digest(self.coefficients, self.offsets, self.shift, self.centre)
         return {
-            "kernel": kernel_identity(self.kernel), "references": self.references.describe(), "digest": digest,
+            "kernel": kernel_identity(self.kernel),
+            "references": self.references.describe(),
+            "digest": digest,
             "dtype": self.dtype.name,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -411,11 +420,6 @@ class KernelScores(RowMap):
         own = rows * (k * itemsize + d * (1 + itemsize))
         return self.expansion.bytes_for(d, rows, itemsize, k) + own, self.expansion.coefficients.nbytes
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        own = {} if self.device is None else {"arithmetic": self.device.name}
-        return {"map": "kernel scores", "nan_policy": self.nan_policy, **self.expansion.describe(), **own}
-
 
 @dataclass(frozen=True)
 class Novelty(Float64Map):
@@ -440,10 +444,6 @@ class Novelty(Float64Map):
         """As for scores, in float64."""
         base, kept = KernelScores(self.expansion).bytes_for(d, rows, 8)
         return base + 8 * rows * (d + 4), 2 * kept
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        return {"map": "novelty", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
 
 def _set_aside(rows: Values, where: str, nan_policy: str, name: str) -> tuple[Values, NDArray[np.bool_]]:
@@ -523,10 +523,6 @@ class FixedPoint(RowMap):
         held = self.expansion.references.held_bytes
         return 8 * rows * (p + 2 * TILE_ROWS + 5 * d) + 3 * 8 * TILE_ROWS * d, held
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        return {"map": "fixed point", "max_iter": self.max_iter, "tol": self.tol, **self.expansion.describe()}
-
 
 @dataclass(frozen=True)
 class RidgePreimage(RowMap):
@@ -548,10 +544,6 @@ class RidgePreimage(RowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """As for scores, with d columns."""
         return KernelScores(self.expansion).bytes_for(d, rows, itemsize)
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        return {"map": "ridge pre-image", **self.expansion.describe()}
 
 
 def regression(expansion: Expansion, penalty: float, threads: int | None) -> Expansion:
@@ -604,5 +596,6 @@ def _stored_preimage(value: object, own: dict[str, Array], held: Held) -> Expans
 
 
 OF_PREIMAGES: Coding = (  # of rows of a model, which are one regression
-    lambda found: (True, {"scores": found.references.rows, "coefficients": found.coefficients}), _stored_preimage,
-)  # fmt: skip
+    lambda found: (True, {"scores": found.references.rows, "coefficients": found.coefficients}),
+    _stored_preimage,
+)

@@ -23,21 +23,15 @@ from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.provenance import Provenance
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.landmarks import Growth
-from bigpca.estimators.kernel.maps import (
-    Expansion,
-    FeatureProjection,
-    FixedPoint,
-    KernelScores,
-    Novelty,
-    RidgePreimage,
-)
+from bigpca.estimators.kernel.maps import Expansion, FeatureProjection, FixedPoint, KernelScores, Novelty, RidgePreimage
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, with_regression
 from bigpca.estimators.shared.certificates import BoundedSubspaces
+from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.fit import RandomState, called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, is_lazy
 from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups
-from bigpca.estimators.shared.outputs import Destination, mapped_back, mapped_to_numbers, mapped_to_rows, maps_rows
+from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel
@@ -53,6 +47,9 @@ from bigpca.solvers.components import NComponents
 
 KernelLike: TypeAlias = Kernel | str | Callable[[Array, Array], Array]  # a function of two blocks of rows
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
+UNWEIGHTED = "a kernel matrix of all rows is centred with every row counted once"
+MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense system of their number
+PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 
 
 def resolved_kernel(model: KernelModel, d: int) -> Kernel:
@@ -127,16 +124,6 @@ def has_fixed_points(model: KernelModel) -> bool:
     return _projects(model)
 
 
-def regresses(model: KernelModel) -> bool:
-    """Whether a fit includes the regression of rows on scores."""
-    if not model.fit_inverse_transform:
-        raise AttributeError(
-            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian "
-            "kernel, denoise(X) returns fixed-point pre-images without such a fit."
-        )
-    return True
-
-
 def _projects(model: KernelModel) -> bool:
     """Whether the scores are those of an orthogonal projection."""
     if not model._orthonormal:
@@ -148,14 +135,7 @@ def _projects(model: KernelModel) -> bool:
     return True
 
 
-UNWEIGHTED = "a kernel matrix of all rows is centred with every row counted once"
-MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense system of their number
-
-
-PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
-
-
-class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
+class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
     A subclass plans its fit in :meth:`_fit`, and the read of added rows in :meth:`_growth` if it has landmarks.
@@ -276,37 +256,23 @@ class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
         back = FixedPoint(expansion, max_iter, tol)
         return mapped_to_rows(self, X, back, Destination(out, overwrite))
 
-    @available_if(regresses)  # type: ignore[untyped-decorator]
-    @maps_rows
-    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
+    @property
+    def _why_one_way(self) -> str:
+        if self.fit_inverse_transform:
+            return ""
+        return (
+            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian "
+            "kernel, denoise(X) returns fixed-point pre-images without such a fit."
+        )
 
-        Like scikit-learn's, after a fit with ``fit_inverse_transform=True``. With landmarks, the regression is over
-        them only.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, k)
-            Scores.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Rows in the space of the features. Lazy if X is lazy.
-
-        Raises
-        ------
-        ValueError
-            If the model was not fitted for it, and for a different number of scores.
-        """
-        check_is_fitted(self)
+    def _reconstruction(self) -> RidgePreimage:
         found = self._result.preimage
         if found is None:
             raise ValueError(
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
-        return mapped_back(self, X, RidgePreimage(found), Destination(out, overwrite))
+        return RidgePreimage(found)
 
     def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
         """Plan the read of added rows."""
@@ -335,9 +301,13 @@ class KernelModel(Estimator[KernelSpectrum], Grows, BoundedSubspaces):
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, resolved_kernel(self, d), setting(self, "max_kernel_evaluations"),
-            float(self.fit_inverse_transform), seed=seed, solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+            self.n_components,
+            resolved_kernel(self, d),
+            setting(self, "max_kernel_evaluations"),
+            float(self.fit_inverse_transform),
+            seed=seed,
+            solve_threads=setting(self, "solve_threads"),
+        )
 
     def _row_map(self) -> RowMap:
         return KernelScores(self._expansion(), self.nan_policy)

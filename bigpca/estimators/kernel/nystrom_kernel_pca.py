@@ -19,11 +19,10 @@ from bigpca.estimators.shared.fit import RandomState, called, draw_fit_seed, exe
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.shared.transformer import finish, with_parameters
 from bigpca.kernels.distance import DistanceKernel
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
 
@@ -106,9 +105,6 @@ class NystromKernelPCA(KernelModel):
     components_from: str = "rows"
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
@@ -142,14 +138,17 @@ class NystromKernelPCA(KernelModel):
         # This estimator's kernel chooses the landmarks; the read after it makes the features of all widths.
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
         found, made = execute(
-            self, fit, lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
-            f"{called(self)}.fit_widths(X, gammas)", progress=progress,
-        )  # fmt: skip
+            self,
+            fit,
+            lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
+            f"{called(self)}.fit_widths(X, gammas)",
+            progress=progress,
+        )
         models = []
         for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
             model = clone(self)
             model.set_params(**({"gamma": float(gamma)} if isinstance(self.kernel, str) else {"kernel": own}))
-            model._finish(opened, fit.plan, spectrum)
+            finish(model, opened, fit.plan, spectrum)
             model._provenance = made
             models.append(model)
         return models

@@ -231,11 +231,14 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
         again, k = p == rows.n_rows and _read_again(rows), counted(self.settings.n_components) or p
         return (
             PassCost(
-                name="regression", reads=int(again), bytes_read=again * p * d * rows.dtype.itemsize,
+                name="regression",
+                reads=int(again),
+                bytes_read=again * p * d * rows.dtype.itemsize,
                 flops=p**2 * (kernel.flops_per_entry(d) + kernel.flops_per_entry(k) + p / 3 + 2.0 * d),
-                evaluations=2.0 * p**2, driver_bytes=regression_bytes(kernel, p, d, k, rows.dtype.itemsize),
+                evaluations=2.0 * p**2,
+                driver_bytes=regression_bytes(kernel, p, d, k, rows.dtype.itemsize),
             ),
-        )  # fmt: skip
+        )
 
     @abstractmethod
     def spectrum(self, run: Run) -> KernelSpectrum:
@@ -283,9 +286,20 @@ class PairsFit(KernelFit):
         return SolveCost(flops, between, held_bytes=held, output_bytes=output)
 
     def solved(
-        self, run: Run, values: Vector, V: Matrix, trace: float, *, rounding: float, shift: Vector, row_means: Vector,
-        where: str, remedy: str = "", certificate: Certificate | None = None, negative_mass: float | None = None,
-    ) -> KernelSpectrum:  # fmt: skip
+        self,
+        run: Run,
+        values: Vector,
+        V: Matrix,
+        trace: float,
+        *,
+        rounding: float,
+        shift: Vector,
+        row_means: Vector,
+        where: str,
+        remedy: str = "",
+        certificate: Certificate | None = None,
+        negative_mass: float | None = None,
+    ) -> KernelSpectrum:
         """Return the components of eigenvectors V (n, k) of HKH: scores are along ``H V / sqrt(lambda)``."""
         coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, self.rows, self.settings, shift, row_means, coefficients)
@@ -439,9 +453,15 @@ def training_expansion(
     for scoring in scoring_reads(rows, settings.kernel):
         run.read_beside(scoring)
     return Expansion(
-        settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
-        float(row_means.mean()), row_means,
-    ).in_needed_precision(rows.device[0])  # fmt: skip
+        settings.kernel,
+        shift,
+        references,
+        coefficients,
+        row_means @ coefficients,
+        np.full(n, 1.0 / n),
+        float(row_means.mean()),
+        row_means,
+    ).in_needed_precision(rows.device[0])
 
 
 def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:

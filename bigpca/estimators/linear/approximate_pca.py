@@ -14,7 +14,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale
-from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit
+from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, called, execute
@@ -23,7 +23,6 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
@@ -96,9 +95,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
-    _traits = Traits(Spectrum, "pca", frozenset({"gaps"}))
-    _apart_bytes = 0
-    _merged_alike = ("preprocess", "center", "scale", "approximation", "sketch")
+    _traits = Traits(
+        Spectrum, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation", "sketch")
+    )
 
     n_components: NComponents = None
     sketch: Sketch | None = None
@@ -107,9 +106,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     center: Center = True
     scale: Scale = False
     whiten: bool | Whitening = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def _orthonormal(self) -> bool:
@@ -134,9 +130,11 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'
             )
         fit = Settings(
-            self.n_components, self._standardization(d, grid), setting(self, "keep_state_bytes"),
+            self.n_components,
+            standardization_of(self, d, grid),
+            setting(self, "keep_state_bytes"),
             solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+        )
         return SketchSettings(fit, sketch, self.approximation)
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
@@ -179,11 +177,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return solve, f"sketch ({self.approximation})"
 
     @property
-    def _additive(self) -> bool:
-        """Whether the state of one read determines the model, so that rows can be added and models merged."""
-        return not (self.approximation == "ritz" or (self._scaled_first))  # fit reports an unknown approximation
-
-    @property
     def _scaled_first(self) -> bool:
         """Whether a scale is learned in a read before that of the sketch."""
         return self.approximation == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
@@ -194,13 +187,15 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             "from rows."
         )
 
-    def _missing_state(self, what: str) -> str:
-        if not self._additive:
+    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
+        if self.approximation == "ritz" or self._scaled_first:  # fit reports an unknown approximation
             learned = f" with scale={self.scale}" if self._scaled_first else ""
             return (
                 f"{what} needs a model of one read, but approximation={self.approximation!r}{learned} "
                 f'reads all rows twice. Use approximation="nystrom".'
             )
+        if not fitted:
+            return ""
         d: int | None = getattr(self, "n_features_in_", None)
         size = inf if d is None else self._template(d).state_bytes
         limit = limit_of_states(size, setting(self, "keep_state_bytes"))

@@ -64,10 +64,6 @@ class SignFlip(NumberedMap):
         """The mapped rows, and the signs as they are drawn."""
         return rows * d * (itemsize + 3), 0
 
-    def describe(self) -> dict[str, object]:
-        """What identifies rows and signs."""
-        return {"map": "signflip", "affine": self.affine.describe(), "seed": self.seed, "flip": self.flip}
-
 
 def undecided(n_components: NComponents, *, variances: bool) -> ParallelAnalysis | None:
     """Return the rule if it is parallel analysis whose edge is not known; ``variances`` if those of columns will be."""
@@ -147,9 +143,11 @@ class NullFit(Fit[Spectrum]):
             return main
         null, flips = self.null.solve_cost(), self.rule.n_flips
         return replace(
-            main, flops=main.flops + flips * null.flops, between=main.between + flips * null.between,
+            main,
+            flops=main.flops + flips * null.flops,
+            between=main.between + flips * null.between,
             bytes=max(main.bytes, null.bytes),
-        )  # fmt: skip
+        )
 
     def identity(self) -> dict[str, object]:
         known = {"computes": "parallel analysis", "rule": repr(self.rule), "fit": self.main.identity()}
@@ -187,9 +185,12 @@ def flipped_rows(rows: Rows, flip: SignFlip) -> Rows:
 
 
 def null_fit(
-    rule: ParallelAnalysis, rows: Rows, settings: Settings, decided: Callable[[ParallelAnalysis], Fit[Spectrum]],
+    rule: ParallelAnalysis,
+    rows: Rows,
+    settings: Settings,
+    decided: Callable[[ParallelAnalysis], Fit[Spectrum]],
     choose_null: Callable[[Rows, Settings], PCAFit],
-) -> NullFit:  # fmt: skip
+) -> NullFit:
     """Plan the reads for the edge of a rule before the fit that it decides.
 
     Parameters

@@ -66,9 +66,14 @@ class DotSpectrum:
 
 
 def solve_dot_state(
-    state: PassState, *, settings: Settings, n_features: int, weights: Vector | None, precision: float,
+    state: PassState,
+    *,
+    settings: Settings,
+    n_features: int,
+    weights: Vector | None,
+    precision: float,
     sparse: bool = False,
-) -> DotSpectrum:  # fmt: skip
+) -> DotSpectrum:
     """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices."""
     part = state.parts["dot"]
     if not isinstance(part, DotSum | DotPanels):
@@ -203,9 +208,7 @@ class DotFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
         return SolveCost(
-            4 / 3 * n**3,
-            bytes=3 * 8 * self.k * d,
-            output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales),
+            4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales)
         )
 
     def identity(self) -> dict[str, object]:
@@ -223,9 +226,13 @@ class DotFit(PCAFit):
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
         reject_omission(rows)
         finish = partial(
-            solve_dot_state, settings=self.settings, n_features=rows.n_columns, weights=rows.weights,
-            precision=float(np.finfo(self.dtype).eps), sparse=rows.sparse,
-        )  # fmt: skip
+            solve_dot_state,
+            settings=self.settings,
+            n_features=rows.n_columns,
+            weights=rows.weights,
+            precision=float(np.finfo(self.dtype).eps),
+            sparse=rows.sparse,
+        )
         return self._run(run, finish)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
@@ -349,6 +356,14 @@ def dot_spectrum(
     variances = np.where(np.arange(k) < rank, variances, 0.0)
     centre, scale = settings.standardization.in_units_of_rows(dot.mean if center else np.zeros(d), scale)
     return Spectrum(
-        n, 0, centre, scale, variances, components, total, weight_sums=rows.weight_sums,
-        centring_error_=dot.centring_error, roundings=rows.roundings,
-    )  # fmt: skip
+        n,
+        0,
+        centre,
+        scale,
+        variances,
+        components,
+        total,
+        weight_sums=rows.weight_sums,
+        centring_error_=dot.centring_error,
+        roundings=rows.roundings,
+    )

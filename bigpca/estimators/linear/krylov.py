@@ -137,9 +137,12 @@ class Iteration:
     def identity(self, settings: IterationSettings) -> dict[str, object]:
         """Return what determines the blocks of later passes, for :meth:`Fit.identity`."""
         return {
-            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-            "columns": [self.block, self.columns], "probes": PROBES,
-        }  # fmt: skip
+            "n_components": repr(settings.n_components),
+            "tol": settings.tol,
+            "seed": settings.seed,
+            "columns": [self.block, self.columns],
+            "probes": PROBES,
+        }
 
     @property
     def basis_bytes(self) -> int:
@@ -156,10 +159,7 @@ def too_fine(variances: Vector, k: int, tol: float, magnification: float = 1.0) 
 
 
 def iterate(
-    operator: Operator,
-    start: Matrix | None,
-    settings: IterationSettings,
-    iteration: Iteration,
+    operator: Operator, start: Matrix | None, settings: IterationSettings, iteration: Iteration
 ) -> KrylovResult:
     """Iterate from a first block of the sample's axes and random columns."""
     # Arguments in this order: the first product is a read, after which the operator knows what the others ask for.
@@ -169,11 +169,16 @@ def iterate(
         _first_product(operator, start, settings, iteration),
         _pairs_wanted(operator, settings, iteration),
         KrylovOptions(
-            tol=settings.tol, max_multiplications=iteration.max_passes - operator.other_reads,
-            max_columns=iteration.columns, block=iteration.block, rank=min(operator.shape), shift=operator.sigma,
-            seed=settings.seed, threads=settings.threads,
+            tol=settings.tol,
+            max_multiplications=iteration.max_passes - operator.other_reads,
+            max_columns=iteration.columns,
+            block=iteration.block,
+            rank=min(operator.shape),
+            shift=operator.sigma,
+            seed=settings.seed,
+            threads=settings.threads,
         ),
-    )  # fmt: skip
+    )
 
 
 def _first_product(
@@ -246,10 +251,15 @@ def certify_iteration(
     """Bound the first k eigenvalues, and warn if the tolerance was not met."""
     with solving_alone(settings.threads):
         certificate = certify(
-            result.approximation, k, operator.trace, precision=operator.rounding,
-            norm_bound=result.norm_bound, residuals=result.residuals[:k],
-            multiplied=not isinstance(operator, CovarianceOperator), trace_error=operator.trace_error,
-        )  # fmt: skip
+            result.approximation,
+            k,
+            operator.trace,
+            precision=operator.rounding,
+            norm_bound=result.norm_bound,
+            residuals=result.residuals[:k],
+            multiplied=not isinstance(operator, CovarianceOperator),
+            trace_error=operator.trace_error,
+        )
     if not result.converged:
         warn_unconverged(operator, result, settings, run)
     elif certificate.eigenvalue_bounds[0, 0] > 0:  # otherwise all values are rounding
@@ -262,10 +272,12 @@ def warn_unconverged(operator: Operator, result: KrylovResult, settings: Iterati
     multiplied = float(result.ritz_values[0])  # of the matrix that was multiplied, which may be a shifted one
     largest = multiplied - operator.sigma
     remedy = REMEDIES[result.stopped].format(
-        passes=settings.max_passes or MAX_PASSES, unresolved=result.unresolved, k=len(result.ritz_values),
+        passes=settings.max_passes or MAX_PASSES,
+        unresolved=result.unresolved,
+        k=len(result.ritz_values),
         precision=operator.precision,
         least=FLOOR * operator.precision / settings.tol * (multiplied / largest if largest > 0 else np.inf),
-    )  # fmt: skip
+    )
     warn_approximation(
         f"the iteration stopped after {run.reads:.3g} reads with eigenvalue errors of about "
         f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
@@ -348,10 +360,14 @@ class KrylovFit(PCAFit):
         """The passes of the operator."""
         iteration, most = self.iteration, self.iteration.max_passes
         return CovariancePasses.of(
-            self.rows, iteration.block, Times(min(TYPICAL_PASSES, most), most), seed=self.settings.seed,
-            sampled=max(0, iteration.block - self.random), driver_bytes=iteration.basis_bytes,
+            self.rows,
+            iteration.block,
+            Times(min(TYPICAL_PASSES, most), most),
+            seed=self.settings.seed,
+            sampled=max(0, iteration.block - self.random),
+            driver_bytes=iteration.basis_bytes,
             most=iteration.most_block,
-        )  # fmt: skip
+        )
 
     def passes(self) -> tuple[PassCost, ...]:
         return self.operator_passes.costs
@@ -380,9 +396,14 @@ class KrylovFit(PCAFit):
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
         settings, iteration = self.settings, self.iteration
         operator = CovarianceOperator(
-            self.rows, run, self.operator_passes, center=settings.center, scale=settings.scale, seed=settings.seed,
+            self.rows,
+            run,
+            self.operator_passes,
+            center=settings.center,
+            scale=settings.scale,
+            seed=settings.seed,
             threads=settings.solve_threads,
-        )  # fmt: skip
+        )
         # The axes of a sample, if there are enough rows; its variances determine the precision.
         sample = operator.sample(iteration.block - self.random)
         if sample is not None and too_fine(
@@ -396,10 +417,18 @@ class KrylovFit(PCAFit):
         check_enough_rows(operator.count, operator.omitted, sums=operator.weight_sums)
         mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
         return Spectrum(
-            operator.count, operator.omitted, mean, scale, result.values[:k], components,
-            operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
-            centring_error_=operator.centring_error, roundings=self.rows.roundings,
-        )  # fmt: skip
+            operator.count,
+            operator.omitted,
+            mean,
+            scale,
+            result.values[:k],
+            components,
+            operator.trace,
+            certificate=certificate,
+            weight_sums=operator.weight_sums,
+            centring_error_=operator.centring_error,
+            roundings=self.rows.roundings,
+        )
 
 
 @dataclass(frozen=True)

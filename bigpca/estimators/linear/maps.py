@@ -34,13 +34,14 @@ from bigpca.planning import BlockForm
 from bigpca.settings import setting
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
-from bigpca.storage.files import content_digest
 
 if TYPE_CHECKING:
     import xarray as xr
 
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
 TILE_BYTES = 2**22  # of rows in float64 at a time
+STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
+MIN_STRIP_ROWS = 256
 
 
 def incomplete_scores(rows: Array, mean: Vector, scale: Vector | None, axes: Matrix) -> tuple[Matrix, int]:
@@ -99,10 +100,6 @@ def of_all_rows(what: str) -> str:
         f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
         f"by the means of all rows, which more rows change. Fit all rows at once."
     )
-
-
-STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
-MIN_STRIP_ROWS = 256
 
 
 def device_of_setting() -> Device | None:
@@ -254,13 +251,6 @@ class Projection(LinearRowMap):
         least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy == "mean" else 0
         return mapped + self.l2 * scores + least_squares, 0
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map, for the identity of a partial output."""
-        digest = content_digest(self.mean, self.scale, self.components, self.deviations)
-        own = {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
-        own |= {} if self.device is None else {"arithmetic": self.device.name}
-        return own | ({"l2": True} if self.l2 else {})
-
 
 def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:
     """Return rows ``M'(x - mean)`` (n, k), for a read of them."""
@@ -337,10 +327,6 @@ class Sketching(LinearRowMap):
         sketching = self.sketch.cost(BlockForm(d, rows, itemsize=itemsize)).bytes
         return max(sketching - kept, searching), kept
 
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
-
 
 @dataclass(frozen=True)
 class Reconstruction(RowMap):
@@ -364,11 +350,6 @@ class Reconstruction(RowMap):
         """Scaled axes (k, p), and rows (b, p) before and after the mean is added; here d is k."""
         scaled = (self.scale is not None) + (self.deviations is not None)
         return self.components.size * (itemsize + 8 * scaled) + 2 * rows * self.components.shape[1] * itemsize, 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        digest = content_digest(self.mean, self.scale, self.components, self.deviations)
-        return {"map": "reconstruction", "digest": digest}
 
 
 @dataclass(frozen=True)
@@ -398,10 +379,6 @@ class Removal(RowMap):
         """The scores, scaled axes, and the rows."""
         projecting, kept = self.scores.bytes_for(d, rows, itemsize)
         return projecting + self.axes.size * (8 + itemsize) + rows * d * itemsize, kept
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        return {"map": "removal", "of": self.scores.describe(), "axes": content_digest(self.axes)}
 
 
 @dataclass(frozen=True)
@@ -436,10 +413,6 @@ class LogLikelihood(Float64Map):
         """The rows in float64, what their projection takes, and squared scores."""
         projecting, kept = self.projection.bytes_for(d, rows, 8)
         return 8 * rows * (d + 2 * len(self.variances)) + projecting, kept
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        return {"map": "log-likelihood", "of": self.projection.describe(), "noise": self.noise}
 
 
 Center: TypeAlias = bool | ArrayLike  # a vector (d,)

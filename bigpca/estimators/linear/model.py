@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +63,13 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, filled
 from bigpca.planning import Resources
 from bigpca.records import Held
-from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
     from bigpca.passes.accumulators.thin_products import FusedProduct
 
+MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 NOT_ORTHONORMAL = 1e-4  # deviation of stored components from orthonormal ones, which are not those of a fit
 
 
@@ -196,10 +196,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     converged_ : bool
     """
 
-    n_components: NComponents
-    whiten: bool | Whitening
-    _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
-
     @abstractmethod
     def _read_state(
         self, rows: Rows, *, old: State | None, progress: ProgressArgument
@@ -209,29 +205,22 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
         """
 
-    @property
     @abstractmethod
-    def _apart_bytes(self) -> int:
-        """Bytes of small batches that are kept as rows until they are multiplied together; 0 if none are."""
+    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
+        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model.
 
-    @abstractmethod
-    def _missing_state(self, what: str) -> str:
-        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model."""
+        Without ``fitted``: by its parameters; empty where the state of one read determines such a model.
+        """
 
     @abstractmethod
     def _template(self, d: int) -> State:
         """Return the empty sufficient statistics of d features."""
 
     @property
-    def _additive(self) -> bool:
-        """Whether the state of one read determines a model with these parameters, so that rows can be added."""
-        return True
-
-    @property
     def _why_fixed(self) -> str:
         if self.nan_policy == "mean":
             return of_all_rows("partial_fit")
-        return "" if self._additive else self._missing_state("partial_fit")
+        return self._missing_state("partial_fit", fitted=False)
 
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
@@ -248,14 +237,14 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         reject_groups(self, more.groups)
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
         beside = (more.progress, more.weights, more.given)
-        rows = small_batch(self, more.X) if all(one is None for one in beside) else None
+        rows = small_batch(self, more.X, apart_bytes(old)) if all(one is None for one in beside) else None
         if rows is None:
             opened = open_like(self, more.X, more.given).weighted(more.weights)
             new, made = self._read_state(opened, old=old, progress=more.progress)
             return kept.merge(new), made
         kept = kept.beside(rows)
-        if sum(batch.nbytes for batch in kept.apart) > self._apart_bytes:
-            kept = replace(kept, state=self._with_apart(old, kept.apart), apart=())
+        if sum(batch.nbytes for batch in kept.apart) > apart_bytes(old):
+            kept = replace(kept, state=with_apart(self, old, kept.apart), apart=())
         return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
 
     def _kept(self, found: Spectrum) -> KeptRows[State]:
@@ -383,7 +372,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         """
         check_is_fitted(self)
         check_centred(self, "a correlation")
-        divisors = self._standardization(self.n_features_in_).divisors
+        divisors = standardization_of(self, self.n_features_in_).divisors
         variances = column_variances(residual_state(self, "feature_correlations")) * divisors**2  # of columns as given
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
@@ -447,7 +436,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         """Return the share of each column (d,) in ``total_variance_``; None if the statistics of rows are not kept."""
         if self._result.state is None:
             return None
-        state, standardization = residual_state(self, "a share"), self._standardization(self.n_features_in_)
+        state, standardization = residual_state(self, "a share"), standardization_of(self, self.n_features_in_)
         columns = column_variances(state)
         if not standardization.center:  # about zero, or about the given centre, which the state has subtracted
             columns = columns + state.weight / (state.weight - 1) * state.mean**2
@@ -455,15 +444,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             columns = columns * (standardization.divisors / self.scale_) ** 2
         total = float(columns.sum())
         return columns / total if total > 0 else columns
-
-    def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
-        """Return the statistics including the rows that were kept apart."""
-        for dtype in sorted({batch.dtype for batch in apart}, key=str):
-            rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
-            held = Rows.opened(open_in_memory(rows), lazy=False)
-            new, _ = self._read_state(held, old=state, progress=None)
-            state = state.merge(new.known(self._missing_state, "merge"))
-        return state
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         found = replace(super()._steps_of(d, view, grid), covariates=self._steps.covariates)
@@ -493,10 +473,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             variances = variances / np.where(divisors > 0, divisors, np.inf) ** 2
         return variances
 
-    def _standardization(self, d: int, grid: Grid | None = None) -> Standardization:
-        """Return centre and scale of d columns, those of ``grid`` or of the fit."""
-        return Standardization.of(self.center, self.scale, d, self._steps.grid if grid is None else grid)
-
     def _warn(self, found: Spectrum, n_classes: int = 1) -> None:
         super()._warn(found)
         if found.regression is not None and found.regression.error > ENOUGH:
@@ -519,6 +495,26 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         return found
 
 
+def with_apart(model: LinearModel[State], state: State, apart: tuple[Array, ...]) -> State:
+    """Return statistics including the rows that were kept apart."""
+    for dtype in sorted({batch.dtype for batch in apart}, key=str):
+        rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
+        held = Rows.opened(open_in_memory(rows), lazy=False)
+        new, _ = model._read_state(held, old=state, progress=None)
+        state = state.merge(new.known(model._missing_state, "merge"))
+    return state
+
+
+def standardization_of(model: LinearModel[State], d: int, grid: Grid | None = None) -> Standardization:
+    """Return centre and scale of d columns, those of ``grid`` or of the fit."""
+    return Standardization.of(model.center, model.scale, d, model._steps.grid if grid is None else grid)
+
+
+def apart_bytes(state: Moments | FusedProduct) -> int:
+    """Return the bytes of small batches that are kept as rows until they are multiplied together; 0 if none are."""
+    return max(state.state_bytes, MIN_BATCH_BYTES) if isinstance(state, Moments) else 0
+
+
 def whole_state(model: LinearModel[State], what: str) -> State:
     """Return the statistics of all rows, which ``what`` requires.
 
@@ -528,7 +524,7 @@ def whole_state(model: LinearModel[State], what: str) -> State:
         If they are not kept.
     """
     kept: KeptRows[State] = kept_by(model)
-    return model._with_apart(kept.known(model._missing_state, what), kept.apart)
+    return with_apart(model, kept.known(model._missing_state, what), kept.apart)
 
 
 def residual_state(model: LinearModel[State], what: str) -> State:
@@ -538,15 +534,15 @@ def residual_state(model: LinearModel[State], what: str) -> State:
     return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
 
 
-def small_batch(model: LinearModel[State], X: Input) -> Array | None:
+def small_batch(model: LinearModel[State], X: Input, most: int) -> Array | None:
     """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-    if is_lazy(X) or not model._apart_bytes or model._steps.view is not None or model._steps.covariates:
+    if is_lazy(X) or not most or model._steps.view is not None or model._steps.covariates:
         return None
     batch, names, _ = in_memory(X, type(model).__name__)
     check_features(model, batch.shape[1], names)
     if not isinstance(batch, np.ndarray):  # sparse rows
         return None
-    if batch.nbytes > model._apart_bytes or not np.isfinite(batch).all():
+    if batch.nbytes > most or not np.isfinite(batch).all():
         return None
     mapped = batch
     for one in model._preprocessors():  # whose errors are those of this call, not of the solve
@@ -575,7 +571,7 @@ def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardiz
     """Return the rows that a fit reads, about a given centre and divided by a given scale."""
     rows, resources = rows_of_fit(model, rows)
     rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.labels
-    standardization = model._standardization(rows.n_columns, None if labels is None else labels.grid)
+    standardization = standardization_of(model, rows.n_columns, None if labels is None else labels.grid)
     return standardization.applied(rows), standardization, resources
 
 

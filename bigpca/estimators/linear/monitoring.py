@@ -24,7 +24,7 @@ from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
-from bigpca.estimators.linear.maps import Center, Projection, Scale, limits_of, orthonormality_error, strip_rows
+from bigpca.estimators.linear.maps import Projection, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
@@ -36,9 +36,10 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 from bigpca.settings import setting
-from bigpca.storage.files import content_digest
 
 CONTRIBUTIONS = ("t2", "spe")
+LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
+ROUNDING = 1e-9  # of n (1 - confidence): 10 * (1 - 0.9) is 0.9999999999999998
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,6 @@ def has_covariance(model: RowStatistics) -> bool:
 
 class RowStatistics(Estimator[Spectrum]):
     """A fitted model with orthonormal axes V (k, d) and a variance along each, under which rows are compared."""
-
-    center: Center
-    scale: Scale
 
     @property
     @abstractmethod
@@ -147,9 +145,15 @@ class RowStatistics(Estimator[Spectrum]):
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
     def statistics(
-        self, X: Input, names: str | Sequence[str] = ("t2", "spe"), *, out: Path | None = None,
-        overwrite: bool = False, progress: ProgressArgument = None, keys: Input = None,
-    ) -> Lazy:  # fmt: skip
+        self,
+        X: Input,
+        names: str | Sequence[str] = ("t2", "spe"),
+        *,
+        out: Path | None = None,
+        overwrite: bool = False,
+        progress: ProgressArgument = None,
+        keys: Input = None,
+    ) -> Lazy:
         """Return several statistics of each row in one read.
 
         Parameters
@@ -429,9 +433,6 @@ def check_statistics(names: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
-
-
 @dataclass(frozen=True)
 class StatisticsMap(Float64Map):
     """Statistics of rows under a model with orthonormal axes V (k, d), one column each.
@@ -522,11 +523,6 @@ class StatisticsMap(Float64Map):
         held = (2 * strip + 4) * d * itemsize + 2 * k * d * itemsize
         return held + strip * k * (itemsize + 16) + 8 * (rows + 4 * strip) * len(self.names) + rows * len(self.names), 0
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        variances, of = content_digest(self.variances), self.projection.describe()
-        return {"map": "statistics", "of": of, "variances": variances, "noise": self.noise, "names": list(self.names)}
-
 
 @dataclass(frozen=True)
 class Contributions(RowMap):
@@ -583,11 +579,6 @@ class Contributions(RowMap):
         copies = k * d * (2 * itemsize + 8)
         return rows * d * (itemsize + 1) + (strip + 4) * d * itemsize + copies + strip * k * itemsize, 0
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        variances, under = content_digest(self.variances), self.projection.describe()
-        return {"map": "contributions", "of": self.of, "under": under, "variances": variances}
-
 
 def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, Array]]:
     """Yield (first row, scores (b, k), centred and scaled rows (b, d)) of strips of rows, in their working dtype.
@@ -626,9 +617,6 @@ def _no_residuals(scores: Array) -> Vector:
 def _inverse(variances: Vector) -> Vector:
     """Return ``1 / variances``; 0 for variances of 0, whose axes do not count."""
     return np.where(variances > 0, 1 / np.where(variances > 0, variances, 1.0), 0.0)
-
-
-ROUNDING = 1e-9  # of n (1 - confidence): 10 * (1 - 0.9) is 0.9999999999999998
 
 
 def quantile_limit(values: Vector, confidence: float) -> float:

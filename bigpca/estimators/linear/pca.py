@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
-from bigpca.estimators.linear.model import KeptRows, LinearModel, reader_of, rows_to_fit, whole_state
+from bigpca.estimators.linear.model import (
+    KeptRows,
+    LinearModel,
+    reader_of,
+    rows_to_fit,
+    standardization_of,
+    whole_state,
+    with_apart,
+)
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
     Settings,
@@ -29,7 +37,6 @@ from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
@@ -37,8 +44,7 @@ from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
     from bigpca.estimators.linear.choosing import SolverChoice
-
-MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
+FOREIGN = {"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"}  # solvers
 
 
 def _solvers() -> tuple[str, ...]:
@@ -144,9 +150,14 @@ class PCA(LinearModel[Moments]):
     [0.9924]
     """
 
-    _traits = Traits(Spectrum, "pca", frozenset({"covariates", "gaps"}))
+    _traits = Traits(
+        Spectrum,
+        "pca",
+        frozenset({"covariates", "gaps"}),
+        alike=("preprocess", "center", "scale"),
+        ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
+    )
     _orthonormal = True
-    _merged_alike = ("preprocess", "center", "scale")
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -157,15 +168,6 @@ class PCA(LinearModel[Moments]):
     center: Center = True
     scale: Scale = False
     whiten: bool | Whitening = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
-    _ranges: ClassVar = {
-        "solver": Parameter(
-            words=_solvers,
-            foreign={"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"},
-        )
-    }
 
     def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read.
@@ -187,9 +189,14 @@ class PCA(LinearModel[Moments]):
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         return Settings(
-            self.n_components, standardization, setting(self, "keep_state_bytes"), tol=self.tol,
-            max_passes=self.max_passes, seed=seed, solve_threads=setting(self, "solve_threads"),
-        )  # fmt: skip
+            self.n_components,
+            standardization,
+            setting(self, "keep_state_bytes"),
+            tol=self.tol,
+            max_passes=self.max_passes,
+            seed=seed,
+            solve_threads=setting(self, "solve_threads"),
+        )
 
     def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them
@@ -197,40 +204,11 @@ class PCA(LinearModel[Moments]):
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         if rows.covariates is not None:
-            return self._fit_given(rows)
+            return _plan_given(self, rows)
         rows, standardization, resources = rows_to_fit(self, rows)
         fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
-
-    def _fit_given(self, rows: Rows, before: int | None = None) -> CovarianceFit:
-        """Plan the read of rows beside their covariates, from whose moments the residuals are solved.
-
-        Raises
-        ------
-        ValueError
-            For parameters that need the residuals before the read.
-        """
-        from bigpca.estimators.linear.choosing import reject_undecided
-
-        q = 0 if rows.covariates is None else rows.covariates.viewed_columns
-        # Given numbers and rules would be applied to the columns before the covariates are taken out.
-        plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
-        for name, value, allowed, known in (
-            ("solver", self.solver, '"covariance"', self.solver in ("auto", "covariance")),
-            ("nan_policy", self.nan_policy, '"raise" or "omit"', self.nan_policy != "mean"),
-            ("center and scale", f"{self.center}, {self.scale}", "True or False", plain),
-        ):
-            if not known:
-                raise ValueError(
-                    f"{name} = {value!r} cannot be used with covariates (given): use {allowed}. Or write the residuals "
-                    "to a store, and fit those."
-                )
-        reject_undecided(self.n_components, variances=True)
-        joined, resources = rows_of_fit(self, beside_covariates(rows))
-        check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
-        settings = self._settings(self._standardization(joined.n_columns - q), rows.seed)
-        return CovarianceFit(joined, resources, replace(settings, covariates=q), before)
 
     def _read_state(
         self, rows: Rows, *, old: Moments | None, progress: ProgressArgument
@@ -245,7 +223,7 @@ class PCA(LinearModel[Moments]):
         # Products have the precision of one read of all rows, with those before.
         before = 0 if old is None else old.count
         if rows.covariates is not None:
-            fit = self._fit_given(rows, before)
+            fit = _plan_given(self, rows, before)
         else:
             rows, standardization, resources = rows_to_fit(self, rows)
             check_enough_rows(rows.n_rows, minimum=1)
@@ -253,41 +231,64 @@ class PCA(LinearModel[Moments]):
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
-    @property
-    def _apart_bytes(self) -> int:
-        return max(Moments(self.n_features_in_).state_bytes, MIN_BATCH_BYTES)
-
     def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
         q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), reader_of(self)
-        settings = self._settings(self._standardization(state.n_features - q))
+        settings = self._settings(standardization_of(self, state.n_features - q))
         settings = replace(settings, covariates=q, roundings=kept.roundings)
         needed = state.n_features - q if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
         omitted = kept.n_omitted_
-        return lambda: solve_moments(reader._with_apart(state, kept.apart), settings, omitted=omitted), "covariance"
+        return lambda: solve_moments(with_apart(reader, state, kept.apart), settings, omitted=omitted), "covariance"
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
         state = whole_state(self, what)
-        settings = self._settings(self._standardization(self.n_features_in_))
+        settings = self._settings(standardization_of(self, self.n_features_in_))
         roundings = self._result.roundings
         settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
         return solve_moments(state, settings).explained_variance_
 
-    @property
-    def _additive(self) -> bool:
-        """Whether the solver reads moments, which add up; a fit reports an unknown one."""
-        return self.solver not in ("krylov", "dot")
-
-    def _missing_state(self, what: str) -> str:
-        if not self._additive:
+    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
+        if self.solver in ("krylov", "dot"):  # others read moments, which add up; a fit reports an unknown one
             return (
                 f'{what} needs the moments of all rows, which solver="{self.solver}" never computes. Use '
                 'solver="covariance", or "auto" if d x d fits.'
             )
+        if not fitted:
+            return ""
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
     def _template(self, d: int) -> Moments:
         return Moments(d)
+
+
+def _plan_given(model: PCA, rows: Rows, before: int | None = None) -> CovarianceFit:
+    """Plan the read of rows beside their covariates, from whose moments the residuals are solved.
+
+    Raises
+    ------
+    ValueError
+        For parameters that need the residuals before the read.
+    """
+    from bigpca.estimators.linear.choosing import reject_undecided
+
+    q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+    # Given numbers and rules would be applied to the columns before the covariates are taken out.
+    plain = all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
+    for name, value, allowed, known in (
+        ("solver", model.solver, '"covariance"', model.solver in ("auto", "covariance")),
+        ("nan_policy", model.nan_policy, '"raise" or "omit"', model.nan_policy != "mean"),
+        ("center and scale", f"{model.center}, {model.scale}", "True or False", plain),
+    ):
+        if not known:
+            raise ValueError(
+                f"{name} = {value!r} cannot be used with covariates (given): use {allowed}. Or write the residuals "
+                "to a store, and fit those."
+            )
+    reject_undecided(model.n_components, variances=True)
+    joined, resources = rows_of_fit(model, beside_covariates(rows))
+    check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
+    settings = model._settings(standardization_of(model, joined.n_columns - q), rows.seed)
+    return CovarianceFit(joined, resources, replace(settings, covariates=q), before)

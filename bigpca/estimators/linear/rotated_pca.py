@@ -26,8 +26,7 @@ from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Input, check_filling, check_parameters
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.shared.results import Result, Traits
-from bigpca.estimators.shared.transformer import Estimator, with_parameters
-from bigpca.passes.reading.row_maps import Preprocess
+from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_parameters
 from bigpca.passes.rows import Rows
 from bigpca.records import stored
 from bigpca.solvers.components import NComponents
@@ -113,9 +112,6 @@ def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, flo
     # The entry of largest magnitude of each column is positive.
     largest = B[np.abs(B).argmax(axis=0), np.arange(B.shape[1])]
     return T * np.where(largest < 0, -1.0, 1.0), turned
-
-
-POLICIES = ("preprocess", "nan_policy", "memory_limit")
 
 
 def _of_spectrum(name: str) -> property:
@@ -259,9 +255,6 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     method: str = "varimax"
     power: float = 4
     estimator: Input = None
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @classmethod
     def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:
@@ -305,7 +298,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
                 "the model was fitted with covariates, whose effect rotated scores cannot remove from new rows. Rotate "
                 "a PCA of the residuals."
             )
-        policies = {name: getattr(model, name) for name in POLICIES}
+        policies = {name: getattr(model, name) for name in OF_ALL}
         rotated = cls(method=method, power=power, estimator=clone(model), **policies)
         rotated._inner()
         rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, method, power)), model.solver_
@@ -318,7 +311,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""
         check_parameters(self)
-        policies = {name: getattr(self, name) for name in POLICIES}
+        policies = {name: getattr(self, name) for name in OF_ALL}
         given: Input = self.estimator
         if given is None:
             return PCA(self.n_components, **policies)

@@ -93,9 +93,15 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
     approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
     k = _resolve(fit, approximation.values, found)
     certificate = certify(
-        approximation, k, found.trace, precision=found.rounding, probes=found.probes,
-        basis=found.W if found.orthonormal else None, multiplied=multiplied, trace_error=found.trace_error,
-    )  # fmt: skip
+        approximation,
+        k,
+        found.trace,
+        precision=found.rounding,
+        probes=found.probes,
+        basis=found.W if found.orthonormal else None,
+        multiplied=multiplied,
+        trace_error=found.trace_error,
+    )
     components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
     return _spectrum(found, fit, approximation.values[:k], components, certificate)
 
@@ -269,9 +275,12 @@ class SketchFit(Fit[Spectrum]):
 
     def identity(self) -> dict[str, object]:
         return {
-            "computes": "sketch", "input": self.rows.describe(), **self.settings.fit.identity(),
-            "approximation": self.settings.approximation, "sketch": self.settings.sketch.describe(),
-        }  # fmt: skip
+            "computes": "sketch",
+            "input": self.rows.describe(),
+            **self.settings.fit.identity(),
+            "approximation": self.settings.approximation,
+            "sketch": self.settings.sketch.describe(),
+        }
 
     def read(self, run: Run) -> Folded[FusedProduct]:
         """Return the products alone: the pass of ``partial_fit``."""
@@ -380,9 +389,20 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         Y = np.ascontiguousarray(Y[:, :q])
     mean = part.mean if fit.center else np.zeros(d)
     return Sketched(
-        part.count, omitted, mean, scaled, trace, W, Y, probes, precision, weight_sums=part.weight_sums,
-        centring_error=centred, trace_error=trace_error, scale_error=scale_error,
-    )  # fmt: skip
+        part.count,
+        omitted,
+        mean,
+        scaled,
+        trace,
+        W,
+        Y,
+        probes,
+        precision,
+        weight_sums=part.weight_sums,
+        centring_error=centred,
+        trace_error=trace_error,
+        scale_error=scale_error,
+    )
 
 
 def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:

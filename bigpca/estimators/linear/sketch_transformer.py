@@ -13,7 +13,6 @@ from bigpca.estimators.shared.opening import policies, rows_of_fit
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Held
@@ -116,9 +115,6 @@ class SketchTransformer(Estimator[SketchResult], LinearExports):
 
     sketch: Sketch | None = None
     _: KW_ONLY
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _fit(self, rows: Rows, y: Input) -> SketchingFit:
         sketch = self._sketch_for(rows.viewed_columns)

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from bigpca.arrays import (
-    STRIP,
-    Matrix,
-    Vector,
-    add_packed,
-    packed_diagonal,
-    packed_size,
-    unpack,
-)
+from bigpca.arrays import STRIP, Matrix, Vector, add_packed, packed_diagonal, packed_size, unpack
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.errors import format_bytes, warn_approximation
@@ -363,9 +355,19 @@ def solve_moments(
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = joint if keep else None
     return Spectrum(
-        n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums,
-        centring_error_=centred, regression=regression, roundings=settings.roundings,
-    )  # fmt: skip
+        n,
+        omitted,
+        mean,
+        scale,
+        values[:k],
+        components,
+        total,
+        state,
+        weight_sums=moments.weight_sums,
+        centring_error_=centred,
+        regression=regression,
+        roundings=settings.roundings,
+    )
 
 
 def without_covariates(

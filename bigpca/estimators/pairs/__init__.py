@@ -9,6 +9,7 @@
 ``fit(X, Y)`` opens both sides, joins them (``open_pair``), and folds one read into the moments of all columns. A
 problem is solved from these alone: nothing else is read, for any number of components or penalties.
 
-Add a method of two sides: a final class on ``PairModel`` that defines its solve and its attributes, in the table of
+Add a method of two sides: a final class on ``SideScores`` or ``Predicts`` (or both) that defines its solve and its
+result, in the table of
 ``estimators/loading.py``.
 """

@@ -10,7 +10,16 @@ import numpy as np
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.fits import Refinement
-from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, check_components
+from bigpca.estimators.pairs.model import (
+    BOTH_PREPROCESSED,
+    SCALED,
+    JointMoments,
+    PairModel,
+    PairResult,
+    Predicts,
+    SideScores,
+    check_components,
+)
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -64,7 +73,7 @@ class CCAResult(PairResult):
 
 
 @with_parameters
-class CCA(PairModel):
+class CCA(SideScores, Predicts):
     """Canonical correlation analysis: the directions of X and of Y whose scores correlate most, in one read of both.
 
     The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
@@ -111,19 +120,17 @@ class CCA(PairModel):
     [1.0]
     """
 
-    _traits = Traits(CCAResult, "cca", summary=(("correlation", "correlations_"),))
+    _traits = Traits(
+        CCAResult, "cca", summary=(("correlation", "correlations_"),), alike=BOTH_PREPROCESSED, ranges=SCALED
+    )
     _axes = "rotations"
-    _predicts = True
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
 
     n_components: int = 2
     _: KW_ONLY
     regularization: float | tuple[float, float] = 0.0
     scale: bool = True
-    preprocess: Preprocess = None
     preprocess_y: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
@@ -191,12 +198,20 @@ class CCA(PairModel):
         y_loadings = _loadings(found.y_products, found.y, y_rotations)
         coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
         return {
-            "x_weights_": x_weights, "y_weights_": y_weights, "x_rotations_": x_rotations, "y_rotations_": y_rotations,
-            "x_loadings_": x_loadings, "y_loadings_": y_loadings, "coef_": coef,
-            "intercept_": moments.mean[p:] - coef @ moments.mean[:p], "correlations_": found.values,
-            "x_std_": std[:p], "y_std_": std[p:], "ranks_": np.array(ranks),
+            "x_weights_": x_weights,
+            "y_weights_": y_weights,
+            "x_rotations_": x_rotations,
+            "y_rotations_": y_rotations,
+            "x_loadings_": x_loadings,
+            "y_loadings_": y_loadings,
+            "coef_": coef,
+            "intercept_": moments.mean[p:] - coef @ moments.mean[:p],
+            "correlations_": found.values,
+            "x_std_": std[:p],
+            "y_std_": std[p:],
+            "ranks_": np.array(ranks),
             "solve_error_": float(max(x.error, y.error)),
-        }  # fmt: skip
+        }
 
 
 def _loadings(products: Matrix, directions: Matrix, rotations: Matrix) -> Matrix:
@@ -207,7 +222,7 @@ def _loadings(products: Matrix, directions: Matrix, rotations: Matrix) -> Matrix
 
 
 @with_parameters
-class PLSSVD(PairModel):
+class PLSSVD(SideScores):
     """Singular value decomposition of the covariance between X and Y (maximum covariance analysis), in one read.
 
     ``C_xy = x_weights_ @ diag(singular_values_) @ y_weights_.T + residual``. The same as scikit-learn's PLSSVD, and as
@@ -249,16 +264,15 @@ class PLSSVD(PairModel):
         PLSResult,
         "plssvd",
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
+        alike=BOTH_PREPROCESSED,
+        ranges=SCALED,
     )
     _axes = "weights"
 
     n_components: int = 2
     _: KW_ONLY
     scale: bool = True
-    preprocess: Preprocess = None
     preprocess_y: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
@@ -271,7 +285,10 @@ class PLSSVD(PairModel):
         U, s, V = leading_triplets(C, k)
         flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(k)])
         return {
-            "x_weights_": U * flip, "y_weights_": V * flip, "singular_values_": s,
+            "x_weights_": U * flip,
+            "y_weights_": V * flip,
+            "singular_values_": s,
             "squared_covariance_fraction_": (s / total) ** 2 if total > 0 else np.zeros(k),
-            "x_std_": std[:p], "y_std_": std[p:],
-        }  # fmt: skip
+            "x_std_": std[:p],
+            "y_std_": std[p:],
+        }

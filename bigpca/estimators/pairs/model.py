@@ -6,11 +6,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self, TypeVar, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
-from sklearn.utils import RegressorTags, Tags, TargetTags
+from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
@@ -65,7 +65,8 @@ from bigpca.solvers.moments import Frame, Scatter
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 
-Method = TypeVar("Method")
+BOTH_PREPROCESSED = ("preprocess", "preprocess_y")  # alike in models that are merged
+SCALED = {"scale": SWITCH}  # which is something else in models of one side
 
 
 @dataclass(frozen=True)
@@ -333,38 +334,6 @@ class PairFound:
     solution: dict[str, Input]
 
 
-class _OfClassesWith:
-    """A method of the classes that set a flag; for others the attribute does not exist."""
-
-    def __init__(self, flag: str, fn: Input) -> None:
-        self.flag, self.fn = flag, fn
-        self.__doc__, self.__wrapped__ = fn.__doc__, fn
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, model: object, owner: type) -> object:
-        if not getattr(owner, self.flag):
-            raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}")
-        return self.fn.__get__(model, owner)
-
-    def __call__(self, *args: Input, **options: Input) -> Input:
-        """Call the function; that the descriptor is callable gives pages of the API its signature."""
-        return self.fn(*args, **options)
-
-
-def only_with(flag: str) -> Callable[[Method], Method]:
-    """Keep a method to the classes that set ``flag``: one place for what models of two sides have.
-
-    scikit-learn's ``available_if`` would show it among the methods of all classes.
-    """
-
-    def of_classes(method: Method) -> Method:
-        return cast("Method", _OfClassesWith(flag, method))
-
-    return of_classes
-
-
 class PairModel(Estimator[PairResult], Grows):
     """What is learned from rows of X (n, p) and Y (n, q) side by side, in one read of both.
 
@@ -387,11 +356,7 @@ class PairModel(Estimator[PairResult], Grows):
     """
 
     preprocess_y: Preprocess
-    _ranges: ClassVar = {"scale": SWITCH}
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
-    _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess", "preprocess_y")
-    _axes: ClassVar[str] = ""  # "rotations" or "weights", along which both sides have scores
-    _predicts: ClassVar[bool] = False  # whether ``coef_`` predicts Y from X
 
     @abstractmethod
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
@@ -524,9 +489,17 @@ class PairModel(Estimator[PairResult], Grows):
 
     @maps_rows
     def transform(
-        self, X: Input, Y: Input = None, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: DTypeLike | None = None, given: Input = None,
-    ) -> Lazy:  # fmt: skip
+        self,
+        X: Input,
+        Y: Input = None,
+        *,
+        out: Path | None = None,
+        overwrite: bool = False,
+        progress: ProgressArgument = None,
+        keys: Input = None,
+        dtype: DTypeLike | None = None,
+        given: Input = None,
+    ) -> Lazy:
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
         Parameters
@@ -549,125 +522,6 @@ class PairModel(Estimator[PairResult], Grows):
             X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
         )
         return scores if Y is None else (scores, self.transform_y(Y))
-
-    @only_with("_axes")
-    @maps_rows
-    def transform_y(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return the scores of rows of Y (n, q): lazily if they are lazy.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, q)
-            Rows of Y.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, k); a DataArray for one
-        """
-        check_is_fitted(self)
-        axes = getattr(self, f"y_{self._axes}_")
-        rows = self._side_like(X)
-        self._check_targets(rows.viewed_columns)
-        to = Destination(out, overwrite, what="scores of Y")
-        of_targets = Projection(self.y_mean_, self.y_std_, axes.T, None, self.nan_policy)
-        scores = mapped_as_given(self, rows, chained(self._maps_of_sides()[1], of_targets), axes.shape[1], to)
-        labels = rows.labels if is_labelled(X) else None
-        return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
-
-    @only_with("_axes")
-    @solving
-    def to_xarray(self) -> Exported:
-        """Return the model as two Datasets, of X and of Y: patterns on the grid of each side. No read.
-
-        A side that was no DataArray has the only dimension ``feature``, with the names of the columns of a frame.
-
-        Returns
-        -------
-        tuple of two xarray.Dataset
-            ``weights``, and of CCA ``rotations`` and ``loadings``, of shape (component, features...), ``mean`` and
-            ``std`` of shape (features...), with NaN where columns without values were left out; ``correlations``, or
-            ``singular_values`` and ``squared_covariance_fraction``, of shape (component,). Attributes as of
-            :meth:`bigpca.PCA.to_xarray`, which raises the same.
-
-        Examples
-        --------
-        >>> import bigpca as bp, numpy as np, xarray as xr
-        >>> X = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
-        >>> of_x, of_y = bp.PLSSVD(1).fit(X, X[:, 0].rename(lon="station") ** 2).to_xarray()
-        >>> of_x.weights.dims, of_y.weights.dims
-        (('component', 'lat', 'lon'), ('component', 'station'))
-        """
-        check_is_fitted(self)
-        return dataset_of(self, "x_"), dataset_of(self, "y_")
-
-    def _row_map(self) -> RowMap:
-        if not self._axes:
-            return self._prediction()
-        axes = getattr(self, f"x_{self._axes}_")
-        return Projection(self.x_mean_, self.x_std_, axes.T, None, self.nan_policy)
-
-    @only_with("_predicts")
-    @maps_rows
-    def predict(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Predict Y (n, q) from X (n, p), row by row: lazily if X is lazy.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, q), or (n,) if Y of the fit was
-            In float64: all columns of Y of the fit, NaN in those of a DataArray that had no values. For DataArrays X,
-            if Y of the fit was one, a DataArray on its grid. ``out`` has two dimensions.
-        """
-        check_is_fitted(self)
-        to, rows, grid = Destination(out, overwrite, what="predictions"), open_like(self, X), self._result.targets.grid
-        found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
-        if self._result.targets.single and out is None:
-            labels = rows.labels if is_labelled(X) else None
-            if grid is None or labels is None:
-                return found[:, 0]
-            return labelled_rows(found, labels, grid.name or self._traits.output, None)
-        return found if grid is None else on_fitted_grid(self, X, rows, found, grid=replace(grid, kept=None))
-
-    def _prediction(self, grid: Grid | None = None) -> Prediction:
-        return Prediction(self.x_mean_, self._coefficients, self.y_mean_, self.nan_policy, grid)
-
-    @property
-    def _coefficients(self) -> Matrix:
-        """The coefficients (q, p), of a single target too."""
-        found: Matrix = self.coef_.reshape(self.n_targets_, self.n_features_in_)
-        return found
-
-    @only_with("_predicts")
-    @solving
-    def score(self, X: Input, y: Input = None, sample_weight: Input = None) -> float:
-        """Return the mean R^2 over the columns of Y, from one read of both sides.
-
-        Parameters
-        ----------
-        X, y : as for :meth:`fit`, default None
-        sample_weight : array-like of shape (n,), default None
-
-        Returns
-        -------
-        float
-            ``1 - sum (y - prediction)^2 / sum (y - mean)^2``; a constant column counts as 0, or as 1 if it is predicted
-            exactly.
-        """
-        check_is_fitted(self)
-        joined, resources = self._joined_like(X, y, sample_weight)
-        p, q = joined.widths
-        # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
-        M = np.zeros((2 * q, p + q))
-        M[:q, :p], M[:q, p:], M[q:, p:] = -self._coefficients, np.eye(q), np.eye(q)
-        measured = projected(joined, np.concatenate([self.x_mean_, self.y_mean_]), M.T)
-        fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
-        read, _ = execute(self, fit, fit.read, f"{called(self)}.score(X, Y)", progress=None)
-        state, weight = read.state, read.state.weight
-        residual = state.squares[:q] + weight * state.mean[:q] ** 2
-        total, known = state.squares[q:], rounded_squares(state.squares[q:], self.y_mean_, weight, EPS)
-        varies = total > NOISE * known
-        constant = np.where(residual > 1e-12 * max(float(total.max(initial=0)), 1e-300), 0.0, 1.0)
-        ratios = np.divide(residual, total, out=np.ones(q), where=varies)
-        return float(np.where(varies, 1 - ratios, constant).mean())
 
     def _check_targets(self, q: int) -> None:
         if q != self.n_targets_:
@@ -703,19 +557,23 @@ class PairModel(Estimator[PairResult], Grows):
         }
         kind = cast("type[PairResult]", self._traits.result)
         return kind(
-            n_samples_=moments.count, n_omitted_=found.omitted, n_targets_=moments.n_features - p,
-            x_mean_=joint.mean[:p], y_mean_=joint.mean[p:], targets=found.targets, state=state if kept else None,
-            groups=state.labels if kept and isinstance(state, FoldStates) else None, state_bytes=state.state_bytes,
-            weight_sums=moments.weight_sums, **solution,
-        )  # fmt: skip
+            n_samples_=moments.count,
+            n_omitted_=found.omitted,
+            n_targets_=moments.n_features - p,
+            x_mean_=joint.mean[:p],
+            y_mean_=joint.mean[p:],
+            targets=found.targets,
+            state=state if kept else None,
+            groups=state.labels if kept and isinstance(state, FoldStates) else None,
+            state_bytes=state.state_bytes,
+            weight_sums=moments.weight_sums,
+            **solution,
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        # Of scores, those of one column have two dimensions too; predictions are float64.
-        tags.target_tags = TargetTags(required=True, multi_output=True, single_output=not self._axes)
-        if not self._axes:
-            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.transformer_tags.preserves_dtype = []
+        # Of scores, those of one column have two dimensions too.
+        tags.target_tags = TargetTags(required=True, multi_output=True, single_output=False)
         return tags
 
     def _restored(self, held: Held) -> PairResult:
@@ -728,6 +586,129 @@ class PairModel(Estimator[PairResult], Grows):
 
         held.context["state"] = template
         return super()._restored(held)
+
+
+class SideScores(PairModel):
+    """A model of two sides that has scores of both along axes: ``x_`` and ``y_`` of the attribute that it names."""
+
+    _axes: ClassVar[str]
+
+    @maps_rows
+    def transform_y(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the scores of rows of Y (n, q): lazily if they are lazy.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, q)
+            Rows of Y.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k); a DataArray for one
+        """
+        check_is_fitted(self)
+        axes = getattr(self, f"y_{self._axes}_")
+        rows = self._side_like(X)
+        self._check_targets(rows.viewed_columns)
+        to = Destination(out, overwrite, what="scores of Y")
+        of_targets = Projection(self.y_mean_, self.y_std_, axes.T, None, self.nan_policy)
+        scores = mapped_as_given(self, rows, chained(self._maps_of_sides()[1], of_targets), axes.shape[1], to)
+        labels = rows.labels if is_labelled(X) else None
+        return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
+
+    @solving
+    def to_xarray(self) -> Exported:
+        """Return the model as two Datasets, of X and of Y: patterns on the grid of each side. No read.
+
+        A side that was no DataArray has the only dimension ``feature``, with the names of the columns of a frame.
+
+        Returns
+        -------
+        tuple of two xarray.Dataset
+            ``weights``, and of CCA ``rotations`` and ``loadings``, of shape (component, features...), ``mean`` and
+            ``std`` of shape (features...), with NaN where columns without values were left out; ``correlations``, or
+            ``singular_values`` and ``squared_covariance_fraction``, of shape (component,). Attributes as of
+            :meth:`bigpca.PCA.to_xarray`, which raises the same.
+
+        Examples
+        --------
+        >>> import bigpca as bp, numpy as np, xarray as xr
+        >>> X = xr.DataArray(np.eye(4).reshape(4, 2, 2), dims=("time", "lat", "lon"), coords={"lat": [10, 20]})
+        >>> of_x, of_y = bp.PLSSVD(1).fit(X, X[:, 0].rename(lon="station") ** 2).to_xarray()
+        >>> of_x.weights.dims, of_y.weights.dims
+        (('component', 'lat', 'lon'), ('component', 'station'))
+        """
+        check_is_fitted(self)
+        return dataset_of(self, "x_"), dataset_of(self, "y_")
+
+    def _row_map(self) -> RowMap:
+        axes = getattr(self, f"x_{self._axes}_")
+        return Projection(self.x_mean_, self.x_std_, axes.T, None, self.nan_policy)
+
+
+class Predicts(PairModel):
+    """A model of two sides whose ``coef_`` predicts Y from X."""
+
+    @maps_rows
+    def predict(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Predict Y (n, q) from X (n, p), row by row: lazily if X is lazy.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, q), or (n,) if Y of the fit was
+            In float64: all columns of Y of the fit, NaN in those of a DataArray that had no values. For DataArrays X,
+            if Y of the fit was one, a DataArray on its grid. ``out`` has two dimensions.
+        """
+        check_is_fitted(self)
+        to, rows, grid = Destination(out, overwrite, what="predictions"), open_like(self, X), self._result.targets.grid
+        found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
+        if self._result.targets.single and out is None:
+            labels = rows.labels if is_labelled(X) else None
+            if grid is None or labels is None:
+                return found[:, 0]
+            return labelled_rows(found, labels, grid.name or self._traits.output, None)
+        return found if grid is None else on_fitted_grid(self, X, rows, found, grid=replace(grid, kept=None))
+
+    def _prediction(self, grid: Grid | None = None) -> Prediction:
+        return Prediction(self.x_mean_, self._coefficients, self.y_mean_, self.nan_policy, grid)
+
+    @property
+    def _coefficients(self) -> Matrix:
+        """The coefficients (q, p), of a single target too."""
+        found: Matrix = self.coef_.reshape(self.n_targets_, self.n_features_in_)
+        return found
+
+    @solving
+    def score(self, X: Input, y: Input = None, sample_weight: Input = None) -> float:
+        """Return the mean R^2 over the columns of Y, from one read of both sides.
+
+        Parameters
+        ----------
+        X, y : as for :meth:`fit`, default None
+        sample_weight : array-like of shape (n,), default None
+
+        Returns
+        -------
+        float
+            ``1 - sum (y - prediction)^2 / sum (y - mean)^2``; a constant column counts as 0, or as 1 if it is predicted
+            exactly.
+        """
+        check_is_fitted(self)
+        joined, resources = self._joined_like(X, y, sample_weight)
+        p, q = joined.widths
+        # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
+        M = np.zeros((2 * q, p + q))
+        M[:q, :p], M[:q, p:], M[q:, p:] = -self._coefficients, np.eye(q), np.eye(q)
+        measured = projected(joined, np.concatenate([self.x_mean_, self.y_mean_]), M.T)
+        fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
+        read, _ = execute(self, fit, fit.read, f"{called(self)}.score(X, Y)", progress=None)
+        state, weight = read.state, read.state.weight
+        residual = state.squares[:q] + weight * state.mean[:q] ** 2
+        total, known = state.squares[q:], rounded_squares(state.squares[q:], self.y_mean_, weight, EPS)
+        varies = total > NOISE * known
+        constant = np.where(residual > 1e-12 * max(float(total.max(initial=0)), 1e-300), 0.0, 1.0)
+        ratios = np.divide(residual, total, out=np.ones(q), where=varies)
+        return float(np.where(varies, 1 - ratios, constant).mean())
 
 
 def check_folds(before: Accumulator, added: Accumulator) -> None:
@@ -816,7 +797,8 @@ class Prediction(RowMap):
     def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {
-            "map": "prediction", "nan_policy": self.nan_policy,
+            "map": "prediction",
+            "nan_policy": self.nan_policy,
             "digest": content_digest(self.mean, self.coef, self.intercept),
             "kept": None if self.grid is None or self.grid.kept is None else content_digest(self.grid.kept),
-        }  # fmt: skip
+        }

@@ -9,7 +9,7 @@ from scipy.linalg import pinv
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import positive_integer, warn_approximation
-from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult
+from bigpca.estimators.pairs.model import BOTH_PREPROCESSED, SCALED, JointMoments, PairResult, Predicts, SideScores
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -44,7 +44,7 @@ class RegressionResult(PairResult):
 
 
 @with_parameters
-class PLSRegression(PairModel):
+class PLSRegression(SideScores, Predicts):
     """Partial least squares regression (PLS2; PLS1 of one target), in one read of X and Y.
 
     Each score is the direction of X whose covariance with what is left of Y is largest; Y is regressed on the scores.
@@ -89,17 +89,13 @@ class PLSRegression(PairModel):
     [[1.0, 2.0, 0.0]]
     """
 
-    _traits = Traits(RegressionResult, "pls", summary=(("r2", "r2_"),))
+    _traits = Traits(RegressionResult, "pls", summary=(("r2", "r2_"),), alike=BOTH_PREPROCESSED, ranges=SCALED)
     _axes = "rotations"
-    _predicts = True
 
     n_components: int = 2
     _: KW_ONLY
     scale: bool = True
-    preprocess: Preprocess = None
     preprocess_y: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _check(self, p: int, q: int) -> None:
         k = positive_integer("n_components", self.n_components)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+from sklearn.utils import RegressorTags, Tags
 
 from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal
 from bigpca.estimators.pairs.fits import Refinement, left_out
-from bigpca.estimators.pairs.model import JointMoments, PairModel, PairResult, squared_errors
+from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.row_maps import Preprocess
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.records import stored
 from bigpca.solvers.moments import least_squares
 
@@ -59,7 +60,7 @@ class RidgeResult(PairResult):
 
 
 @with_parameters
-class Ridge(PairModel):
+class Ridge(Predicts):
     """Linear regression with a penalty on the coefficients, for many penalties and targets, in one read of X and Y.
 
     Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
@@ -116,9 +117,8 @@ class Ridge(PairModel):
         frozenset({"groups"}),
         output="predictions",
         summary=(("alpha", "alpha_"), ("cv_score", "_chosen_scores")),
+        alike=("preprocess", "cv", "fit_intercept"),
     )
-    _merged_alike = ("preprocess", "cv", "fit_intercept")
-    _predicts = True
     _remedy = "Give a larger penalty, or fewer columns."
 
     alphas: Input = 1.0
@@ -126,9 +126,6 @@ class Ridge(PairModel):
     cv: int = 5
     fit_intercept: bool = True
     alpha_per_target: bool = False
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _penalties(self) -> list[float]:
         given = np.atleast_1d(np.asarray(self.alphas))
@@ -159,6 +156,16 @@ class Ridge(PairModel):
     def _check(self, p: int, q: int) -> None:
         self._penalties()
 
+    def _row_map(self) -> RowMap:
+        return self._prediction()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = True  # predictions are float64
+        tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
     def _template(self, d: int) -> Accumulator:
         return Moments(d) if len(self._penalties()) == 1 else FoldStates(Moments(d), self.cv)
 
@@ -185,9 +192,13 @@ class Ridge(PairModel):
             intercept += last[p:] - D.T @ last[:p]
         chosen = np.array(alphas)[best]
         return {
-            "coef": W.T, "intercept": intercept + 0.0, "cv_scores_": scores, "chosen": chosen,
-            "per_target": bool(self.alpha_per_target), "solve_error_": float(joint.x.solved(min(alphas)).error),
-        }  # fmt: skip
+            "coef": W.T,
+            "intercept": intercept + 0.0,
+            "cv_scores_": scores,
+            "chosen": chosen,
+            "per_target": bool(self.alpha_per_target),
+            "solve_error_": float(joint.x.solved(min(alphas)).error),
+        }
 
 
 def coefficients(joint: JointMoments, alpha: float) -> Matrix:

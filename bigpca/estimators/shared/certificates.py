@@ -77,21 +77,23 @@ class Certificate:
         """Return the certificate of ``2^exponent A``; sines and shares do not change."""
         limits, residuals, subspaces = self.eigenvalue_bounds, self.residuals, self.subspaces
         return replace(
-            self, eigenvalue_bounds=np.ldexp(limits, exponent),
+            self,
+            eigenvalue_bounds=np.ldexp(limits, exponent),
             residuals=None if residuals is None else np.ldexp(residuals, exponent),
             subspaces=subspaces
             and SubspaceBounds(*(np.ldexp(getattr(subspaces, one.name), exponent) for one in fields(subspaces))),
-        )  # fmt: skip
+        )
 
     def limited(self, k: int) -> Certificate:
         """Return the certificate of k components: those beyond the given ones have the upper bound of the last."""
         limits, residuals, lack = self.eigenvalue_bounds[:k], self.residuals, max(0, k - len(self.eigenvalue_bounds))
         beyond = np.tile([min(0.0, limits[-1, 0]), limits[-1, 1]], (lack, 1))
         return replace(
-            self, eigenvalue_bounds=np.vstack([limits, beyond]),
+            self,
+            eigenvalue_bounds=np.vstack([limits, beyond]),
             residuals=None if residuals is None else np.append(residuals[:k], np.zeros(lack)),
             subspaces=None if lack or self.subspaces is None else self.subspaces.limited(k),
-        )  # fmt: skip
+        )
 
     @property
     def subspace_error_bounds(self) -> Vector | None:
@@ -175,11 +177,18 @@ def certify(
     if abs(exponent) > FAR_FROM_ONE:  # |A|_F^2 may leave the range of float64: bound eigenvalues of A / 2^exponent
         divided = None if probes is None else replace(probes, products=np.ldexp(probes.products, -exponent))
         return certify(
-            approximation.divided(exponent), k, float(np.ldexp(trace, -exponent)), precision=precision, probes=divided,
-            residuals=None if residuals is None else np.ldexp(residuals, -exponent), basis=basis, axes=axes,
-            multiplied=multiplied, norm_bound=None if norm_bound is None else float(np.ldexp(norm_bound, -exponent)),
+            approximation.divided(exponent),
+            k,
+            float(np.ldexp(trace, -exponent)),
+            precision=precision,
+            probes=divided,
+            residuals=None if residuals is None else np.ldexp(residuals, -exponent),
+            basis=basis,
+            axes=axes,
+            multiplied=multiplied,
+            norm_bound=None if norm_bound is None else float(np.ldexp(norm_bound, -exponent)),
             trace_error=float(np.ldexp(trace_error, -exponent)),
-        ).times(exponent)  # fmt: skip
+        ).times(exponent)
     values, N = approximation.values, approximation.vectors.shape[1]
     P = min(2 * k + 1, N)  # eigenvalues bounded from above, including those that bounds of wider subspaces refer to
     padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])

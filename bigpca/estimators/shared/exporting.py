@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import cast
 
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import check_choice
@@ -151,21 +152,37 @@ class LinearExports(BaseEstimator):
         return faiss_index(transform, score_variances(self))
 
 
-class FeatureAxes(BaseEstimator):
-    """Methods of models whose scores are along axes in the space of the features."""
+def inverts(model: BaseEstimator) -> bool:
+    """Whether rows follow from scores; otherwise raises AttributeError, with the reason, as ``available_if`` needs."""
+    if model._why_one_way:
+        raise AttributeError(model._why_one_way)
+    return True
+
+
+class Inverts(BaseEstimator):
+    """The method of models that return rows from scores: a subclass writes :meth:`_reconstruction`."""
+
+    @property
+    def _why_one_way(self) -> str:
+        """The reason why rows cannot be returned from scores; empty if they can."""
+        return ""
 
     def _reconstruction(self) -> RowMap:
-        """Return the map from scores back to rows, of models that have one."""
+        """Return the map from scores back to rows."""
         raise NotImplementedError
 
+    @available_if(inverts)  # type: ignore[untyped-decorator]
     @solving
     @maps_rows
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
+        """Return rows (n, d) from scores (n, k), in the space of the features, before which rows were preprocessed.
 
-        For axes U (d, k) this is ``mean + U (U'U)^-1 y`` (SPCA paper, eq. 4); after a rotation it is ``mean + loadings_
-        y``, which equals the reconstruction by the PCA. Whitening is undone, but ``preprocess`` is not, because it has
-        no inverse.
+        Of linear models, the least-squares reconstruction: for axes U (d, k) ``mean + U (U'U)^-1 y`` (SPCA paper, eq.
+        4); after a rotation ``mean + loadings_ y``, which equals the reconstruction by the PCA. Whitening is undone,
+        but ``preprocess`` is not, because it has no inverse. Of kernel models, the ridge regression of the reference
+        rows (with landmarks, of these only) on their scores, after a fit with ``fit_inverse_transform=True``, as in
+        scikit-learn. Of :class:`bigpca.ScoredPCA`, that of its estimator in the selected features, and the means in the
+        others.
 
         Parameters
         ----------
@@ -180,10 +197,15 @@ class FeatureAxes(BaseEstimator):
         Raises
         ------
         ValueError
-            For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
+            For a different number of scores, for ``whiten=Whitening(l2=True)``, which does not keep the norms of the
+            scores, and if the model was not fitted for it.
         """
         check_is_fitted(self)
         return mapped_back(self, X, self._reconstruction(), Destination(out, overwrite))
+
+
+class FeatureAxes(Inverts):
+    """Methods of models whose scores are along axes in the space of the features."""
 
     @solving
     def to_xarray(self) -> Exported:

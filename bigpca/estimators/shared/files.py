@@ -37,6 +37,12 @@ Record: TypeAlias = L2 | Power | CosLatitude | Patterson | Whitening
 RECORDS: dict[str, type[Record]] = {one.__name__: one for one in (L2, Power, CosLatitude, Patterson, Whitening)}
 KEY = "record"  # of the name
 VECTOR = "vector"
+MAX_PLACE = 400  # characters of a path in a message
+HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
+TILE_ROWS = 1024
+STREAM_BYTES = 32 << 20  # of reference rows read at a time
+FINGERPRINT_ROWS = 8
+GONE = "which is gone; new rows are compared with them. Restore them there, or fit again."
 
 
 def encode_record(value: Any) -> Any:
@@ -63,10 +69,6 @@ def decode_record(value: Any) -> Any:
     if isinstance(value, dict) and KEY in value:
         return RECORDS[value[KEY]](**{name: given for name, given in value.items() if name != KEY})
     return value
-
-
-MAX_PLACE = 400  # characters of a path in a message
-HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 
 
 @dataclass(frozen=True)
@@ -270,17 +272,9 @@ def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: b
     )
 
 
-TILE_ROWS = 1024
-STREAM_BYTES = 32 << 20  # of reference rows read at a time
-FINGERPRINT_ROWS = 8
-
-
 def streamed_rows(row_bytes: int) -> int:
     """Return how many reference rows are read at a time: whole tiles."""
     return max(1, STREAM_BYTES // (TILE_ROWS * row_bytes)) * TILE_ROWS
-
-
-GONE = "which is gone; new rows are compared with them. Restore them there, or fit again."
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,15 @@ class Reading(ABC):
             solve, bytes=max(solve.bytes, keys_bytes(self.rows.origin))
         )  # keys are compared before the reads
         plan = plan_of(
-            self.declared, solve, self.resources, solver=self.solver, reason=self.reason, notes=self.notes,
-            most_evaluations=self.max_evaluations, share=share,
-        )  # fmt: skip
+            self.declared,
+            solve,
+            self.resources,
+            solver=self.solver,
+            reason=self.reason,
+            notes=self.notes,
+            most_evaluations=self.max_evaluations,
+            share=share,
+        )
         rows, (requests, in_flight), lines = self.rows, self.rows.origin.requests, list[str]()
         if rows.weight_sums is not None:
             total, squares = rows.weight_sums
@@ -359,9 +365,16 @@ def running(
 
 
 def execute(
-    estimator: object, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
-    checkpoint: Path | None = None, seed: int | None = None, adds: bool = False,
-) -> tuple[Read, Provenance]:  # fmt: skip
+    estimator: object,
+    planned: Reading,
+    read: Callable[[Run], Read],
+    call: str,
+    *,
+    progress: ProgressArgument,
+    checkpoint: Path | None = None,
+    seed: int | None = None,
+    adds: bool = False,
+) -> tuple[Read, Provenance]:
     """Return the result of ``read`` in a run that is held to the plan, and the record of it.
 
     ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.

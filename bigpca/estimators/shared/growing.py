@@ -14,12 +14,14 @@ from typing import Self
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.provenance import Provenance
+from bigpca.estimators.shared.fit import unfitted
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import record_rows
-from bigpca.estimators.shared.results import Waiting
+from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.settings import setting
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,18 @@ def check_same_steps(model: BaseEstimator) -> None:
         )
 
 
+def solve_later(model: Input, solve: Callable[[], Input], kept: Kept, solver: str) -> None:
+    """Keep a solve in the place of the result, and the name of its solver: it runs once, when that is needed."""
+    owner = unfitted(model)
+
+    def solved() -> Result:
+        found: Result = owner._made(solve())
+        owner._warn(found)
+        return found
+
+    model._found, model.solver_ = Waiting(solved, kept, setting(model, "solve_threads")), solver
+
+
 class Grows(BaseEstimator):
     """A model to which rows can be added, and that can be merged with others.
 
@@ -84,9 +98,16 @@ class Grows(BaseEstimator):
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
-        classes: Input = None, progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Input,
+        y: Input = None,
+        *,
+        sample_weight: Input = None,
+        given: Input = None,
+        groups: Input = None,
+        classes: Input = None,
+        progress: ProgressArgument = None,
+    ) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         The model is solved when a fitted attribute is next accessed. The first call is a fit, which for PCA may be of
@@ -155,7 +176,7 @@ class Grows(BaseEstimator):
     def _keep(self, kept: Input) -> None:
         """Keep statistics, and postpone the solve."""
         solve, solver = self._solution(kept)
-        self._solve_later(solve, kept, solver)
+        solve_later(self, solve, kept, solver)
 
     def _check_classes(self, y: Input, classes: Input) -> None:
         raise TypeError(f"classes were passed to {type(self).__name__}, which has no labels. Leave them out.")

@@ -248,8 +248,9 @@ def note_flattened(X: Any) -> None:
         log.warning(
             "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes "
             "different rows.",
-            shape, row_width(tuple(shape)),
-        )  # fmt: skip
+            shape,
+            row_width(tuple(shape)),
+        )
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
@@ -417,14 +418,14 @@ def compare_names(known: NDArray[np.object_], names: NDArray[np.object_]) -> Non
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
-    """Reject parameters outside their ranges, which are in :mod:`bigpca.parameters`, or in ``_ranges`` of the class.
+    """Reject parameters outside their ranges, which are in :mod:`bigpca.parameters`, or in the traits of the class.
 
     Raises
     ------
     TypeError, ValueError
     """
     check_policies(estimator)
-    ranges = {**PARAMETERS, **estimator._ranges}
+    ranges = {**PARAMETERS, **estimator._traits.ranges}
     for name in estimator.__signature__.parameters.keys() & ranges.keys():
         ranges[name].check(name, getattr(estimator, name))
 

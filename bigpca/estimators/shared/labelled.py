@@ -33,6 +33,19 @@ from bigpca.planning import PassCost, Resources, SolveCost
 if TYPE_CHECKING:
     import xarray as xr
 
+BY_COMPONENT = (
+    "explained_variance",
+    "explained_variance_ratio",
+    "singular_values",
+    "eigenvalues",
+    "residuals",
+    "subspace_error_bounds",
+    "correlations",
+    "squared_covariance_fraction",
+)
+BY_FEATURE = ("mean", "scale", "std")
+PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of two sides
+
 
 @contextmanager
 def naming_places(labels: Labels) -> Iterator[None]:
@@ -180,9 +193,7 @@ def kept_view(grid: Grid) -> View | None:
     return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
 
 
-def open_side(
-    Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
-) -> Rows:  # fmt: skip
+def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None) -> Rows:
     """Open rows that belong to those of X, as X is opened, unless they are opened: the one door for all such rows.
 
     A number for each row, (n,), is one column: ``sample`` of such rows is ().
@@ -261,14 +272,6 @@ def _cut(rows: Rows, grid: Grid) -> Rows:
     labels = labels and replace(labels, grid=replace(labels.grid, kept=grid.kept))
     array = carrying(viewed(rows.X, view, names), labels=labels)
     return rows.shown(array, names=names, sample=(view.width,))
-
-
-BY_COMPONENT = (
-    "explained_variance", "explained_variance_ratio", "singular_values", "eigenvalues", "residuals",
-    "subspace_error_bounds", "correlations", "squared_covariance_fraction",
-)  # fmt: skip
-BY_FEATURE = ("mean", "scale", "std")
-PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of two sides
 
 
 def dataset_of(model: BaseEstimator, side: str = "") -> xr.Dataset:

@@ -186,9 +186,8 @@ def map_rows(rows: Rows, f: RowMap, columns: int, *, made: Made, memory_limit: i
 
 
 def write_rows(
-    rows: Rows, f: RowMap, columns: int, to: Destination, *, name: str, made: Made,
-    memory_limit: int | str | None,
-) -> Lazy:  # fmt: skip
+    rows: Rows, f: RowMap, columns: int, to: Destination, *, name: str, made: Made, memory_limit: int | str | None
+) -> Lazy:
     """Write ``f`` of the rows to ``to.out`` in one read, and return the Dask array over it.
 
     Parameters
@@ -204,9 +203,17 @@ def write_rows(
         names = to.names or tuple(f"column_{i}" for i in range(columns))
         form = form_of(name_of(out), names)
         return project_to(
-            rows, f, columns, out, name=name, run=run, made=made, form=form, overwrite=to.overwrite,
+            rows,
+            f,
+            columns,
+            out,
+            name=name,
+            run=run,
+            made=made,
+            form=form,
+            overwrite=to.overwrite,
             memory_limit=memory_limit,
-        )  # fmt: skip
+        )
 
 
 def reject_container(estimator: BaseEstimator, output: str, X: Input = None) -> None:

@@ -7,17 +7,20 @@ What ends in an underscore in a record is an attribute of the fitted model: ``mo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from bigpca.estimators.shared.inputs import Input
+from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.engine.driver import solving_with
 
 VARIANCES = (  # in a table of components
-    ("variance", "eigenvalues_"), ("variance", "explained_variance_"), ("share", "explained_variance_ratio_"),
-)  # fmt: skip
+    ("variance", "eigenvalues_"),
+    ("variance", "explained_variance_"),
+    ("share", "explained_variance_ratio_"),
+)
 
 
 class Result:
@@ -100,6 +103,10 @@ class Traits:
         Columns of ``summary()``, and the attributes that some models have.
     core : str
         The attribute with the model whose components these are, if not this one.
+    alike : tuple of str
+        Parameters in which models must agree to be merged.
+    ranges : mapping of str to Parameter
+        Of parameters that may be something else here.
     """
 
     result: type[Result]
@@ -110,6 +117,8 @@ class Traits:
     output: str = "scores"
     summary: tuple[tuple[str, str], ...] = VARIANCES
     core: str = ""
+    alike: tuple[str, ...] = ("preprocess",)
+    ranges: Mapping[str, Parameter] = field(default_factory=dict)
 
     @property
     def nan_policies(self) -> tuple[str, ...]:

@@ -110,11 +110,21 @@ class Tables(BaseEstimator):
         )
 
     def report(
-        self, out: Path = "report.html", *, scores: Input = None, labels: Input = None, keys: Input = None,
-        pictures: Input = None, image_shape: tuple[int, ...] | None = None, feature_names: Input = None,
-        standard_errors: Input = None, layers: Input = None, held_out: tuple[Input, Input] | None = None,
-        provenance: bool = True, overwrite: bool = False,
-    ) -> FilePath | str:  # fmt: skip
+        self,
+        out: Path = "report.html",
+        *,
+        scores: Input = None,
+        labels: Input = None,
+        keys: Input = None,
+        pictures: Input = None,
+        image_shape: tuple[int, ...] | None = None,
+        feature_names: Input = None,
+        standard_errors: Input = None,
+        layers: Input = None,
+        held_out: tuple[Input, Input] | None = None,
+        provenance: bool = True,
+        overwrite: bool = False,
+    ) -> FilePath | str:
         """Write a report on the model to an HTML file, and return its path.
 
         Parameters
@@ -150,10 +160,20 @@ class Tables(BaseEstimator):
         from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
 
         return write_report(
-            self, out, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
-            feature_names=feature_names, standard_errors=standard_errors, layers=layers, held_out=held_out,
-            provenance=provenance, overwrite=overwrite,
-        )  # fmt: skip
+            self,
+            out,
+            scores=scores,
+            labels=labels,
+            keys=keys,
+            pictures=pictures,
+            image_shape=image_shape,
+            feature_names=feature_names,
+            standard_errors=standard_errors,
+            layers=layers,
+            held_out=held_out,
+            provenance=provenance,
+            overwrite=overwrite,
+        )
 
     def __dir__(self) -> list[str]:
         found = vars(self).get("_found")

@@ -7,14 +7,25 @@ Above the class: the names in bigpca of parameters that scikit-learn names diffe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature, signature
 from types import MappingProxyType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,22 +43,9 @@ from bigpca.data.views import View
 from bigpca.data.weights import warn_of_shares
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
-from bigpca.estimators.shared.inputs import (
-    Input,
-    Lazy,
-    Path,
-    Steps,
-    as_fitted,
-    is_lazy,
-    note_flattened,
-    open_rows,
-)
-from bigpca.estimators.shared.labelled import (
-    labelled_rows,
-    naming_places,
-    open_on_grid,
-)
+from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, Steps, as_fitted, is_lazy, note_flattened, open_rows
+from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, open_weighted, planned_fit, set_known
 from bigpca.estimators.shared.outputs import (
     Destination,
@@ -60,27 +58,19 @@ from bigpca.estimators.shared.outputs import (
     reject_container,
     whole_map,
 )
-from bigpca.estimators.shared.results import Kept, Result, Traits, Waiting
+from bigpca.estimators.shared.results import Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
-from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.resources import speed_with
-from bigpca.passes.reading.row_maps import (
-    Copy,
-    Preprocess,
-    RowMap,
-    RowPreprocessor,
-    Stored,
-    preprocessors,
-)
+from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
 from bigpca.records import Held, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
-from bigpca.settings import config, in_force, setting
+from bigpca.settings import config, in_force
 
 if TYPE_CHECKING:
     pass
@@ -166,13 +156,32 @@ Found = TypeVar("Found", bound=Result)
 Constructed = TypeVar("Constructed")
 
 
+@dataclass_transform(kw_only_default=True)
+def of_all(kind: type[Constructed]) -> type[Constructed]:
+    """Declare parameters that all estimators take, after their own and by name only; see :func:`with_parameters`."""
+    return kind
+
+
+@of_all
+class CommonParameters(BaseEstimator):
+    """The parameters of all estimators: what is applied to each row first, and what is to be done in general."""
+
+    preprocess: Preprocess = None
+    nan_policy: str = "raise"
+    memory_limit: int | str | None = None
+
+
+OF_ALL = get_type_hints(CommonParameters)
+
+
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 def with_parameters(kind: type[Constructed]) -> type[Constructed]:
-    """Write the constructor of an estimator, which sets one attribute for each of the annotated fields.
+    """Write the constructor of an estimator: one attribute for each of its annotated fields, and of those of all.
 
     It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
     of its state, so that Dask would give two fits with equal parameters one token.
     """
+    kind.__annotations__ |= {name: hint for name, hint in OF_ALL.items() if name not in kind.__annotations__}
     made: Any = dataclass(eq=False, repr=False, match_args=False)(kind)  # type: ignore[explicit-any]
     del made.__dataclass_fields__, made.__dataclass_params__
     made.__signature__ = signature(MethodType(made.__init__, made))  # tools would show what __new__ takes
@@ -180,7 +189,7 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
 
 
 @lazy_dask_frames
-class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
+class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
     What you write to add an estimator: its parameters as fields, a row in the table of
@@ -215,14 +224,10 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     plan_ : Plan
     """
 
-    preprocess: Preprocess
-    nan_policy: str
-    memory_limit: int | str | None
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     _found: Found | Waiting[Found]
     _traits: ClassVar[Traits]
-    _ranges: ClassVar[Mapping[str, Parameter]] = {}  # of parameters that may be something else here
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
     __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
@@ -267,7 +272,7 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     @solving
     def plan(
         self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None
-    ) -> Plan:  # fmt: skip
+    ) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated. For a
@@ -300,9 +305,16 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
 
     @solving
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
-        checkpoint: Path | None = None, progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Input,
+        y: Input = None,
+        *,
+        sample_weight: Input = None,
+        given: Input = None,
+        groups: Input = None,
+        checkpoint: Path | None = None,
+        progress: ProgressArgument = None,
+    ) -> Self:
         """Fit to X (n, d), in the reads that :meth:`plan` counts.
 
         Parameters
@@ -361,15 +373,22 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         with nullcontext() if labels is None else naming_places(labels):
             call = f"{called(self)}.fit(X{weighted})"
             found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
-        self._finish(rows, planned.plan, found)
+        finish(self, rows, planned.plan, found)
         self._provenance = made
         return self
 
     @maps_rows
     def transform(
-        self, X: Input, *, out: Path | None = None, overwrite: bool = False,
-        progress: ProgressArgument = None, keys: Input = None, dtype: DTypeLike | None = None, given: Input = None,
-    ) -> Lazy:  # fmt: skip
+        self,
+        X: Input,
+        *,
+        out: Path | None = None,
+        overwrite: bool = False,
+        progress: ProgressArgument = None,
+        keys: Input = None,
+        dtype: DTypeLike | None = None,
+        given: Input = None,
+    ) -> Lazy:
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
         If the model was fitted with a pattern, stored samples (n, c, h, w) are cut into rows by it again. Rows from
@@ -543,17 +562,6 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
         return Steps(view, grid, self._preprocessors(), parameters=self.get_params(deep=False))
 
-    def _finish(self, rows: Rows, plan: Plan, found: Input) -> None:
-        """Set the fitted attributes after a fit that succeeded."""
-        made = self._made(found)  # first: if it fails, nothing has changed
-        self._warn(made)
-        self._found, self.solver_ = made, plan.solver
-        set_known(self, _provenance=None)  # that of the previous fit
-        self._remember(rows)
-        if hasattr(self, "random_state"):
-            self.seed_ = rows.seed
-        self.plan_ = plan
-
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.
 
@@ -573,21 +581,6 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
         if isinstance(found, Waiting):
             vars(self)["_found"] = found = found()
         return cast("Found", found)
-
-    def _solve_later(self, solve: Callable[[], Input], kept: Kept, solver: str | None = None) -> None:
-        """Keep a solve in the place of the result: it runs once, when that is needed.
-
-        ``solver`` is its name; None for the solver of the fit to which the rows are added.
-        """
-        owner = unfitted(self)
-
-        def solved() -> Found:
-            found = owner._made(solve())
-            owner._warn(found)
-            return found
-
-        self._found = Waiting(solved, kept, setting(self, "solve_threads"))
-        self.solver_ = solver or self.solver_
 
     if not TYPE_CHECKING:  # a type checker would conclude that every attribute exists
 
@@ -639,6 +632,18 @@ class Estimator(Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     def __sklearn_is_fitted__(self) -> bool:
         found = vars(self).get("_found")
         return found is not None and not (isinstance(found, Waiting) and found.kept.n_samples_ < self._traits.min_rows)
+
+
+def finish(model: Estimator[Found], rows: Rows, plan: Plan, found: object) -> None:
+    """Set the fitted attributes after a fit that succeeded."""
+    made = model._made(found)  # first: if it fails, nothing has changed
+    model._warn(made)
+    model._found, model.solver_ = made, plan.solver
+    set_known(model, _provenance=None)  # that of the previous fit
+    model._remember(rows)
+    if hasattr(model, "random_state"):
+        model.seed_ = rows.seed
+    model.plan_ = plan
 
 
 AnyEstimator: TypeAlias = Estimator[Any]  # type: ignore[explicit-any]  # whatever its fit returns

@@ -6,7 +6,6 @@ The distance of a row to the nearest class, by the covariance within classes (Le
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import Tags
@@ -16,7 +15,7 @@ from bigpca.arrays import Array, Matrix, Vector
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.sklearn_bases import ClassifierMixin
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixin
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
@@ -24,15 +23,30 @@ from bigpca.estimators.supervised.problems import SOLVERS, RoweisProblem, check_
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.reading.row_maps import Float64Map, Preprocess
+from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
-from bigpca.storage.files import content_digest
+
+RANGES = {"solver": Parameter(words=SOLVERS)}
+
+
+class RoweisPoint(BaseEstimator):
+    """Attributes of models at a point (r1, r2) of the Roweis family, which Fisher's discriminant is without choice."""
+
+    @property
+    def supervision_level_(self) -> float:
+        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
+        return (float(getattr(self, "r1", 0.0)) + float(getattr(self, "r2", 1.0))) / 2
+
+    @property
+    def roweis_criterion_(self) -> float:
+        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
+        return float(self.eigenvalues_.mean())
 
 
 # SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
 @with_parameters
-class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
+class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, Estimator[SupervisedResult]):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -93,7 +107,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     np.int64(1)
     """
 
-    _traits = Traits(SupervisedResult, "roweis", LABELS)
+    _traits = Traits(SupervisedResult, "roweis", LABELS, ranges=RANGES)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -106,20 +120,6 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     tol: float = 1e-3
     max_passes: int | None = 20
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
-    _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
-
-    @property
-    def supervision_level_(self) -> float:
-        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
-        return (float(self.r1) + float(self.r2)) / 2
-
-    @property
-    def roweis_criterion_(self) -> float:
-        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
-        return float(self.eigenvalues_.mean())
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -132,7 +132,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
 
 @with_parameters
-class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
+class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, Estimator[SupervisedResult]):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.
@@ -165,7 +165,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     (['a', 'b'], [[0.231, 0.769]])
     """
 
-    _traits = Traits(SupervisedResult, "fisher", LABELS)
+    _traits = Traits(SupervisedResult, "fisher", LABELS, ranges=RANGES)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -175,10 +175,6 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     tol: float = 1e-3
     max_passes: int | None = 20
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
-    _ranges: ClassVar = {"solver": Parameter(words=SOLVERS)}
 
     @solving
     @maps_rows
@@ -218,16 +214,6 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
         return mapped_to_numbers(self, X, distance, "mahalanobis", to)
 
-    @property
-    def supervision_level_(self) -> float:
-        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
-        return 0.5
-
-    @property
-    def roweis_criterion_(self) -> float:
-        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
-        return float(self.eigenvalues_.mean())
-
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return _problem_at(self, 0.0, 1.0, normalize=False)
 
@@ -236,9 +222,16 @@ def _problem_at(
     model: RoweisDiscriminantAnalysis | FisherDiscriminantAnalysis, r1: float, r2: float, *, normalize: bool
 ) -> RoweisProblem:
     return RoweisProblem(
-        model.n_components, setting(model, "solve_threads"), float(r1), float(r2),
-        check_conditioning(model.robust, model.regularization), normalize, model.solver, model.tol, model.max_passes,
-    )  # fmt: skip
+        model.n_components,
+        setting(model, "solve_threads"),
+        float(r1),
+        float(r2),
+        check_conditioning(model.robust, model.regularization),
+        normalize,
+        model.solver,
+        model.tol,
+        model.max_passes,
+    )
 
 
 def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:
@@ -334,8 +327,3 @@ class ClassDistance(Float64Map):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred, whitened and nearest rows in float64, and the products with the classes."""
         return 8 * rows * (3 * d + 2 * len(self.centres) + 4), 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        digest = content_digest(self.mean, self.whitening, self.centres)
-        return {"map": "class distance", "nan_policy": self.nan_policy, "digest": digest}

@@ -42,6 +42,10 @@ from bigpca.solvers.eigh import ENOUGH, eigh_bytes
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, Discriminants, RoweisFamily
 
+EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
+TYPICAL_READS = 6
+CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations
+
 
 @dataclass(frozen=True)
 class SupervisedResult(Result):
@@ -233,11 +237,6 @@ class LabelsFit(LabelledFit):
         return SupervisedResult(read.statistics, read.supervision, problem.solve(read.statistics, scatter))
 
 
-EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
-TYPICAL_READS = 6
-CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations
-
-
 @dataclass(frozen=True)
 class KrylovRoweisFit(LabelledFit):
     """The iteration.
@@ -320,9 +319,13 @@ class KrylovRoweisFit(LabelledFit):
         columns = min(d, width * most)
         held = 8 * (d * (5 * columns + 6 * width) + 5 * columns**2)
         return row_pass(
-            self.rows, "within", [block], work=4.0 * n * d * width * TYPICAL_READS,
-            times=Times(min(TYPICAL_READS - 1, most), most), driver_bytes=held,
-        )  # fmt: skip
+            self.rows,
+            "within",
+            [block],
+            work=4.0 * n * d * width * TYPICAL_READS,
+            times=Times(min(TYPICAL_READS - 1, most), most),
+            driver_bytes=held,
+        )
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.labels, self.product)
@@ -333,9 +336,7 @@ class KrylovRoweisFit(LabelledFit):
     def identity(self) -> dict[str, object]:
         states = {name: template.describe() for name, template in self.templates.items()}
         problem = self.problem
-        settings = [
-            self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), self.most, 0,
-        ]  # fmt: skip
+        settings = [self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), self.most, 0]
         return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
 
     def run(self, run: Run) -> SupervisedResult:
@@ -383,9 +384,7 @@ def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
     d = statistics.moments.n_features
     random = normals(0, "roweis-start", 0, k + EXTRA, d, np.float64)
     origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # a classifier requires R2^-1 mean
-    parts = [
-        statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), origin, random,
-    ]  # fmt: skip
+    parts = [statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), origin, random]
     columns = [
         part.T / max(float(np.linalg.norm(part, 2)) if part.size else 1.0, np.finfo(float).tiny) for part in parts
     ]
@@ -409,10 +408,16 @@ def family_in(
     scales = tuple(d / trace if problem.normalize and trace > 0 else 1.0 for trace in traces)
     noise = basis.T @ (statistics.noise[:, None] * basis)
     return RoweisFamily(
-        Scatter.of((S + S.T) / 2, noise, statistics.precision, statistics.most_rank), statistics.between,
-        statistics.psi, divisor=statistics.freedom if problem.r2 > 0 else None, threads=problem.threads, scales=scales,
-        added=added, basis=basis, normalize=problem.normalize,
-    )  # fmt: skip
+        Scatter.of((S + S.T) / 2, noise, statistics.precision, statistics.most_rank),
+        statistics.between,
+        statistics.psi,
+        divisor=statistics.freedom if problem.r2 > 0 else None,
+        threads=problem.threads,
+        scales=scales,
+        added=added,
+        basis=basis,
+        normalize=problem.normalize,
+    )
 
 
 def plan_labelled(rows: Rows, resources: Resources, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:

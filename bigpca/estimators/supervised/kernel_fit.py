@@ -73,12 +73,21 @@ class FeatureRead:
         """Return the result of the fit with these axes in the space of the features."""
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
         return KernelSpectrum(
-            statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
-            landmark_expansion(features, axes.components.T, statistics.mean), self.evaluations, rank_=axes.rank,
-            landmark_transform_=features.transform, landmark_indices_=features.indices, classes_=supervision.classes,
-            n_unlabelled_=supervision.unlabelled, missed_label_trace_=supervision.missed_label_trace, state=self.kept,
+            statistics.count,
+            statistics.omitted,
+            axes.values,
+            statistics.total_scatter,
+            landmark_expansion(features, axes.components.T, statistics.mean),
+            self.evaluations,
+            rank_=axes.rank,
+            landmark_transform_=features.transform,
+            landmark_indices_=features.indices,
+            classes_=supervision.classes,
+            n_unlabelled_=supervision.unlabelled,
+            missed_label_trace_=supervision.missed_label_trace,
+            state=self.kept,
             weight_sums=statistics.moments.weight_sums,
-        )  # fmt: skip
+        )
 
 
 def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
@@ -88,9 +97,12 @@ def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: in
         (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
     )
     cost = row_pass(
-        rows.mapped(mapped.step), "labelled-features", labelled.templates(m, whole=whole).values(),
-        dtype=features_dtype(rows, kernel, m), refinable=True,
-    )  # fmt: skip
+        rows.mapped(mapped.step),
+        "labelled-features",
+        labelled.templates(m, whole=whole).values(),
+        dtype=features_dtype(rows, kernel, m),
+        refinable=True,
+    )
     return replace(cost, evaluations=float(rows.n_rows) * m)
 
 
@@ -124,9 +136,16 @@ class FeatureLabelFit(LandmarksFit):
 
     @classmethod
     def of(
-        cls, rows: Rows, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
-        n_landmarks: int | None, sampling: str | ArrayLike,
-    ) -> FeatureLabelFit:  # fmt: skip
+        cls,
+        rows: Rows,
+        resources: Resources,
+        settings: KernelSettings,
+        labelled: Labelled,
+        problem: Problem,
+        *,
+        n_landmarks: int | None,
+        sampling: str | ArrayLike,
+    ) -> FeatureLabelFit:
         """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
 
         Raises
@@ -318,7 +337,14 @@ class DualFit(PairsFit):
         expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
         supervision = self.labelled.supervision
         return KernelSpectrum(
-            rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, rank_=rank,
-            classes_=supervision.classes, n_unlabelled_=supervision.unlabelled,
+            rows.n_rows,
+            0,
+            axes.values,
+            operator.trace,
+            expansion,
+            run.evaluations,
+            rank_=rank,
+            classes_=supervision.classes,
+            n_unlabelled_=supervision.unlabelled,
             missed_label_trace_=supervision.missed_label_trace,
-        )  # fmt: skip
+        )

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
@@ -21,6 +20,7 @@ from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit, LabelledGrowth, kept_labels, solve_labels
 from bigpca.estimators.supervised.model import LABELS
@@ -36,7 +36,6 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.parameters import Parameter
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
@@ -114,7 +113,9 @@ class KernelSupervisedPCA(LabelledFeatures):
     True
     """
 
-    _traits = Traits(KernelSpectrum, "kspca", LABELS, UNWEIGHTED)
+    _traits = Traits(
+        KernelSpectrum, "kspca", LABELS, UNWEIGHTED, ranges={"solver": Parameter(words=("landmarks", "pairs"))}
+    )
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -130,10 +131,6 @@ class KernelSupervisedPCA(LabelledFeatures):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
-    _ranges: ClassVar = {"solver": Parameter(words=("landmarks", "pairs"))}
 
     @property
     def _why_fixed(self) -> str:
@@ -165,7 +162,7 @@ class KernelSupervisedPCA(LabelledFeatures):
 
 
 @with_parameters
-class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
+class KernelRoweisDiscriminantAnalysis(LabelledFeatures, RoweisPoint):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
     Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
@@ -207,19 +204,6 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
-
-    @property
-    def supervision_level_(self) -> float:
-        """``(r1 + r2) / 2``."""
-        return (float(self.r1) + float(self.r2)) / 2
-
-    @property
-    def roweis_criterion_(self) -> float:
-        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
-        return float(self.eigenvalues_.mean())
 
     @property
     def _orthonormal(self) -> bool:
@@ -231,10 +215,14 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures):
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
-            self.n_components, setting(self, "solve_threads"), float(self.r1), float(self.r2),
-            check_conditioning(self.robust, self.regularization), bool(self.normalize),
+            self.n_components,
+            setting(self, "solve_threads"),
+            float(self.r1),
+            float(self.r2),
+            check_conditioning(self.robust, self.regularization),
+            bool(self.normalize),
             featured=True,
-        )  # fmt: skip
+        )
 
     def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit:
         return self._planned(rows, y, self._problem())
@@ -251,9 +239,14 @@ def plan_features(
     problem.check(rows.n_rows)
     labelled = read_labels(model, y, rows.n_rows, problem, weights=rows.weights)
     return FeatureLabelFit.of(
-        rows, resources, model._settings(rows.n_columns, rows.seed), labelled, problem,
-        n_landmarks=model.n_landmarks, sampling=model.sampling,
-    )  # fmt: skip
+        rows,
+        resources,
+        model._settings(rows.n_columns, rows.seed),
+        labelled,
+        problem,
+        n_landmarks=model.n_landmarks,
+        sampling=model.sampling,
+    )
 
 
 def hsic(
@@ -313,10 +306,14 @@ def hsic(
     # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
     solver = "pairs" if n_landmarks is None else "landmarks"
     model = KernelSupervisedPCA(
-        solver=solver, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma,
+        solver=solver,
+        kernel=kernel,
+        gamma=gamma,
+        label_kernel=label_kernel,
+        label_gamma=label_gamma,
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
-    )  # fmt: skip
+    )
     opened = model._open(X, minimum=2)
     fit = model._fit(opened, labels_of_fit(model, opened.X, y))
     fit.plan.check()

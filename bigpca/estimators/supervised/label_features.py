@@ -119,9 +119,12 @@ class LandmarkLabels:
                 distinct = distinct[
                     weighted_pivots(
                         lambda j: np.asarray(kernel(distinct, distinct[j : j + 1]), np.float64)[:, 0],
-                        np.ones(len(distinct)), weights, draws, enough=1e-12,
+                        np.ones(len(distinct)),
+                        weights,
+                        draws,
+                        enough=1e-12,
                     )
-                ]  # fmt: skip
+                ]
             K = np.asarray(kernel(distinct), np.float64)
             return cls(gamma, distinct, landmark_transform(K, truncation_for(FLOAT64)))
 

@@ -6,7 +6,6 @@ the row map to its classes, probabilities and discriminant functions.
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,7 +100,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
 
     n_components: NComponents
     missing_labels: str
-    _merged_alike = ("preprocess",)
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
@@ -338,10 +336,3 @@ class ClassMap(RowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows in float64, and values before and after their last step."""
         return 8 * rows * (d + 4 * len(self.functions.slopes)), 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        of, content = self.functions, hashlib.sha256(str(self.classes.dtype).encode())
-        for array in (of.mean, of.slopes, of.offsets, of.common, self.classes):
-            content.update(np.ascontiguousarray(array).tobytes())
-        return {"map": self.output, "nan_policy": self.nan_policy, "digest": content.hexdigest()}

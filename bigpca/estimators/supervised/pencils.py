@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from scipy.linalg import eigh
@@ -33,13 +33,14 @@ from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.cross_moments import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.passes.rows import Rows
 from bigpca.records import Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components, check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
 from bigpca.solvers.moments import Scatter
+
+UNWEIGHTED = "a step belongs to two rows"
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,6 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     """
 
     n_components: int | None
-    _merged_alike: ClassVar[tuple[str, ...]] = ("preprocess",)
 
     @abstractmethod
     def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
@@ -306,9 +306,6 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
         return super()._restored(held)
 
 
-UNWEIGHTED = "a step belongs to two rows"
-
-
 @with_parameters
 class SlowFeatureAnalysis(PencilModel):
     """Slow feature analysis: the directions whose scores change least from row to row, in one read.
@@ -350,9 +347,6 @@ class SlowFeatureAnalysis(PencilModel):
 
     n_components: int | None = None
     _: KW_ONLY
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
         return SteppedMoments.of(d, 1, ends=ends)
@@ -407,9 +401,6 @@ class MinimumNoiseFraction(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
     width: int | None = None
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def noise_fractions_(self) -> Vector:
@@ -469,9 +460,6 @@ class TICA(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
     lag: int = 1
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @property
     def timescales_(self) -> Vector:

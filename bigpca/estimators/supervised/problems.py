@@ -48,6 +48,11 @@ from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
+SHOWN = 5  # classes that a message names
+MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
+SOLVERS = ("auto", "covariance", "krylov")
+KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
+
 
 @dataclass(frozen=True)
 class LabelUse:
@@ -230,10 +235,6 @@ def share_count(values: Vector, share: float) -> int:
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
 
 
-SHOWN = 5  # classes that a message names
-MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
-
-
 @dataclass(frozen=True)
 class LabelsBeside:
     """Labels that come with the rows of batches, which are checked after the read.
@@ -362,9 +363,14 @@ class Labelled:
 
 
 def read_labels(
-    model: BaseEstimator, y: Input, n: int, use: LabelUse, *, like: Supervision | None = None,
+    model: BaseEstimator,
+    y: Input,
+    n: int,
+    use: LabelUse,
+    *,
+    like: Supervision | None = None,
     weights: Vector | None = None,
-) -> Labelled:  # fmt: skip
+) -> Labelled:
     """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
 
     Parameters
@@ -507,9 +513,6 @@ def check_among(y: Input, classes: ArrayLike, missing: str) -> None:
     ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
 
 
-SOLVERS = ("auto", "covariance", "krylov")
-
-
 @dataclass(frozen=True)
 class RoweisProblem(Problem):
     """The axes at one point (r1, r2) of the family.
@@ -640,9 +643,6 @@ class RoweisProblem(Problem):
         return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
 
 
-KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
-
-
 def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:
     """Return the treatment of a singular R2.
 
@@ -696,9 +696,13 @@ def family_of(
     """
     statistics.check_whole()
     return RoweisFamily(
-        scatter or statistics.scatter, statistics.between, statistics.psi, normalize=normalize,
-        divisor=statistics.freedom if r2 > 0 else None, threads=threads,
-    )  # fmt: skip
+        scatter or statistics.scatter,
+        statistics.between,
+        statistics.psi,
+        normalize=normalize,
+        divisor=statistics.freedom if r2 > 0 else None,
+        threads=threads,
+    )
 
 
 def family_axes(

@@ -19,6 +19,7 @@ from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.opening import labels_of_fit, open_like, policies
+from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
@@ -109,9 +110,10 @@ def _joint_map(models: list[RoweisModel]) -> RowMap:
         return Projection(first.mean_, None, components, None, first.nan_policy)
     expansions = [e for e in (model._expansion() for model in models) if isinstance(e, Expansion)]
     joint = replace(
-        expansions[0], coefficients=np.hstack([e.coefficients for e in expansions]),
+        expansions[0],
+        coefficients=np.hstack([e.coefficients for e in expansions]),
         offsets=np.concatenate([e.offsets for e in expansions]),
-    )  # fmt: skip
+    )
     return KernelScores(joint, first.nan_policy)
 
 
@@ -247,7 +249,7 @@ def roweis_map(
             for r2 in values:
                 own = clone(template).set_params(r1=float(r1), r2=float(r2))
                 axes = problem.at(r1, r2).axes(family, statistics)
-                own._finish(opened, fit.plan, _result(read, axes))
+                finish(own, opened, fit.plan, _result(read, axes))
                 models[-1].append(own)
                 found[-1].append(axes)
         solved = RoweisMap(values, values.copy(), models, statistics, found)

@@ -9,7 +9,7 @@ selected ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
@@ -20,22 +20,20 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
-from bigpca.data.provenance import Made, Provenance
-from bigpca.data.roles import ROWS
-from bigpca.data.views import carrying, columns_of
+from bigpca.data.provenance import Provenance
+from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.exporting import LinearExports
+from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, open_rows, open_scores
+from bigpca.estimators.shared.inputs import Input, Path
 from bigpca.estimators.shared.opening import (
     labels_of_fit,
     open_like,
@@ -45,10 +43,10 @@ from bigpca.estimators.shared.opening import (
     reject_groups,
     rows_of_fit,
 )
-from bigpca.estimators.shared.outputs import Destination, mapped_as_given, maps_rows, whole_map
+from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
-from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, with_parameters
+from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, check_among, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
@@ -63,7 +61,7 @@ from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
-from bigpca.passes.reading.row_maps import Beside, MapStep, Preprocess, RowMap
+from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import Coding, Held, stored
@@ -71,10 +69,11 @@ from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.storage.files import content_digest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,6 @@ class Selected(LinearRowMap):
         mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
         return mapping + rows * (len(self.columns) * itemsize + d), kept
 
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
-
 
 @dataclass(frozen=True)
 class Placed(RowMap):
@@ -161,10 +156,6 @@ class Placed(RowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The rows and a copy."""
         return 2 * rows * len(self.mean) * itemsize, 0
-
-    def describe(self) -> dict[str, object]:
-        """What identifies the map."""
-        return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}
 
 
 def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
@@ -229,9 +220,6 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 def ranked(scores: Vector) -> Integers:
     """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
     return np.lexsort((np.arange(len(scores)), -scores))
-
-
-MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
 def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: NComponents) -> dict[int, float]:
@@ -303,9 +291,8 @@ class Folding(Reading):
 
     @classmethod
     def of(
-        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: Integers, folds: int,
-        seed: int,
-    ) -> Folding:  # fmt: skip
+        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: Integers, folds: int, seed: int
+    ) -> Folding:
         """Return the read of rows of the candidate columns, beside which it puts the labels.
 
         Parameters
@@ -374,9 +361,7 @@ class Scoring(LabelledReading):
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
 
     def identity(self) -> dict[str, object]:
-        return {
-            "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
-        }  # fmt: skip
+        return {"computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe()}
 
 
 OF_SHARES: Coding = (
@@ -478,10 +463,12 @@ class ScoredFit(Reading):
     def solve_cost(self) -> SolveCost:
         costs = [part.solve_cost() for part in self.parts]
         return SolveCost(
-            flops=sum(cost.flops for cost in costs), between=sum(cost.between for cost in costs),
-            bytes=max(cost.bytes for cost in costs), held_bytes=max(cost.held_bytes for cost in costs),
+            flops=sum(cost.flops for cost in costs),
+            between=sum(cost.between for cost in costs),
+            bytes=max(cost.bytes for cost in costs),
+            held_bytes=max(cost.held_bytes for cost in costs),
             output_bytes=costs[-1].output_bytes + self.output_bytes,
-        )  # fmt: skip
+        )
 
     @property
     def output_bytes(self) -> int:
@@ -494,18 +481,8 @@ class ScoredFit(Reading):
         return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
 
 
-def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
-    """Return the condition that the estimator (by default a PCA) has a method; its AttributeError gives the reason."""
-
-    def check(model: ScoredPCA) -> bool:
-        inner = getattr(model, "estimator_", model.estimator)
-        return inner is None or getattr(inner, method) is not None
-
-    return check
-
-
 @with_parameters
-class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
+class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -565,16 +542,20 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
     folds: int = 5
     random_state: RandomState = 0
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     @solving
     @one_fit()
     def fit(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None,
-        checkpoint: Path | None = None, progress: ProgressArgument = None,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Input,
+        y: Input = None,
+        *,
+        sample_weight: Input = None,
+        given: Input = None,
+        groups: Input = None,
+        checkpoint: Path | None = None,
+        progress: ProgressArgument = None,
+    ) -> Self:
         """Score the features, choose the best, and fit the estimator to those.
 
         Parameters
@@ -633,7 +614,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
         planned.rows.origin.check_unchanged(before)
-        self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
+        finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
         made = with_plan(made, planned.plan)
@@ -696,27 +677,13 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports):
         check_is_fitted(self)
         return self.estimator_.summary().set_axis(components_index(self, "summary"))
 
-    @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
-    @maps_rows
-    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in selected features, the means in the others.
+    @property
+    def _why_one_way(self) -> str:
+        inner = getattr(self, "estimator_", self.estimator)
+        return "" if inner is None else getattr(inner, "_why_one_way", f"{inner!r} has no inverse_transform.")
 
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, k)
-            Scores.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, d)
-            Rows in the space of the features. Lazy if X is lazy.
-        """
-        check_is_fitted(self)
-        scores = open_scores(self, X)  # whose record names this model, and not the one that it holds
-        back = self.estimator_.inverse_transform(carrying(scores.X, made=Made()) if scores.origin.lazy else X)
-        placed = Placed(self.selected_, self.mean_)
-        rows = open_rows(back, type(self).__name__)
-        return mapped_as_given(self, rows, placed, self.n_features_in_, Destination(out, overwrite, what=ROWS))
+    def _reconstruction(self) -> RowMap:
+        return chained((self.estimator_._reconstruction(),), Placed(self.selected_, self.mean_))
 
     def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(self, y, n, LabelUse(), like=like)

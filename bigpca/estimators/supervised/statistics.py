@@ -14,12 +14,7 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpa
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.shared.files import OF_VALUES
-from bigpca.estimators.supervised.label_features import (
-    STORED_FEATURES,
-    LabelFeatures,
-    LandmarkLabels,
-    LinearLabels,
-)
+from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
 from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct, LeftRows

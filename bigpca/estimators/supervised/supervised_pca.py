@@ -10,7 +10,6 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
@@ -61,9 +60,6 @@ class SupervisedPCA(SupervisedModel):
     label_kernel: str = "linear"
     label_gamma: float | None = None
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
@@ -103,9 +99,6 @@ class SupervisedRandomProjection(SupervisedModel):
     label_gamma: float | None = None
     random_state: RandomState = 0
     missing_labels: str = "raise"
-    preprocess: Preprocess = None
-    nan_policy: str = "raise"
-    memory_limit: int | str | None = None
 
     def _problem(self, seed: int = 0) -> ProjectionProblem:
         return ProjectionProblem(

@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
 
@@ -75,9 +75,24 @@ class RowMap(ABC):
         For ``rows`` rows of d columns, with ``itemsize`` bytes per number in their working dtype.
         """
 
-    @abstractmethod
     def describe(self) -> dict[str, object]:
-        """Return what identifies the map, for fingerprints of checkpoints and partial outputs."""
+        """Return what identifies the map, for fingerprints of checkpoints and partial outputs: its fields."""
+        return {"map": type(self).__name__} | identified_fields(self)
+
+
+def identified_fields(record: object) -> dict[str, object]:
+    """Return the fields of a record as values of JSON: arrays by their digests, parts as they describe themselves."""
+    return {one.name: _identified(getattr(record, one.name)) for one in fields(record)}  # type: ignore[arg-type]
+
+
+def _identified(value: object) -> object:
+    if hasattr(value, "describe"):
+        return value.describe()
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.dtype == object else content_digest(value)
+    if isinstance(value, tuple | list):
+        return [_identified(one) for one in value]
+    return identified_fields(value) if is_dataclass(value) else value
 
 
 class Float64Map(RowMap):
@@ -264,11 +279,6 @@ class Affine(RowMap):
         """The mapped rows."""
         return rows * d * itemsize, 0
 
-    def describe(self) -> dict[str, object]:
-        """Digests of centre and scale."""
-        scale = "" if self.inverse_scale is None else content_digest(self.inverse_scale)
-        return {"map": "affine", "shift": content_digest(self.shift), "inverse_scale": scale}
-
 
 @dataclass(frozen=True)
 class Chain(NumberedMap):
@@ -315,10 +325,6 @@ class Chain(NumberedMap):
         needed = [f.bytes_for(d, rows, itemsize) for f in (*self.first, self.last)]
         return sum(peak for peak, _ in needed), sum(kept for _, kept in needed)
 
-    def describe(self) -> dict[str, object]:
-        """What identifies the maps."""
-        return {"map": "chain", "maps": [f.describe() for f in (*self.first, self.last)]}
-
 
 def chained(first: tuple[RowMap, ...], last: RowMap) -> RowMap:
     """Return the map that applies ``first`` before ``last``."""
@@ -355,10 +361,6 @@ class EachSide(NumberedMap):
             f.bytes_for(width, rows, itemsize) for maps, width in zip(self.maps, self.widths, strict=True) for f in maps
         ]
         return 2 * rows * d * itemsize + sum(peak for peak, _ in needed), sum(kept for _, kept in needed)
-
-    def describe(self) -> dict[str, object]:
-        """What identifies the maps of each block."""
-        return {"map": "each side", "widths": list(self.widths), "maps": [[f.describe() for f in m] for m in self.maps]}
 
 
 @dataclass(frozen=True)
@@ -422,9 +424,6 @@ class Copy(RowMap):
         """The cast rows; before that, three masks of the values that fit."""
         return 0 if self.dtype is None else rows * d * max(3, np.dtype(self.dtype).itemsize), 0
 
-    def describe(self) -> dict[str, object]:
-        return {"map": "copy", "dtype": self.dtype}
-
 
 @dataclass(frozen=True)
 class Stored(RowMap):
@@ -461,9 +460,6 @@ class Stored(RowMap):
         """Those of the map, with what the last one needs of its results: as much as the map's again."""
         peak, kept = self.f.bytes_for(d, rows, itemsize)
         return 2 * peak, kept
-
-    def describe(self) -> dict[str, object]:
-        return {"map": "stored", "of": self.f.describe(), "last": self.last.describe()}
 
 
 SHOWN_ROWS = 5  # in messages
@@ -505,10 +501,6 @@ class RowPreprocessor(NumberedMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Rows in the working dtype, and the result."""
         return 2 * rows * d * itemsize, 0
-
-    def describe(self) -> dict[str, object]:
-        """Name and parameters."""
-        return {"map": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
 
     def sklearn_step(self) -> object:
         """Return the same function as a transformer of scikit-learn; it imports bigpca if there is none."""

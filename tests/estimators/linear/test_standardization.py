@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.data.sources import open_in_memory
+from bigpca.estimators.linear.model import standardization_of
 from bigpca.quality import example_importance, frechet_distance
 from tests.estimators.stores import stored, unreadable
 
@@ -134,7 +135,7 @@ def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: st
 def test_kept_statistics_are_of_rows_about_the_given_centre_and_divided_by_the_given_scale(case: str) -> None:
     center, scale, rows, *_ = CASES[case]
     model = bp.PCA(K, solver="covariance", center=center, scale=scale).fit(rows)
-    standardization, state = model._standardization(D), model._result.state
+    standardization, state = standardization_of(model, D), model._result.state
     np.testing.assert_allclose(standardization.shift + standardization.divisors * state.mean, rows.mean(axis=0))
     variances = np.diagonal(state.scatter) / (N - 1) * standardization.divisors**2
     np.testing.assert_allclose(variances, rows.var(axis=0, ddof=1), rtol=1e-9, atol=1e-12)

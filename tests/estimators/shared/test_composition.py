@@ -23,7 +23,20 @@ def own(cls: type) -> list[type]:
 
 
 # Rooms of methods: of models that grow, that are linear maps, and so on.
-ROOMS = {"RowStatistics", "Tables", "Grows", "LinearExports", "FeatureAxes", "BoundedSubspaces", "LabelledFeatures"}
+ROOMS = {
+    "BoundedSubspaces",
+    "CommonParameters",
+    "FeatureAxes",
+    "Grows",
+    "Inverts",
+    "LabelledFeatures",
+    "LinearExports",
+    "Predicts",
+    "RoweisPoint",
+    "RowStatistics",
+    "SideScores",
+    "Tables",
+}
 
 
 @pytest.mark.parametrize("cls", CLASSES.values())

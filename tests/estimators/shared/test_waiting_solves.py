@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca as bp
 from bigpca.estimators.linear.spectrum import CovarianceFit
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared import growing as rooms
 from bigpca.sketches import Gaussian
 
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ growing = pytest.mark.parametrize("name", GROWING)
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the solvers of waiting solves that were made."""
     made: list[str] = []
-    later = Estimator._solve_later
+    later = rooms.solve_later
 
     def counted(self: Any, solve: Callable[[], Any], *rest: Any) -> None:
         def counting() -> Any:
@@ -49,7 +49,7 @@ def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         later(self, counting, *rest)
 
-    monkeypatch.setattr(Estimator, "_solve_later", counted)
+    monkeypatch.setattr(rooms, "solve_later", counted)
     return made
 
 
