@@ -14,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
 from bigpca.cli.models import compare, export, extremes, plot, report
-from bigpca.cli.options import Estimator, default_of, grouped, sections
-from bigpca.cli.output import MEANINGS, ExitCode, Output, paragraph, wrapped
+from bigpca.cli.options import ModelOptions, default_of, grouped, sections
+from bigpca.cli.output import MEANINGS, ExitCode, Streams, paragraph, wrapped
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except _UsageError as error:
             wrong: Any = error
-            output = Output(ctx.meta["bigpca.json"], debug=False)
+            output = Streams(ctx.meta["bigpca.json"], debug=False)
             if wrong.ctx is not None:
                 typer.echo(wrong.ctx.get_usage(), err=True)
             typer.echo(
@@ -65,7 +65,7 @@ def _describe(options: list[Any]) -> None:
 
 
 # Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
-_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
+_ESTIMATOR = {field.name for field in fields(ModelOptions)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
 
 app = typer.Typer(
     name="bigpca",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.output import ExitCode, Output, plain, reporting
+from bigpca.cli.output import ExitCode, Streams, plain, reporting
 from bigpca.cli.runtime import running, shown
 from bigpca.errors import brief, counted, format_bytes
 from bigpca.passes.engine.events import TerminalProgress, format_seconds
@@ -151,7 +151,7 @@ def self_test() -> dict[str, Any]:
     return {"passed": passed, "result": result, "eigenvalue_error": error, "seconds": time.monotonic() - start}
 
 
-def _unfinished(output: Output, url: str, delete: bool) -> list[dict[str, Any]]:
+def _unfinished(output: Streams, url: str, delete: bool) -> list[dict[str, Any]]:
     """Show what runs have begun and not finished below a URL, and delete it if that is wanted."""
     from bigpca.storage.objects import unfinished
     from bigpca.storage.places import Place

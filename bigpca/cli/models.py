@@ -22,7 +22,7 @@ SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
 
 def report(
     model: str,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     *,
     scores: str | None = None,
     labels: str | None = None,
@@ -104,7 +104,7 @@ def report(
 def plot(
     kind: Kind,
     model: str,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     *,
     out: str = "figure.png",
     scores: str | None = None,
@@ -242,7 +242,7 @@ SHOWN_ANGLES = 5
 def extremes(
     model: str,
     source: list[str],
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
     *,
@@ -319,7 +319,7 @@ def compare(
         import bigpca
 
         if metric is not None:
-            sides = [open_sources([path], o.Reading()) for path in (first, second)]
+            sides = [open_sources([path], o.SourceOptions()) for path in (first, second)]
             output.show({path: described([path], X) for path, X in zip((first, second), sides, strict=True)})
             with TerminalProgress() as bar:
                 progress = shown(bar, output, None)

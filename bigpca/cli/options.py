@@ -187,7 +187,7 @@ class Common:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceOptions:
     """Which part of the source is read, and how.
 
     Parameters
@@ -377,24 +377,43 @@ def estimator_of(method: str, **variants: Any) -> str:
 
 
 @cache
+def _source_of(estimator: str) -> ast.ClassDef | None:
+    """Return the source of a public estimator, because an import would take a second; None for other names."""
+    import bigpca
+
+    for module, names in bigpca.HOMES.items():
+        if estimator in names.split():
+            file = Path(bigpca.__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+            kinds = [node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
+            return next((kind for kind in kinds if kind.name == estimator), None)
+    return None
+
+
+@cache
 def defaults_of(estimator: str) -> dict[str, Any]:
     """Return the parameters of a constructor and the settings of its runs, with their defaults.
-
-    They are read from the source, because an import would take a second.
 
     >>> defaults_of("SupervisedPCA")["missing_labels"]
     'raise'
     """
-    import bigpca
     from bigpca.settings import DEFAULTS
 
-    module = next(home for home, names in bigpca.HOMES.items() if estimator in names.split())
-    tree = ast.parse(Path(bigpca.__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text())
-    kind = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == estimator)
-    fields_of = [node for node in kind.body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant)]
+    body = kind.body if (kind := _source_of(estimator)) else []
+    fields_of = [node for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant)]
     own = {ast.unparse(node.target): ast.literal_eval(node.value) for node in fields_of if node.value is not None}
     runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
     return own | {name: DEFAULTS[name] for name in runs}
+
+
+def prefix_of(estimator: str) -> str:
+    """Return the prefix of the names of an estimator's components, the second of its ``Traits``; "" if it has none.
+
+    >>> prefix_of("KernelPCA"), prefix_of("Elbow")
+    ('kpca', '')
+    """
+    body = kind.body if (kind := _source_of(estimator)) else []
+    traits = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_traits"]
+    return str(ast.literal_eval(traits[0].args[1])) if traits and isinstance(traits[0], ast.Call) else ""
 
 
 # Each option of a model, with the parameter or setting that it sets.
@@ -465,7 +484,7 @@ _Options: Any = make_dataclass(
 )
 
 
-class Estimator(_Options):  # type: ignore[misc]
+class ModelOptions(_Options):  # type: ignore[misc]
     """The method, and the estimator's parameters; None leaves a parameter at the estimator's default."""
 
     @property
@@ -550,7 +569,7 @@ class Estimator(_Options):  # type: ignore[misc]
         return {name: None if value is NONE else value for name, value in found.items()}
 
 
-def _instead(unused: list[str], estimator: Estimator) -> str:
+def _instead(unused: list[str], estimator: ModelOptions) -> str:
     """Return what else would make sense of options that the chosen estimator does not have."""
     if estimator.sketch is not None:
         return ", or leave out --sketch for a solver that iterates to a tolerance"

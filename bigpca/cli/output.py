@@ -117,7 +117,7 @@ MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are 
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
 
-class Output:
+class Streams:
     """The streams of one command: with ``--json``, stdout gets exactly one JSON object and text goes to stderr.
 
     Attributes
@@ -214,7 +214,7 @@ def paragraph(text: str) -> str:
 
 
 @contextmanager
-def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bool = True) -> Iterator[Output]:
+def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bool = True) -> Iterator[Streams]:
     """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``.
 
     Parameters
@@ -224,7 +224,7 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
     estimators : bool
         Whether the command uses estimators, which take seconds to import.
     """
-    output = Output(as_json, debug, quiet)
+    output = Streams(as_json, debug, quiet)
     with warnings.catch_warnings(), _log_on_stderr(debug):
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
@@ -343,6 +343,6 @@ def wrapped(text: str, width: int) -> list[str]:
     return [line.replace("\u00a0", " ") for line in lines] or [""]
 
 
-def _show_warning(output: Output, message: Warning | str, category: type[Warning], *_: object) -> None:
+def _show_warning(output: Streams, message: Warning | str, category: type[Warning], *_: object) -> None:
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning):
         output.warn(str(message))
