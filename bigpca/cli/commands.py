@@ -21,6 +21,10 @@ from bigpca.cli.stores import info, ingest, verify
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
+# Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
+_ESTIMATOR = {field.name for field in fields(ModelOptions)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
+COMMANDS = (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor)
+EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
 
 
 class _Commands(TyperGroup):
@@ -64,9 +68,6 @@ def _describe(options: list[Any]) -> None:
             option.help = f"{option.help} (default: {default})"
 
 
-# Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
-_ESTIMATOR = {field.name for field in fields(ModelOptions)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
-
 app = typer.Typer(
     name="bigpca",
     cls=_Commands,
@@ -76,8 +77,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor)
-EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
 for command in COMMANDS:
     epilog = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
     app.command(cls=_Command, help=sections(command)[""], epilog=epilog)(grouped(command))

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 
 PACKAGES = ("bigpca", "numpy", "scipy", "zarr", "numcodecs", "dask", "distributed", "scikit-learn", "dask-ml")
+TRIED_BYTES = 2 * 2**20  # of each object whose throughput is measured
+TRIED = 32
+CONDITIONS = {
+    "enforced": "enforced: of two runs one wins",
+    "rejected": "rejected: outputs need --exclusive",
+    "ignored": "ignored: outputs need --exclusive",
+}
 
 
 def doctor(
@@ -170,15 +177,6 @@ def _unfinished(output: Streams, url: str, delete: bool) -> list[dict[str, Any]]
     deleted = " and deleted. Parts of uploads that were broken off are deleted by a rule of the provider" * delete
     output.say(f"{counted(len(listed), 'unfinished output')} found{deleted}.")
     return [{"url": one.url, "objects": len(one.keys), "bytes": one.nbytes, **plain(one.claim)} for one in listed]
-
-
-TRIED_BYTES = 2 * 2**20  # of each object whose throughput is measured
-TRIED = 32
-CONDITIONS = {
-    "enforced": "enforced: of two runs one wins",
-    "rejected": "rejected: outputs need --exclusive",
-    "ignored": "ignored: outputs need --exclusive",
-}
 
 
 def store_facts(url: str) -> dict[str, str]:

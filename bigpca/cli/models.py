@@ -18,6 +18,8 @@ from bigpca.passes.engine.events import TerminalProgress
 
 Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS"])
 SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
+SHOWN_ANGLES = 5
+EXPORTED = (".npz", ".onnx")  # formats of linear maps
 
 
 def report(
@@ -236,9 +238,6 @@ def _load(model: str, references: list[str] | None) -> Any:
     return bigpca.load(model, references=references or [])
 
 
-SHOWN_ANGLES = 5
-
-
 def extremes(
     model: str,
     source: list[str],
@@ -353,9 +352,6 @@ def compare(
         output.finish({"command": "compare", "a": first, "b": second, "angles": found.angles, **shares})
 
 
-FORMATS = (".npz", ".onnx")
-
-
 def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = False, debug: bool = False) -> None:
     """Write the linear map of MODEL for programs without bigpca: scores are X A' + b.
 
@@ -368,9 +364,9 @@ def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = Fal
     --------
     bigpca export model.zarr --out model.onnx
     """
-    if Path(out).suffix.lower() not in FORMATS:
+    if Path(out).suffix.lower() not in EXPORTED:
         raise typer.BadParameter(
-            f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(FORMATS)} is needed.",
+            f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(EXPORTED)} is needed.",
             param_hint="'--out'",
         )
     with reporting(as_json, debug) as output:

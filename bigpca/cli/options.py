@@ -25,6 +25,33 @@ import typer
 from bigpca.errors import closest
 from bigpca.parameters import PARAMETERS, Parameter, number_of
 
+# What is asked for -> the estimator. A new estimator is one row.
+ESTIMATORS = {
+    ("pca",): "PCA",
+    ("pca", "sketch"): "ApproximatePCA",
+    ("pca", "kernel"): "KernelPCA",
+    ("pca", "kernel", "landmarks"): "NystromKernelPCA",
+    ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
+    ("fisher",): "FisherDiscriminantAnalysis",
+    ("roweis",): "RoweisDiscriminantAnalysis",
+    ("roweis", "kernel"): "KernelRoweisDiscriminantAnalysis",
+    ("roweis", "kernel", "landmarks"): "KernelRoweisDiscriminantAnalysis",
+    ("supervised",): "SupervisedPCA",
+    ("supervised", "kernel"): "KernelSupervisedPCA",
+    ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
+    ("random-projection",): "SupervisedRandomProjection",
+    ("scored",): "ScoredPCA",
+    ("cca",): "CCA",
+    ("plssvd",): "PLSSVD",
+    ("pls",): "PLSRegression",
+    ("ridge",): "Ridge",
+}
+METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
+PCA = "pca"  # the one method without labels or targets
+OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
+NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
+NONE = object()  # what an option is that was given as "none", or "all"
+
 
 def parse_size(text: str) -> int:
     """Parse a number of bytes such as "512MiB", "2GB" or "1e9".
@@ -316,33 +343,6 @@ class Labelling:
     weights: str | None = None
 
 
-# What is asked for -> the estimator. A new estimator is one row.
-ESTIMATORS = {
-    ("pca",): "PCA",
-    ("pca", "sketch"): "ApproximatePCA",
-    ("pca", "kernel"): "KernelPCA",
-    ("pca", "kernel", "landmarks"): "NystromKernelPCA",
-    ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
-    ("fisher",): "FisherDiscriminantAnalysis",
-    ("roweis",): "RoweisDiscriminantAnalysis",
-    ("roweis", "kernel"): "KernelRoweisDiscriminantAnalysis",
-    ("roweis", "kernel", "landmarks"): "KernelRoweisDiscriminantAnalysis",
-    ("supervised",): "SupervisedPCA",
-    ("supervised", "kernel"): "KernelSupervisedPCA",
-    ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
-    ("random-projection",): "SupervisedRandomProjection",
-    ("scored",): "ScoredPCA",
-    ("cca",): "CCA",
-    ("plssvd",): "PLSSVD",
-    ("pls",): "PLSRegression",
-    ("ridge",): "Ridge",
-}
-METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
-PCA = "pca"  # the one method without labels or targets
-OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
-NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
-
-
 def estimator_of(method: str, **variants: Any) -> str:
     """Return the name of the estimator of a method in the variants whose options are given.
 
@@ -425,7 +425,6 @@ OPTIONS = {
 _scale = Parameter("patterson, patterson:PLOIDY, or the divisors in a .npy file.", form="RULE|FILE", panel="Model")
 _power = "Divide scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."
 OPTIONS |= {"scale_by": ("scale", _scale), "whitening": ("whiten", replace(_scale, help=_power, form="POWER"))}
-NONE = object()  # what an option is that was given as "none", or "all"
 READERS: dict[str, Callable[[str], Any]] = {
     "memory_limit": parse_size,
     "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],

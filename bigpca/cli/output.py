@@ -36,6 +36,9 @@ from bigpca.errors import (
 )
 from bigpca.storage.files import NO_SPACE, public, urls_in
 
+MAX_WIDTH = 100  # columns where there is no terminal
+MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are aligned
+
 
 class ExitCode(IntEnum):
     """The exit status of ``bigpca``."""
@@ -112,8 +115,6 @@ def describe(error: BaseException) -> str:
     return text
 
 
-MAX_WIDTH = 100  # columns where there is no terminal
-MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are aligned
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
 

@@ -60,6 +60,7 @@ VALUES = {
     "singular_values": "covariance",
     "r2": "R^2",
 }
+MAX_PARAMETER = 200  # characters
 
 
 def describe_file(path: str) -> dict[str, Any]:
@@ -297,9 +298,6 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     ]
     more = record.get("n_components", len(values)) - len(values)
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
-
-
-MAX_PARAMETER = 200  # characters
 
 
 def info(path: str, shows: o.Shows, *, member: str | None = None) -> None:

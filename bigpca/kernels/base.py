@@ -26,6 +26,7 @@ Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64
 STRIP = 1 << 17  # entries of a strip
 MAX_FACTOR32 = 1e6  # float32 kernel values may be multiplied by 1 / MAX_FACTOR32 to MAX_FACTOR32
+WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 
 def checked_rows(X: ArrayLike, name: str) -> Array:
@@ -178,9 +179,6 @@ def json_value(name: str, value: Any) -> Any:
             "file. Keep the model in memory, or pickle it."
         )
     return value
-
-
-WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 
 @dataclass(frozen=True)
