@@ -14,13 +14,17 @@ from typer.core import TyperCommand, TyperGroup
 from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
 from bigpca.cli.models import compare, export, extremes, plot, report
-from bigpca.cli.options import Estimator, default_of, grouped, sections
-from bigpca.cli.output import MEANINGS, ExitCode, Output, paragraph, wrapped
+from bigpca.cli.options import ModelOptions, default_of, grouped, sections
+from bigpca.cli.output import MEANINGS, ExitCode, Streams, paragraph, wrapped
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
+# Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
+_ESTIMATOR = {field.name for field in fields(ModelOptions)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
+COMMANDS = (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor)
+EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
 
 
 class _Commands(TyperGroup):
@@ -39,7 +43,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except _UsageError as error:
             wrong: Any = error
-            output = Output(ctx.meta["bigpca.json"], debug=False)
+            output = Streams(ctx.meta["bigpca.json"], debug=False)
             if wrong.ctx is not None:
                 typer.echo(wrong.ctx.get_usage(), err=True)
             typer.echo(
@@ -64,9 +68,6 @@ def _describe(options: list[Any]) -> None:
             option.help = f"{option.help} (default: {default})"
 
 
-# Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
-_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
-
 app = typer.Typer(
     name="bigpca",
     cls=_Commands,
@@ -76,8 +77,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor)
-EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
 for command in COMMANDS:
     epilog = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
     app.command(cls=_Command, help=sections(command)[""], epilog=epilog)(grouped(command))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.output import ExitCode, Output, plain, reporting
+from bigpca.cli.output import ExitCode, Streams, plain, reporting
 from bigpca.cli.runtime import running, shown
 from bigpca.errors import brief, counted, format_bytes
 from bigpca.passes.engine.events import TerminalProgress, format_seconds
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 
 PACKAGES = ("bigpca", "numpy", "scipy", "zarr", "numcodecs", "dask", "distributed", "scikit-learn", "dask-ml")
+TRIED_BYTES = 2 * 2**20  # of each object whose throughput is measured
+TRIED = 32
+CONDITIONS = {
+    "enforced": "enforced: of two runs one wins",
+    "rejected": "rejected: outputs need --exclusive",
+    "ignored": "ignored: outputs need --exclusive",
+}
 
 
 def doctor(
@@ -151,7 +158,7 @@ def self_test() -> dict[str, Any]:
     return {"passed": passed, "result": result, "eigenvalue_error": error, "seconds": time.monotonic() - start}
 
 
-def _unfinished(output: Output, url: str, delete: bool) -> list[dict[str, Any]]:
+def _unfinished(output: Streams, url: str, delete: bool) -> list[dict[str, Any]]:
     """Show what runs have begun and not finished below a URL, and delete it if that is wanted."""
     from bigpca.storage.objects import unfinished
     from bigpca.storage.places import Place
@@ -170,15 +177,6 @@ def _unfinished(output: Output, url: str, delete: bool) -> list[dict[str, Any]]:
     deleted = " and deleted. Parts of uploads that were broken off are deleted by a rule of the provider" * delete
     output.say(f"{counted(len(listed), 'unfinished output')} found{deleted}.")
     return [{"url": one.url, "objects": len(one.keys), "bytes": one.nbytes, **plain(one.claim)} for one in listed]
-
-
-TRIED_BYTES = 2 * 2**20  # of each object whose throughput is measured
-TRIED = 32
-CONDITIONS = {
-    "enforced": "enforced: of two runs one wins",
-    "rejected": "rejected: outputs need --exclusive",
-    "ignored": "ignored: outputs need --exclusive",
-}
 
 
 def store_facts(url: str) -> dict[str, str]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.options import Estimator
-from bigpca.cli.output import Output, command_line, plain, reporting
+from bigpca.cli.options import ModelOptions
+from bigpca.cli.output import Streams, command_line, plain, reporting
 from bigpca.cli.runtime import (
     check_columns,
     described,
@@ -48,7 +48,7 @@ CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the re
 
 def transform(
     source: list[str],
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
     *,
@@ -136,10 +136,10 @@ def _load(model: str, references: list[str], statistics: list[str] | None) -> An
     return fitted
 
 
-def transform_command(sources: list[str], model: str, scores: str | None, reading: o.Reading) -> str:
+def transform_command(sources: list[str], model: str, scores: str | None, reading: o.SourceOptions) -> str:
     """Return the command that writes only the scores, quoted for a shell.
 
-    >>> transform_command(["my dump.h5"], "m.zarr", "s.zarr", o.Reading("fc7"))
+    >>> transform_command(["my dump.h5"], "m.zarr", "s.zarr", o.SourceOptions("fc7"))
     "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
     """
     command = ["bigpca", "transform", *sources, "--model", model, "--scores", str(scores)]
@@ -151,7 +151,7 @@ def update(
     old: str,
     outputs: Outputs,
     supervision: o.Labelling,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
 ) -> None:
@@ -296,9 +296,9 @@ class Outputs:
 
 def plan(
     source: list[str],
-    estimator: Estimator,
+    estimator: ModelOptions,
     supervision: o.Labelling,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
 ) -> None:
@@ -324,9 +324,9 @@ def plan(
 def fit(
     source: list[str],
     outputs: Outputs,
-    estimator: Estimator,
+    estimator: ModelOptions,
     supervision: o.Labelling,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
 ) -> None:
@@ -342,7 +342,7 @@ def fit(
     bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"
     """
     if outputs.update is not None:
-        if estimator != Estimator():
+        if estimator != ModelOptions():
             raise typer.BadParameter(
                 f"--update adds rows to {outputs.update}, which has a method and parameters of its own. Leave these "
                 "options out, or fit without --update."
@@ -394,19 +394,19 @@ class Planned:
     fingerprint: str | None
 
 
-def _opened(output: Output, source: list[str], reading: o.Reading) -> Any:
+def _opened(output: Streams, source: list[str], reading: o.SourceOptions) -> Any:
     output.doing(f"opening {source[0]} ...")
     return open_sources(source, reading)
 
 
 def _planned(
-    output: Output,
+    output: Streams,
     model: Any,
     source: list[str],
     data: Any,
-    estimator: Estimator,
+    estimator: ModelOptions,
     supervision: o.Labelling,
-    reading: o.Reading,
+    reading: o.SourceOptions,
 ) -> Planned:
     """Return the plan and what it is of, after showing what was found."""
     from bigpca.data.provenance import fingerprint_of
@@ -430,7 +430,7 @@ def _planned(
     )
 
 
-def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
+def _show_plan(output: Streams, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
     """Show a plan in five rows, or in full with ``--verbose``."""
     if shows.verbose:
         output.show(dict(_numbered(planned.rows())))
@@ -471,7 +471,7 @@ def _scores_bytes(data: Any, model: Any) -> int:
 
 
 def _fit_and_save(
-    output: Output, model: Any, planned: Planned, outputs: Outputs, scores_command: str, made: bool
+    output: Streams, model: Any, planned: Planned, outputs: Outputs, scores_command: str, made: bool
 ) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here.
 
@@ -536,7 +536,7 @@ def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
             reject_existing(scores, False, "scores")
 
 
-def _show_result(output: Output, record: dict[str, Any], planned: Plan) -> None:
+def _show_result(output: Streams, record: dict[str, Any], planned: Plan) -> None:
     """Show the leading components, what is known of them, the cost, and what to do next."""
     seconds = record["seconds"]
     output.say("\n" + "\n".join(components_table(record)) + "\n")

@@ -18,11 +18,13 @@ from bigpca.passes.engine.events import TerminalProgress
 
 Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS"])
 SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
+SHOWN_ANGLES = 5
+EXPORTED = (".npz", ".onnx")  # formats of linear maps
 
 
 def report(
     model: str,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     *,
     scores: str | None = None,
     labels: str | None = None,
@@ -104,7 +106,7 @@ def report(
 def plot(
     kind: Kind,
     model: str,
-    reading: o.Reading,
+    reading: o.SourceOptions,
     *,
     out: str = "figure.png",
     scores: str | None = None,
@@ -236,13 +238,10 @@ def _load(model: str, references: list[str] | None) -> Any:
     return bigpca.load(model, references=references or [])
 
 
-SHOWN_ANGLES = 5
-
-
 def extremes(
     model: str,
     source: list[str],
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
     *,
@@ -319,7 +318,7 @@ def compare(
         import bigpca
 
         if metric is not None:
-            sides = [open_sources([path], o.Reading()) for path in (first, second)]
+            sides = [open_sources([path], o.SourceOptions()) for path in (first, second)]
             output.show({path: described([path], X) for path, X in zip((first, second), sides, strict=True)})
             with TerminalProgress() as bar:
                 progress = shown(bar, output, None)
@@ -353,9 +352,6 @@ def compare(
         output.finish({"command": "compare", "a": first, "b": second, "angles": found.angles, **shares})
 
 
-FORMATS = (".npz", ".onnx")
-
-
 def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = False, debug: bool = False) -> None:
     """Write the linear map of MODEL for programs without bigpca: scores are X A' + b.
 
@@ -368,9 +364,9 @@ def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = Fal
     --------
     bigpca export model.zarr --out model.onnx
     """
-    if Path(out).suffix.lower() not in FORMATS:
+    if Path(out).suffix.lower() not in EXPORTED:
         raise typer.BadParameter(
-            f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(FORMATS)} is needed.",
+            f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(EXPORTED)} is needed.",
             param_hint="'--out'",
         )
     with reporting(as_json, debug) as output:

@@ -25,6 +25,33 @@ import typer
 from bigpca.errors import closest
 from bigpca.parameters import PARAMETERS, Parameter, number_of
 
+# What is asked for -> the estimator. A new estimator is one row.
+ESTIMATORS = {
+    ("pca",): "PCA",
+    ("pca", "sketch"): "ApproximatePCA",
+    ("pca", "kernel"): "KernelPCA",
+    ("pca", "kernel", "landmarks"): "NystromKernelPCA",
+    ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
+    ("fisher",): "FisherDiscriminantAnalysis",
+    ("roweis",): "RoweisDiscriminantAnalysis",
+    ("roweis", "kernel"): "KernelRoweisDiscriminantAnalysis",
+    ("roweis", "kernel", "landmarks"): "KernelRoweisDiscriminantAnalysis",
+    ("supervised",): "SupervisedPCA",
+    ("supervised", "kernel"): "KernelSupervisedPCA",
+    ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
+    ("random-projection",): "SupervisedRandomProjection",
+    ("scored",): "ScoredPCA",
+    ("cca",): "CCA",
+    ("plssvd",): "PLSSVD",
+    ("pls",): "PLSRegression",
+    ("ridge",): "Ridge",
+}
+METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
+PCA = "pca"  # the one method without labels or targets
+OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
+NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
+NONE = object()  # what an option is that was given as "none", or "all"
+
 
 def parse_size(text: str) -> int:
     """Parse a number of bytes such as "512MiB", "2GB" or "1e9".
@@ -187,7 +214,7 @@ class Common:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceOptions:
     """Which part of the source is read, and how.
 
     Parameters
@@ -316,33 +343,6 @@ class Labelling:
     weights: str | None = None
 
 
-# What is asked for -> the estimator. A new estimator is one row.
-ESTIMATORS = {
-    ("pca",): "PCA",
-    ("pca", "sketch"): "ApproximatePCA",
-    ("pca", "kernel"): "KernelPCA",
-    ("pca", "kernel", "landmarks"): "NystromKernelPCA",
-    ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
-    ("fisher",): "FisherDiscriminantAnalysis",
-    ("roweis",): "RoweisDiscriminantAnalysis",
-    ("roweis", "kernel"): "KernelRoweisDiscriminantAnalysis",
-    ("roweis", "kernel", "landmarks"): "KernelRoweisDiscriminantAnalysis",
-    ("supervised",): "SupervisedPCA",
-    ("supervised", "kernel"): "KernelSupervisedPCA",
-    ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
-    ("random-projection",): "SupervisedRandomProjection",
-    ("scored",): "ScoredPCA",
-    ("cca",): "CCA",
-    ("plssvd",): "PLSSVD",
-    ("pls",): "PLSRegression",
-    ("ridge",): "Ridge",
-}
-METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
-PCA = "pca"  # the one method without labels or targets
-OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
-NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
-
-
 def estimator_of(method: str, **variants: Any) -> str:
     """Return the name of the estimator of a method in the variants whose options are given.
 
@@ -377,26 +377,47 @@ def estimator_of(method: str, **variants: Any) -> str:
 
 
 @cache
+def _source_of(estimator: str) -> ast.ClassDef | None:
+    """Return the source of a public estimator, because an import would take a second; None for other names."""
+    import bigpca
+
+    homes = {**bigpca.HOMES, "bigpca.estimators.shared.transformer": "CommonParameters"}
+    for module, names in homes.items():
+        if estimator in names.split():
+            file = Path(bigpca.__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+            kinds = [node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
+            return next((kind for kind in kinds if kind.name == estimator), None)
+    return None
+
+
+@cache
 def defaults_of(estimator: str) -> dict[str, Any]:
     """Return the parameters of a constructor and the settings of its runs, with their defaults.
-
-    They are read from the source, because an import would take a second.
 
     >>> defaults_of("SupervisedPCA")["missing_labels"]
     'raise'
     """
-    import bigpca
     from bigpca.settings import DEFAULTS
 
-    module = next(home for home, names in bigpca.HOMES.items() if estimator in names.split())
-    own: dict[str, Any] = {}
-    for place, name in ((module, estimator), ("bigpca.estimators.shared.transformer", "CommonParameters")):
-        tree = ast.parse(Path(bigpca.__file__).parents[1].joinpath(*place.split(".")).with_suffix(".py").read_text())
-        kind = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-        values = {node.target: node.value for node in kind.body if isinstance(node, ast.AnnAssign)}
-        own |= {ast.unparse(of): ast.literal_eval(it) for of, it in values.items() if isinstance(it, ast.Constant)}
+    kinds = (_source_of(estimator), _source_of("CommonParameters"))
+    fields_of = [node for kind in kinds if kind for node in kind.body if isinstance(node, ast.AnnAssign)]
+    values = {
+        ast.unparse(node.target): node.value for node in fields_of[::-1]
+    }  # an estimator's own are last: they hold
+    own = {name: ast.literal_eval(value) for name, value in values.items() if isinstance(value, ast.Constant)}
     runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
     return own | {name: DEFAULTS[name] for name in runs}
+
+
+def prefix_of(estimator: str) -> str:
+    """Return the prefix of the names of an estimator's components, the second of its ``Traits``; "" if it has none.
+
+    >>> prefix_of("KernelPCA"), prefix_of("Elbow")
+    ('kpca', '')
+    """
+    body = kind.body if (kind := _source_of(estimator)) else []
+    traits = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_traits"]
+    return str(ast.literal_eval(traits[0].args[1])) if traits and isinstance(traits[0], ast.Call) else ""
 
 
 # Each option of a model, with the parameter or setting that it sets.
@@ -408,7 +429,6 @@ OPTIONS = {
 _scale = Parameter("patterson, patterson:PLOIDY, or the divisors in a .npy file.", form="RULE|FILE", panel="Model")
 _power = "Divide scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."
 OPTIONS |= {"scale_by": ("scale", _scale), "whitening": ("whiten", replace(_scale, help=_power, form="POWER"))}
-NONE = object()  # what an option is that was given as "none", or "all"
 READERS: dict[str, Callable[[str], Any]] = {
     "memory_limit": parse_size,
     "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],
@@ -467,7 +487,7 @@ _Options: Any = make_dataclass(
 )
 
 
-class Estimator(_Options):  # type: ignore[misc]
+class ModelOptions(_Options):  # type: ignore[misc]
     """The method, and the estimator's parameters; None leaves a parameter at the estimator's default."""
 
     @property
@@ -552,7 +572,7 @@ class Estimator(_Options):  # type: ignore[misc]
         return {name: None if value is NONE else value for name, value in found.items()}
 
 
-def _instead(unused: list[str], estimator: Estimator) -> str:
+def _instead(unused: list[str], estimator: ModelOptions) -> str:
     """Return what else would make sense of options that the chosen estimator does not have."""
     if estimator.sketch is not None:
         return ", or leave out --sketch for a solver that iterates to a tolerance"

@@ -36,6 +36,9 @@ from bigpca.errors import (
 )
 from bigpca.storage.files import NO_SPACE, public, urls_in
 
+MAX_WIDTH = 100  # columns where there is no terminal
+MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are aligned
+
 
 class ExitCode(IntEnum):
     """The exit status of ``bigpca``."""
@@ -112,12 +115,10 @@ def describe(error: BaseException) -> str:
     return text
 
 
-MAX_WIDTH = 100  # columns where there is no terminal
-MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are aligned
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
 
-class Output:
+class Streams:
     """The streams of one command: with ``--json``, stdout gets exactly one JSON object and text goes to stderr.
 
     Attributes
@@ -214,7 +215,7 @@ def paragraph(text: str) -> str:
 
 
 @contextmanager
-def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bool = True) -> Iterator[Output]:
+def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bool = True) -> Iterator[Streams]:
     """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``.
 
     Parameters
@@ -224,7 +225,7 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
     estimators : bool
         Whether the command uses estimators, which take seconds to import.
     """
-    output = Output(as_json, debug, quiet)
+    output = Streams(as_json, debug, quiet)
     with warnings.catch_warnings(), _log_on_stderr(debug):
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
@@ -343,6 +344,6 @@ def wrapped(text: str, width: int) -> list[str]:
     return [line.replace("\u00a0", " ") for line in lines] or [""]
 
 
-def _show_warning(output: Output, message: Warning | str, category: type[Warning], *_: object) -> None:
+def _show_warning(output: Streams, message: Warning | str, category: type[Warning], *_: object) -> None:
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning):
         output.warn(str(message))

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from bigpca.cli.options import Cluster, Labelling, Reading, parse_size
-from bigpca.cli.output import Output
+from bigpca.cli.options import Cluster, Labelling, SourceOptions, parse_size
+from bigpca.cli.output import Streams
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
@@ -125,14 +125,14 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def shown(bar: TerminalProgress, output: Output, kept: str | None = None) -> list[Progress]:
+def shown(bar: TerminalProgress, output: Streams, kept: str | None = None) -> list[Progress]:
     """Return the consumers of a command's events.
 
     Parameters
     ----------
     bar : TerminalProgress
         Drawn on a terminal; otherwise lines are logged to stderr.
-    output : Output
+    output : Streams
         With ``--quiet`` nothing is shown.
     kept : str, optional
         Where finished groups are kept.
@@ -268,7 +268,7 @@ def in_order(sources: list[str]) -> list[str]:
     return sorted(sources, key=natural_key) if sources == sorted(sources) else sources
 
 
-def open_sources(sources: list[str], reading: Reading) -> Any:
+def open_sources(sources: list[str], reading: SourceOptions) -> Any:
     """Open the sources of a command as one row-chunked Dask array; no data is read."""
     import bigpca
 

@@ -60,6 +60,7 @@ VALUES = {
     "singular_values": "covariance",
     "r2": "R^2",
 }
+MAX_PARAMETER = 200  # characters
 
 
 def describe_file(path: str) -> dict[str, Any]:
@@ -266,32 +267,6 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     return rows
 
 
-PREFIXES = {  # of the names of components, as classes have them, which info does not import
-    "PCA": "pca",
-    "ApproximatePCA": "pca",
-    "RotatedPCA": "rotated",
-    "KernelPCA": "kpca",
-    "NystromKernelPCA": "kpca",
-    "ApproximateKernelPCA": "kpca",
-    "SupervisedPCA": "spca",
-    "SupervisedRandomProjection": "srp",
-    "ScoredPCA": "scored",
-    "FisherDiscriminantAnalysis": "fisher",
-    "RoweisDiscriminantAnalysis": "roweis",
-    "KernelSupervisedPCA": "kspca",
-    "KernelRoweisDiscriminantAnalysis": "kroweis",
-    "CCA": "cca",
-    "PLSSVD": "plssvd",
-    "Ridge": "ridge",
-    "SketchTransformer": "sketch",
-    "PLSRegression": "pls",
-    "SlowFeatureAnalysis": "sfa",
-    "MinimumNoiseFraction": "mnf",
-    "TICA": "tica",
-    "FactorAnalysis": "factor",
-}
-
-
 def components_table(record: Mapping[str, Any]) -> list[str]:
     """Return the leading components as lines of a table, with their shares of the variance where they have one.
 
@@ -307,7 +282,7 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     shares = record.get("explained_variance_ratio", record.get("squared_covariance_fraction", []))[:SHOWN]
     called = "variance" if record.get("rotated") else VALUES[kind]
     rows = [["component", called] + (["%", "so far"] if len(shares) else [])]
-    prefix = PREFIXES.get(record["estimator"], "")
+    prefix = o.prefix_of(record["estimator"])
     for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
         text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"
         rows.append([f"{prefix}{index}", text])
@@ -323,9 +298,6 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     ]
     more = record.get("n_components", len(values)) - len(values)
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
-
-
-MAX_PARAMETER = 200  # characters
 
 
 def info(path: str, shows: o.Shows, *, member: str | None = None) -> None:
@@ -377,7 +349,7 @@ def info(path: str, shows: o.Shows, *, member: str | None = None) -> None:
 
 def ingest(
     source: list[str],
-    reading: o.Reading,
+    reading: o.SourceOptions,
     cluster: o.Cluster,
     shows: o.Shows,
     *,

@@ -24,8 +24,9 @@ from bigpca.planning import BlockForm
 
 Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64
-STRIP = 1 << 17  # entries of a strip
+STRIP_ENTRIES = 1 << 17  # entries of a strip
 MAX_FACTOR32 = 1e6  # float32 kernel values may be multiplied by 1 / MAX_FACTOR32 to MAX_FACTOR32
+WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 
 def checked_rows(X: ArrayLike, name: str) -> Array:
@@ -53,8 +54,8 @@ def checked_rows(X: ArrayLike, name: str) -> Array:
 
 
 def strips(block: Block) -> Iterator[tuple[slice, Block]]:
-    """Yield (slice, view) for strips of rows of a block, of at most :data:`STRIP` entries (but at least one row)."""
-    height = max(1, STRIP // max(1, block.shape[1]))
+    """Yield (slice, view) for strips of rows of a block, of at most :data:`STRIP_ENTRIES` (but at least one row)."""
+    height = max(1, STRIP_ENTRIES // max(1, block.shape[1]))
     for start in range(0, len(block), height):
         where = slice(start, min(start + height, len(block)))
         yield where, block[where]
@@ -178,9 +179,6 @@ def json_value(name: str, value: Any) -> Any:
             "file. Keep the model in memory, or pickle it."
         )
     return value
-
-
-WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 
 @dataclass(frozen=True)

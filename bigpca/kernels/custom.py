@@ -14,6 +14,8 @@ from bigpca.errors import check_switch
 from bigpca.kernels.base import Block, Kernel, strips
 
 SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest entry of the block
+FUNCTION_SYMMETRY = 1e-5  # the same of what a function returns, whose two calls may round differently
+DIAGONAL_TILE = 8  # rows of the blocks computed for their diagonals: the other entries are wasted
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,6 @@ def reject_asymmetric(
         )
 
 
-SYMMETRIC = 1e-5  # relative to the largest entry
-DIAGONAL_TILE = 8  # rows of the blocks computed for their diagonals: the other entries are wasted
-
-
 @dataclass(frozen=True)
 class FromFunction(Kernel):
     """``K = function(A, B)`` of two blocks of rows (a, d) and (b, d), an (a, b) array.
@@ -185,7 +183,7 @@ class FromFunction(Kernel):
             largest = max(abs(float(result.max(initial=0.0))), abs(float(result.min(initial=0.0))))
             for where, strip in strips(result):
                 gap = np.abs(strip - result[:, where].T)
-                if gap.max(initial=0.0) > SYMMETRIC * largest:
+                if gap.max(initial=0.0) > FUNCTION_SYMMETRY * largest:
                     i, j = (int(place) for place in np.unravel_index(np.argmax(gap), gap.shape))
                     raise ValueError(
                         f"the kernel function returned {strip[i, j]:.6g} for rows ({where.start + i}, {j}) of a block "

@@ -24,6 +24,10 @@ from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_ga
 TILE = 256  # rows converted to float64 at a time
 RUN = 64  # squares summed one by one: a sum of partial sums is more accurate
 DEPTH = 1024  # columns converted at a time
+HARMLESS = 1e-5  # accepted error of an entry for float32 rows, relative to the largest entry
+LARGEST32 = 1e18  # sums of squares of entries must stay below the largest float32, 3e38
+SMALLEST32 = 1e-18  # likewise above the smallest, 1e-38
+LARGEST64 = 1e150  # whose square is still a float64
 
 
 @dataclass(frozen=True)
@@ -258,12 +262,6 @@ def _start(out: Block, a: Vector, b: Vector, less_squares: bool) -> None:
         np.add.outer((-a / 2).astype(out.dtype), (-b / 2).astype(out.dtype), out=out)
     else:
         out[...] = 0
-
-
-HARMLESS = 1e-5  # accepted error of an entry for float32 rows, relative to the largest entry
-LARGEST32 = 1e18  # sums of squares of entries must stay below the largest float32, 3e38
-SMALLEST32 = 1e-18  # likewise above the smallest, 1e-38
-LARGEST64 = 1e150  # whose square is still a float64
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.kernels.base import Kernel
+from bigpca.kernels.base import WIDEST, Kernel
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 
@@ -126,9 +126,6 @@ def _from_objects(values: list[Any]) -> Array:
     return np.array(values, dtype=np.bytes_ if kind is bytes else np.str_)
 
 
-WIDEST_MAP = 20_000  # columns up to which the spectrum kernel has a feature map
-
-
 @dataclass(frozen=True)
 class CountedWords:
     """The distinct substrings of a block of strings, sorted, and their counts in each string."""
@@ -211,7 +208,7 @@ class Spectrum(Kernel):
         return d * (4 * self.length + 16) + 8
 
     def feature_width(self, d: int) -> int | None:
-        if self.alphabet is None or len(self.alphabet) ** self.length > WIDEST_MAP:
+        if self.alphabet is None or len(self.alphabet) ** self.length > WIDEST:
             return None
         return int(len(self.alphabet) ** self.length)
 

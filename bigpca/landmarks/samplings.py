@@ -48,6 +48,13 @@ CANDIDATE_BYTES = 64 << 20  # limit of their rows and factors, except of those f
 FOLLOWED = 6  # of them are compared with landmarks, where many are rejected
 MOST_READS = 6  # so that a plan has a bound: the last of them fills up from its candidates
 FLOAT64 = float(np.finfo(np.float64).eps)
+SAMPLE = 16  # rows in memory per landmark
+MIN_SCORING = 256  # rows that may all be kept, if there are few landmarks
+MIN_RIDGE = 1e-10  # relative to the mean of the weighted diagonal
+INIT_ROUNDS = 5
+MAX_ITERATIONS = 20  # landmarks do not need a converged clustering
+START_READS = 5 + 2 * INIT_ROUNDS  # with the first chunk, which decides the unit
+KMEANS_READS = Times(2 * 10 + START_READS, 2 * MAX_ITERATIONS + START_READS)  # typically, at most
 
 
 @dataclass(frozen=True)
@@ -197,11 +204,6 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, fill: bool)
     return Chosen(joined, indices, T), every
 
 
-SAMPLE = 16  # rows in memory per landmark
-MIN_SCORING = 256  # rows that may all be kept, if there are few landmarks
-MIN_RIDGE = 1e-10  # relative to the mean of the weighted diagonal
-
-
 @dataclass(frozen=True)
 class Scorer:
     """A weighted sample S from which leverage scores are estimated: ``min(1, (k_ii - |k(x_i, S) T|^2) / ridge)``.
@@ -343,12 +345,6 @@ def _scores(sample: Sample, scorer: Scorer, size: int) -> Vector:
         B = cross_block(kernel, A, prepared) @ scorer.T
         scores[i:stop] = diagonal_of(kernel, A) - np.einsum("ij,ij->i", B, B)
     return np.maximum(scores, 0.0) / scorer.ridge
-
-
-INIT_ROUNDS = 5
-MAX_ITERATIONS = 20  # landmarks do not need a converged clustering
-START_READS = 5 + 2 * INIT_ROUNDS  # with the first chunk, which decides the unit
-KMEANS_READS = Times(2 * 10 + START_READS, 2 * MAX_ITERATIONS + START_READS)  # typically, at most
 
 
 def kmeans(request: LandmarkRequest) -> Landmarks:

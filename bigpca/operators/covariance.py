@@ -36,6 +36,10 @@ from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.krylov import orthonormal_columns
 from bigpca.solvers.scaling import LearnedScale
 
+SUMS_ROUNDING = 4.0  # eps of a difference of two compensated sums, and of the sums of groups
+# Of the standard deviations of probes along two columns, above which the first read is repeated.
+MAX_LENGTH_RATIO = 10.0
+
 
 @dataclass(frozen=True)
 class CovariancePasses:
@@ -124,12 +128,6 @@ class CovariancePasses:
 def _product_state(d: int, width: int) -> FusedProduct:
     """Return the state of a product with ``width`` columns, from which its size is computed."""
     return FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
-
-
-SUMS_ROUNDING = 4.0  # eps of a difference of two compensated sums, and of the sums of groups
-MAX_LENGTH_RATIO = (
-    10.0  # of the standard deviations of probes along two columns, above which the first read is repeated
-)
 
 
 class CovarianceOperator(Weighted, Operator):

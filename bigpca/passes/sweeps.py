@@ -24,7 +24,7 @@ from bigpca.arrays import DType, Vector
 from bigpca.blas import made_ahead, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
 from bigpca.devices import BYTES_THERE, Device, There, precisely
-from bigpca.kernels.base import FIXED_BYTES, STRIP, Kernel
+from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
 from bigpca.passes.engine.driver import run_pass
@@ -94,7 +94,7 @@ class KernelLayout:
     @property
     def stream_rows(self) -> int:
         """Rows beyond a panel that are compared at a time with a tile of it: more than a tile, if that is small."""
-        return max(self.tile_rows, STRIP // max(self.tile_rows, 2 * self.panels.n_columns))
+        return max(self.tile_rows, STRIP_ENTRIES // max(self.tile_rows, 2 * self.panels.n_columns))
 
     def clipped(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         """Return the reads that hold rows ``start:stop``, cut to them."""

@@ -7,13 +7,13 @@
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with
   errors.
-- ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the states that it
-  fills.
+- ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the row maps that
+  several share.
 
-A measurement opens X, makes a ``Measurement`` (a plan of one read) and folds one of its states; its numbers are
-returned as a frozen record. Nothing below imports this package.
+A measurement opens X, makes a ``Measurement`` (a plan of one read) and folds an accumulator of rows, or of what a map
+makes of them; its numbers are returned as a frozen record. Nothing below imports this package.
 
-Add a measurement: a state in ``measurement`` with a row of ``CASES`` in the shared accumulator tests, and a function
+Add a measurement: a row map, if its numbers are sums over rows of something else than their columns, and a function
 that calls ``read_once``.
 """
 

@@ -27,12 +27,11 @@ from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
-from bigpca.quality.measurement import ReplacementMoments, read_once
+from bigpca.quality.measurement import Replaced, SquaredScores, read_once, strip_rows
 from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
 
-TILE_ROWS = 4096
 COMPARABLE = 0.1  # columns per row, from which eigenvalues of noise are biased by more than 1.7
 SAME_TOTAL = 1e-3  # relative, far above rounding of float16 rows, for the rows of the fit
 MAX_ANGLE = 0.5  # radians, beyond which the first order says nothing about an axis
@@ -101,48 +100,6 @@ class StandardErrors(Shown):
 
 
 @dataclass(frozen=True)
-class SquaredScores(Float64Map):
-    """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2) / unit``.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (d,)
-    components : ndarray of shape (k, d)
-    scale : ndarray of shape (d,) or None
-        Divisors of the columns.
-    unit : float
-        A power of 2 near the total variance, so that fourth powers of the scores neither overflow nor underflow.
-    """
-
-    mean: Vector
-    components: Matrix
-    scale: Vector | None = None
-    unit: float = 1.0
-
-    @property
-    def step(self) -> MapStep:
-        """The map, in tiles."""
-        k, d = self.components.shape
-        return MapStep(self, k + 1, 4 * k * d + 4 * d, TILE_ROWS)
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return the squares (b, k + 1), in float64."""
-        centred = rows - self.mean
-        if self.scale is not None:
-            centred /= self.scale
-        scores = centred @ self.components.T
-        centred -= scores @ self.components
-        left = np.einsum("ij,ij->i", centred, centred)
-        squares: Array = np.column_stack([scores**2, left])
-        squares /= self.unit
-        return squares
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Centred rows, what the scores explain of them, scores and squares, in float64."""
-        return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
-
-
-@dataclass(frozen=True)
 class LearnedScaleProducts(Float64Map):
     """Row map to the squares of what a row changes in a correlation matrix R, along the components of R.
 
@@ -168,7 +125,7 @@ class LearnedScaleProducts(Float64Map):
     def step(self) -> MapStep:
         """The map, in tiles."""
         k, d = self.components.shape
-        return MapStep(self, k * (k + 1) + 1, 2 * k * d * (k + 4) + 4 * d, TILE_ROWS)
+        return MapStep(self, k * (k + 1) + 1, 2 * k * d * (k + 4) + 4 * d, strip_rows(d))
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the squares (b, k (k + 1) + 1), in float64."""
@@ -556,12 +513,11 @@ def feature_replacement_bound(
             f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
         )
     chosen = chosen.astype(np.int64)
-    found = read_once(rows, ReplacementMoments.of(chosen), "replacements", memory_limit=memory_limit, progress=progress)
-    own, apart = found.own, found.difference
-    mean, offset = (own.mean, apart.mean) if not center else (np.zeros(1), np.zeros(1))
-    squares = own.squares + own.count * mean**2  # S_aa
-    e = np.maximum(apart.squares + apart.count * offset**2, 0.0)  # |e|^2
-    features = np.flatnonzero(chosen != np.arange(rows.n_columns))
+    mapped, sums = rows.mapped(Replaced(chosen).step), ColumnMoments(2 * d)
+    found = read_once(mapped, sums, "replacements", memory_limit=memory_limit, progress=progress)
+    about_zero = found.squares + found.count * found.mean**2
+    squares, e = np.split(np.maximum(found.squares if center else about_zero, 0.0), 2)  # S_aa, |e|^2
+    features = np.flatnonzero(chosen != np.arange(d))
     a, b, e = squares[features], squares[chosen[features]], e[features]
     s = np.maximum(2 * (a + b) - e, 0.0)  # |s|^2
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -569,7 +525,7 @@ def feature_replacement_bound(
     product, lengths = np.abs(a - b), np.sqrt(e) * np.sqrt(s)  # |e's|, |e| |s|
     frobenius, spectral = np.hypot(product, lengths) / np.sqrt(2), (product + lengths) / 2
     apart_norm = float(np.sqrt(e.sum()))
-    return ReplacementBound(own.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
+    return ReplacementBound(found.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
 
 
 def extremes(

@@ -1,8 +1,8 @@
-"""One planned read of X for a measurement, of all rows or of chosen ones, and the states that it fills."""
+"""One planned read of X for a measurement, of all rows or of chosen ones, and the row maps that several share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -10,18 +10,17 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass, runs_layout
-from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
+from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import BlockForm, PassCost, SolveCost, Work
+from bigpca.planning import PassCost, SolveCost
 from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
@@ -130,118 +129,81 @@ def strip_rows(d: int) -> int:
 
 
 @dataclass(frozen=True)
-class Subspace:
-    """An affine subspace: ``mean + scale * span(axes)``.
+class SquaredScores(Float64Map):
+    """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2) / unit``.
+
+    What is left is squared itself, because a difference of two large sums would lose a small one.
 
     Attributes
     ----------
     mean : ndarray of shape (d,)
+    components : ndarray of shape (k, d)
+        Orthonormal rows.
     scale : ndarray of shape (d,) or None
-    axes : ndarray of shape (k, d), orthonormal rows
+        Divisors of the columns.
+    unit : float
+        A power of 2 near the total variance, so that fourth powers of the scores neither overflow nor underflow.
     """
 
     mean: Vector
-    scale: Vector | None
-    axes: Matrix
+    components: Matrix
+    scale: Vector | None = None
+    unit: float = 1.0
 
-    def digest(self) -> str:
-        """Identify the subspace by its values."""
-        return content_digest(self.mean, self.scale, self.axes)
+    @property
+    def step(self) -> MapStep:
+        """The map, in tiles."""
+        k, d = self.components.shape
+        return MapStep(self, k + 1, 4 * k * d + 4 * d, strip_rows(d))
 
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the squares (b, k + 1), in float64."""
+        centred = rows - self.mean
+        if self.scale is not None:
+            centred /= self.scale
+        scores = centred @ self.components.T
+        centred -= scores @ self.components
+        left = np.einsum("ij,ij->i", centred, centred)
+        squares: Array = np.column_stack([scores**2, left])
+        squares /= self.unit
+        return squares
 
-@dataclass
-class Residuals(Accumulator):
-    """Squared distances of rows to a subspace, and to its mean, both in units of ``scale``.
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Centred rows, what the scores explain of them, scores and squares, in float64."""
+        return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
 
-    With ``x_s = (x - mean) / scale``: ``residual = sum_t |x_s - axes' axes x_s|^2`` and ``total = sum_t |x_s|^2``. The
-    residual vector itself is squared, in float64, because a difference of two large sums would lose a small residual.
-
-    Attributes
-    ----------
-    n_features, n_components : int
-    subspace : Subspace or None
-        A broadcast value: None in closed states, and in templates being sent.
-    count : int
-    residual, total : float
-    """
-
-    tag: ClassVar[str] = "Residuals"
-    shared_field: ClassVar[str | None] = "subspace"
-
-    n_features: int
-    n_components: int
-    subspace: Subspace | None
-    count: int = kept(default=0)
-    residual: float = kept(default=0.0)
-    total: float = kept(default=0.0)
-
-    def update(self, block: Block) -> None:
-        subspace = broadcast(self.subspace)
-        step, offset = strip_rows(self.n_features), block.shift - subspace.mean
-        for i in range(0, len(block.values), step):
-            rows = block.values[i : i + step] + offset  # float64
-            if subspace.scale is not None:
-                rows /= subspace.scale
-            self.total += float(np.einsum("ij,ij->", rows, rows))
-            rows -= (rows @ subspace.axes.T) @ subspace.axes
-            self.residual += float(np.einsum("ij,ij->", rows, rows))
-        self.count += len(block.values)
-
-    def close(self) -> None:
-        self.subspace = None
-
-    def merge(self, other: Residuals) -> Residuals:
-        total, residual = self.total + other.total, self.residual + other.residual
-        return replace(self.bare(), count=self.count + other.count, residual=residual, total=total)
-
-    def cost(self, rows: BlockForm) -> Work:
-        scratch = 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)
-        return Work(scratch, 4.0 * self.n_features * (self.n_components + 1))
-
-    def identity(self) -> dict[str, object]:
-        return {"subspace": None if self.subspace is None else self.subspace.digest()}
+    def describe(self) -> dict[str, object]:
+        """Digest of mean, components, scale and unit."""
+        digest = content_digest(self.mean, self.components, self.scale, np.array(self.unit))
+        return {"map": "squared scores", "digest": digest}
 
 
-@dataclass
-class ReplacementMoments(Accumulator):
-    """Column moments of X, and of ``X - X[:, replacements]``, the change by replacing features.
+@dataclass(frozen=True)
+class Replaced(Float64Map):
+    """Row map to rows beside their change by replacing features: ``(x, x - x[replacements])``.
 
     Attributes
     ----------
     replacements : ndarray of shape (d,), int64
-    own, difference : ColumnMoments
     """
 
-    tag: ClassVar[str] = "ReplacementMoments"
-
     replacements: Integers
-    own: ColumnMoments = field(metadata=KEPT)
-    difference: ColumnMoments = field(metadata=KEPT)
 
-    @classmethod
-    def of(cls, replacements: Integers) -> ReplacementMoments:
-        """Return a template."""
-        return cls(replacements, ColumnMoments(len(replacements)), ColumnMoments(len(replacements)))
-
-    def update(self, block: Block) -> None:
-        self.own.update(block)
-        # With u = x - s:  x - x[r] = (u - u[r]) + (s - s[r]), so the differences have one shift too.
-        shift = block.shift - block.shift[self.replacements]
-        for i in range(0, len(block.values), step := strip_rows(len(self.replacements))):
-            rows = block.values[i : i + step].astype(np.float64)
-            rows -= rows[:, self.replacements]
-            self.difference.update(Block(rows, block.rows[i : i + step], shift, rows.sum(axis=0)))
-
-    def close(self) -> None:
-        self.own.close()
-        self.difference.close()
-
-    def merge(self, other: ReplacementMoments) -> ReplacementMoments:
-        return replace(self, own=self.own.merge(other.own), difference=self.difference.merge(other.difference))
-
-    def cost(self, rows: BlockForm) -> Work:
+    @property
+    def step(self) -> MapStep:
+        """The map, in tiles."""
         d = len(self.replacements)
-        return Work(16 * strip_rows(d) * d, 6.0 * d)
+        return MapStep(self, 2 * d, 2 * d, strip_rows(2 * d))
 
-    def identity(self) -> dict[str, object]:
-        return {"replacements": content_digest(self.replacements)}
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return rows and changes (b, 2 d), in float64."""
+        exact = rows.astype(np.float64)
+        return np.hstack([exact, exact - exact[:, self.replacements]])
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Rows in float64, those of replacements, changes, and both together."""
+        return 8 * rows * 5 * d, 0
+
+    def describe(self) -> dict[str, object]:
+        """Digest of the replacements."""
+        return {"map": "replaced features", "digest": content_digest(self.replacements)}

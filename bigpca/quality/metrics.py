@@ -28,14 +28,14 @@ from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import codes_of
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels.base import rows_of
-from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.codes import Codes
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
-from bigpca.quality.measurement import Residuals, Subspace, read_once, read_rows, strip_rows
+from bigpca.quality.measurement import SquaredScores, read_once, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
@@ -417,9 +417,8 @@ def reconstruction_error(
     (0.0076, 0.0076)
     """
     components = axes_of(model)
-    k, d = components.shape
     axes = orthonormal(unit_rows(components, "components_"), "components_")
-    mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
+    mean = np.zeros(axes.shape[1]) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
     nan_policy = getattr(model, "nan_policy", "raise")
     maps = preprocessors(getattr(model, "preprocess", None))
@@ -427,23 +426,14 @@ def reconstruction_error(
     rows = open_like(model, X) if own else as_fitted(model, open_rows(X, type(model).__name__))
     rows = rows.begun(nan_policy=nan_policy)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
-    subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
-    found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)
+    squares = SquaredScores(mean, axes, None if scale is None else np.asarray(scale, np.float64))
+    mapped, sums = rows.mapped(squares.step), ColumnMoments(len(axes) + 1)
+    found = read_once(mapped, sums, "residuals", memory_limit=memory_limit, progress=progress)
     if not found.count:
         raise ValueError(f"all {rows.n_rows} rows of X have missing or infinite values. Give rows of finite values.")
-    relative = found.residual / found.total if found.total > 0 else 0.0
-    return ReconstructionError(found.count, found.residual / found.count, relative)
-
-
-__all__ = [
-    "DotProductError",
-    "ReconstructionError",
-    "dot_product_error",
-    "eigenvalue_difference",
-    "principal_angles",
-    "reconstruction_error",
-    "similarity",
-]
+    of_scores, residual = float(found.mean[:-1].sum()), max(0.0, float(found.mean[-1]))  # means over the rows
+    total = of_scores + residual
+    return ReconstructionError(found.count, residual, residual / total if total > 0 else 0.0)
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,11 +13,12 @@ import io
 import os
 import platform
 import shlex
+import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -72,69 +73,7 @@ MAX_PIXELS = 64 * 10**6
 MAX_COMPONENTS = 6  # whose extremes are shown
 MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
 ROWS_AT_AN_END = 5
-CITATIONS = {
-    "PCA": "Hotelling, H. (1933). Analysis of a complex of statistical variables into principal components. "
-    "Journal of Educational Psychology, 24, 417-441.",
-    "rotation": "Kaiser, H. F. (1958). The varimax criterion for analytic rotation in factor analysis. Psychometrika, "
-    "23(3), 187-200.",
-    "moments": "Chan, T. F., Golub, G. H. & LeVeque, R. J. (1983). Algorithms for computing the sample variance: "
-    "analysis and recommendations. The American Statistician, 37(3), 242-247.",
-    "krylov": "Musco, C. & Musco, C. (2015). Randomized block Krylov methods for stronger and faster approximate "
-    "singular value decomposition. Advances in Neural Information Processing Systems, 28.",
-    "sketch": "Tropp, J. A., Yurtsever, A., Udell, M. & Cevher, V. (2017). Fixed-rank approximation of a "
-    "positive-semidefinite matrix from streaming data. Advances in Neural Information Processing Systems, 30.",
-    "kernel": "Schölkopf, B., Smola, A. & Müller, K.-R. (1998). Nonlinear component analysis as a kernel "
-    "eigenvalue problem. Neural Computation, 10(5), 1299-1319.",
-    "landmarks": "Williams, C. K. I. & Seeger, M. (2001). Using the Nyström method to speed up kernel machines. "
-    "Advances in Neural Information Processing Systems, 13.",
-    "Fisher": "Fisher, R. A. (1936). The use of multiple measurements in taxonomic problems. Annals of Eugenics, "
-    "7(2), 179-188.",
-    "supervised": "Barshan, E., Ghodsi, A., Azimifar, Z. & Zolghadri Jahromi, M. (2011). Supervised principal "
-    "component analysis: visualization, classification and regression on subspaces and submanifolds. Pattern "
-    "Recognition, 44(7), 1357-1371.",
-    "Roweis": "Ghojogh, B., Karray, F. & Crowley, M. (2019). Roweis discriminant analysis: a generalized subspace "
-    "learning method. arXiv:1910.05437.",
-    "CCA": "Hotelling, H. (1936). Relations between two sets of variates. Biometrika, 28(3/4), 321-377.",
-    "MCA": "Bretherton, C. S., Smith, C. & Wallace, J. M. (1992). An intercomparison of methods for finding coupled "
-    "patterns in climate data. Journal of Climate, 5(6), 541-560.",
-    "PLS": "Dayal, B. S. & MacGregor, J. F. (1997). Improved PLS algorithms. Journal of Chemometrics, 11(1), 73-85.",
-    "factors": "Barber, D. (2012). Bayesian Reasoning and Machine Learning, chapter 21. Cambridge University Press.",
-    "ridge": "Hoerl, A. E. & Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems. "
-    "Technometrics, 12(1), 55-67.",
-    "slow": "Wiskott, L. & Sejnowski, T. J. (2002). Slow feature analysis: unsupervised learning of invariances. "
-    "Neural Computation, 14(4), 715-770.",
-    "MNF": "Green, A. A., Berman, M., Switzer, P. & Craig, M. D. (1988). A transformation for ordering "
-    "multispectral data in terms of image quality with implications for noise removal. IEEE Transactions on "
-    "Geoscience and Remote Sensing, 26(1), 65-74.",
-    "tICA": "Pérez-Hernández, G., Paul, F., Giorgino, T., De Fabritiis, G. & Noé, F. (2013). Identification of slow "
-    "molecular order parameters for Markov model construction. Journal of Chemical Physics, 139, 015102.",
-    "scored": "Bair, E., Hastie, T., Paul, D. & Tibshirani, R. (2006). Prediction by supervised principal "
-    "components. Journal of the American Statistical Association, 101(473), 119-137.",
-}
-_BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
-_METHODS = {  # of each class: what it does in words, and keys of CITATIONS
-    "PCA": ("principal component analysis (PCA)", "PCA"),
-    "ApproximatePCA": ("approximate principal component analysis", "PCA"),
-    "RotatedPCA": ("rotated principal component analysis", "PCA rotation"),
-    "FactorAnalysis": ("maximum-likelihood factor analysis", "factors"),
-    "KernelPCA": ("kernel PCA", "kernel"),
-    "ApproximateKernelPCA": ("approximate kernel PCA", "kernel"),
-    "NystromKernelPCA": ("kernel PCA by the Nyström method", "kernel landmarks"),
-    "FisherDiscriminantAnalysis": ("Fisher's discriminant analysis", "Fisher"),
-    "SupervisedPCA": ("supervised PCA", "supervised"),
-    "SupervisedRandomProjection": ("supervised random projection", "supervised"),
-    "KernelSupervisedPCA": ("kernel supervised PCA", "supervised kernel"),
-    "RoweisDiscriminantAnalysis": ("Roweis discriminant analysis", "Roweis"),
-    "KernelRoweisDiscriminantAnalysis": ("kernel Roweis discriminant analysis", "Roweis kernel"),
-    "ScoredPCA": ("PCA of the features with the highest scores", "scored PCA"),
-    "CCA": ("canonical correlation analysis", "CCA"),
-    "PLSSVD": ("maximum covariance analysis (singular value decomposition of the covariance)", "MCA"),
-    "PLSRegression": ("partial least squares regression", "PLS"),
-    "Ridge": ("ridge regression", "ridge"),
-    "SlowFeatureAnalysis": ("slow feature analysis", "slow"),
-    "MinimumNoiseFraction": ("the minimum noise fraction transform", "MNF"),
-    "TICA": ("time-lagged independent component analysis", "tICA"),
-}
+BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
 MLE = "maximum likelihood (Minka 2000)"
 # Parameters with sentences of their own, and those that change no number by more than a tolerance.
 TOLD = {
@@ -482,17 +421,24 @@ def describe_ends(ends: Ends, names: list[str], known: Companions) -> tuple[Extr
     )
 
 
+@cache
+def _known() -> dict[str, Any]:
+    """Return ``methods.toml``: citations, and what each class does."""
+    return tomllib.loads(Path(__file__).with_name("methods.toml").read_text("utf-8"))
+
+
 def method_name(model: Any) -> str:
     """Return what the model does, in words."""
-    return _METHODS.get(name_of(model), (name_of(model), ""))[0]
+    own = _known()["methods"].get(name_of(model))
+    return str(own["words"]) if own else name_of(model)
 
 
 def citations_of(model: Any) -> tuple[str, ...]:
     """Return what a paper cites: the method, and the algorithm of the solver."""
-    solver = str(getattr(fitted(model), "solver_", ""))
-    own = _METHODS.get(name_of(model), ("", ""))[1].split()
-    keys = [*own, *(key for name, key in _BY_SOLVER.items() if name in solver)]
-    return tuple(CITATIONS[key] for key in dict.fromkeys(keys))
+    solver, known = str(getattr(fitted(model), "solver_", "")), _known()
+    own = known["methods"].get(name_of(model), {"cites": []})["cites"]
+    keys = [*own, *(key for name, key in BY_SOLVER.items() if name in solver)]
+    return tuple(known["citations"][key] for key in dict.fromkeys(keys))
 
 
 def solver_of(inner: Any) -> str:

@@ -19,6 +19,9 @@ from bigpca.planning import BlockForm, Work
 from bigpca.seeds import check_seed
 
 CACHE_BYTES = 256 << 20
+REARRANGED_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
+STRIP_BYTES = 4 << 20  # of sparse rows that are made dense at a time
+FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
 
 
 class _Entry:
@@ -84,11 +87,6 @@ class Cache:
 
 
 CACHE = Cache(CACHE_BYTES)
-
-
-TILE_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
-STRIP_BYTES = 4 << 20  # of sparse rows that are made dense at a time
-FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.errors import positive_integer
 from bigpca.planning import BlockForm, Work
-from bigpca.sketches.base import CACHE, TILE_BYTES, Sketch, spans
+from bigpca.sketches.base import CACHE, REARRANGED_BYTES, Sketch, spans
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Downsample(Sketch):
             np.multiply(image.reshape(stop - start, -1), out.dtype.type(self._scale()), out=out[start:stop])
 
     def _tile(self, itemsize: int) -> int:
-        return max(1, TILE_BYTES // (math.prod(self.shape) * itemsize))
+        return max(1, REARRANGED_BYTES // (math.prod(self.shape) * itemsize))
 
     def _work(self, rows: BlockForm) -> Work:
         return Work(0, float(sum(2 * pre * n * m * post for pre, n, m, post in self._steps()) + math.prod(self.to)))

@@ -21,9 +21,19 @@ from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.errors import check_switch, positive_integer
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import integers, normals, signs, uniforms
-from bigpca.sketches.base import CACHE, TILE_BYTES, RandomSketch, pair_products, spans
+from bigpca.sketches.base import CACHE, REARRANGED_BYTES, RandomSketch, pair_products, spans
 
 STREAM = "gaussian sketch"
+# Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
+# result stays in cache. Measured on 200 x 100,352 float32, q = 2,000: more rows are slower, especially if d is a
+# multiple of 1,024.
+TILE_COLUMNS, TILE_ROWS = 8192, 16
+STREAM_SPARSE_SIGN = "sparse sign sketch"
+STREAM_FEATURE_HASH = "feature hash sketch"
+STREAM_SRHT = "SRHT sketch"
+HADAMARD_BYTES = 128 << 20  # upper limit for the selected columns of H_t
+HADAMARD_ENTRIES = 1 << 16  # entries of H computed at a time: their indices take twice the memory of the entries
+PADDED_BYTES = 16 << 20  # of padded rows at a time: fewer make the small products inefficient, more exceed the cache
 
 
 @dataclass(frozen=True)
@@ -97,16 +107,10 @@ class Gaussian(RandomSketch):
     @property
     def _tile(self) -> int:
         """Rows of W in one part: a power of two, so that parts hold whole blocks of random numbers if possible."""
-        return 1 << (max(1, TILE_BYTES // (4 * self.q)).bit_length() - 1)
+        return 1 << (max(1, REARRANGED_BYTES // (4 * self.q)).bit_length() - 1)
 
     def _normals(self, start: int, stop: int) -> NDArray[np.float32]:
         return normals(self.seed, STREAM, start, stop, self.q, np.float32)
-
-
-# Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
-# result stays in cache. Measured on 200 x 100,352 float32, q = 2,000: more rows are slower, especially if d is a
-# multiple of 1,024.
-TILE_COLUMNS, TILE_ROWS = 8192, 16
 
 
 @dataclass(frozen=True)
@@ -185,9 +189,6 @@ class SparseSketch(RandomSketch):
         return tile + (int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if cut else 0)
 
 
-STREAM_SPARSE_SIGN = "sparse sign sketch"
-
-
 @dataclass(frozen=True)
 class SparseSign(SparseSketch):
     """W with ``nnz`` entries +-1/sqrt(nnz) at distinct places of every row (Kane & Nelson 2014, sec. 1).
@@ -239,9 +240,6 @@ class SparseSign(SparseSketch):
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         dots, norms, squares = pair_products(x, y)
         return np.zeros_like(dots), (norms + dots**2 - 2 * squares) / self.q
-
-
-STREAM_FEATURE_HASH = "feature hash sketch"
 
 
 @dataclass(frozen=True)
@@ -302,12 +300,6 @@ class FeatureHash(SparseSketch):
             return np.zeros_like(dots), meetings
         bias = (self.n_hashes * x.sum(axis=1) * y.sum(axis=1) - dots) / self.q
         return bias, meetings * (1 - 1 / self.q)
-
-
-STREAM_SRHT = "SRHT sketch"
-HADAMARD_BYTES = 128 << 20  # upper limit for the selected columns of H_t
-STRIP = 1 << 16  # entries of H computed at a time: their indices take twice the memory of the entries
-PADDED_BYTES = 16 << 20  # of padded rows at a time: fewer make the small products inefficient, more exceed the cache
 
 
 @dataclass(frozen=True)
@@ -410,7 +402,7 @@ class SRHT(RandomSketch):
 def _hadamard_entries(rows: Integers, columns: Integers, dtype: np.dtype[Any]) -> Array:
     """Return entries (-1)^popcount(i & j) of Sylvester's Hadamard matrix of any size."""
     entries = np.empty((len(rows), len(columns)), dtype)
-    for start, stop in spans(len(rows), max(1, STRIP // len(columns))):
+    for start, stop in spans(len(rows), max(1, HADAMARD_ENTRIES // len(columns))):
         entries[start:stop] = np.bitwise_count(rows[start:stop, None] & columns) & 1
     np.multiply(entries, -2, out=entries)
     np.add(entries, 1, out=entries)

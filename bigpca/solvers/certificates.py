@@ -23,6 +23,7 @@ SUMMED, SUMMED_IN_ORDER = 256.0, 2.0**15  # of precision * norm, and of float64'
 SMALL_TERMS = 1e6  # products of fewer terms in all are small
 NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are not a reason to distrust
 TRUSTED_WIDTH = 2.0
+DEPENDENT = 1e-12  # of its length: an axis that adds less to those before it adds rounding
 
 
 @dataclass(frozen=True)
@@ -304,9 +305,6 @@ def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
             "they are not a Nyström approximation of that matrix. Please report this, with the output of bigpca doctor."
         )
     return max(gap, 0.0)
-
-
-DEPENDENT = 1e-12  # of its length: an axis that adds less to those before it adds rounding
 
 
 @dataclass(frozen=True)

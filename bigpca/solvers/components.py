@@ -20,6 +20,10 @@ from bigpca.seeds import check_seed
 
 MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: up to 1.1, of 300 rows
 TIE = 1e-9  # of lambda_1: heights that differ by less are equal, whatever their rounding in the units of the data
+SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are not a signal for Minka's rule
+NULLS = ("deterministic", "signflip")
+SMALLEST_VARIANCE = 1e-300  # from which on sums of squares keep all digits of float64
+FIRST_GUESS = 64  # components to start with if a rule decides how many
 
 
 def rounding_level(values: Vector, d: int) -> float:
@@ -263,9 +267,6 @@ class MarchenkoPastur(ComponentRule):
         return most if len(values) >= most else None
 
 
-SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are not a signal for Minka's rule
-
-
 def minka_rank(spectrum: Vector, n_samples: int) -> int:
     """Choose the dimension by the evidence of probabilistic PCA (Minka 2000, equation 78's Laplace approximation).
 
@@ -324,9 +325,6 @@ def _log_evidence(s: Vector, n: float) -> Vector:
     log_parameters = (pairs + r) * np.log(2 * np.pi) / 2
     evidence: Vector = log_volume + log_kept + log_noise + log_parameters - log_hessian / 2 - r * np.log(n) / 2
     return evidence
-
-
-NULLS = ("deterministic", "signflip")
 
 
 @dataclass(frozen=True)
@@ -483,8 +481,6 @@ __all__ = [
 
 NComponents = int | float | str | ComponentRule | None
 
-SMALLEST_VARIANCE = 1e-300  # from which on sums of squares keep all digits of float64
-FIRST_GUESS = 64  # components to start with if a rule decides how many
 RULES: dict[str, type[ComponentRule]] = {
     "relative_threshold": RelativeThreshold,
     "elbow": Elbow,

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.blas import blas_threads, symmetric_rank_update
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
-from bigpca.solvers.strips import PARTS, STRIP, Strip, each_strip, sum_strips
+from bigpca.solvers.strips import PARTS, STRIP_WIDTH, Strip, each_strip, sum_strips
 
 SUM_BYTES = 64 << 20  # of the sums of dot matrices that threads make beside each other
 
@@ -126,8 +126,8 @@ def _parts(m: int) -> int:
 
 def axes_bytes(m: int, d: int, k: int, itemsize: int) -> int:
     """Peak bytes of :func:`leading_axes` beside its rows."""
-    parts = min(_parts(m), -(-d // STRIP))
-    return (1 + 2 * parts) * 8 * m * m + parts * m * min(STRIP, d) * (2 * itemsize + 8) + 8 * d * (k + 2)
+    parts = min(_parts(m), -(-d // STRIP_WIDTH))
+    return (1 + 2 * parts) * 8 * m * m + parts * m * min(STRIP_WIDTH, d) * (2 * itemsize + 8) + 8 * d * (k + 2)
 
 
 def axes_flops(m: int, d: int, k: int) -> float:

@@ -33,6 +33,11 @@ FAINT = 100.0  # times NOISE: a direction below it is known to a tenth at best, 
 ROUNDED = 10.0  # eps of the products that rounding may change in an eigenvalue
 CHOLESKY_STRIP = 256  # rows that are updated at a time before the factorisation
 CHECKED = 5  # Lanczos vectors between two looks at the Ritz values: a look costs an eigenproblem of the basis
+# Divide and conquer is 1.4 times as fast as evr for whole spectra, but needs 3 d^2 numbers instead of 2 d^2.
+DIVIDE_AND_CONQUER_UP_TO = 4096
+ACCEPTED_ORTHONORMALITY = 1e-8  # of a dense solver: worse vectors are solved for again
+GRAM_STRIP = 256  # columns of the vectors that are checked at a time
+FAR_FROM_ONE = 200  # binary exponent
 
 
 def is_iterated(d: int, k: int) -> bool:
@@ -149,13 +154,6 @@ def eigh_flops(d: int, k: int | None = None, *, signed: bool = False) -> float:
     if is_iterated(d, kept) and not signed:
         return d**3 / 3 + 2.0 * d * d * basis_columns(kept)
     return 4 * d**3 / 3 + 2.0 * d * d * kept
-
-
-# Divide and conquer is 1.4 times as fast as evr for whole spectra, but needs 3 d^2 numbers instead of 2 d^2.
-DIVIDE_AND_CONQUER_UP_TO = 4096
-ACCEPTED_ORTHONORMALITY = 1e-8  # of a dense solver: worse vectors are solved for again
-GRAM_STRIP = 256  # columns of the vectors that are checked at a time
-FAR_FROM_ONE = 200  # binary exponent
 
 
 def eigh_bytes(d: int, k: int | None = None) -> int:

@@ -20,7 +20,7 @@ from bigpca.blas import solving_alone
 from bigpca.solvers.certificates import FAILURE, probe_quantile
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.nystrom import SHIFT, orthonormal_rows
-from bigpca.solvers.strips import PARTS, STRIP, Strip, each_strip, sum_strips
+from bigpca.solvers.strips import PARTS, STRIP_WIDTH, Strip, each_strip, sum_strips
 
 EPS = float(np.finfo(np.float64).eps)
 SETTLED = 0.01  # of the rounding of a product: a shorter remainder is zero
@@ -29,6 +29,14 @@ ORTHONORMAL = 1e-14  # largest entry of a Gram matrix minus I that needs no corr
 RELIABLE = 1e-3  # directions of given products below this share are dropped: they would only magnify rounding
 INDEPENDENT = 0.1  # what a new direction must keep of its length when it is made orthogonal once more
 RANDOM_RANK = 1e-8
+FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is rounding
+GRAM = 32.0  # times eps: rounding of a Gram matrix relative to its largest eigenvalue
+OUTSIDE = 1e-4  # of the square of a column: with less of it outside the basis, it carries no information on E
+NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 are rounding, not directions
+SAFETY = 1.5  # times the error at rho, because rho <= |E|_2
+SPREAD = 0.5  # times the error at rho + sigma, which is rarely below that at |E|_2
+MIN_STEPS = 2  # products with the probes before rho is used: a first product shows an average of E
+PATIENCE = 3  # multiplications without progress before giving up, beside those that make up for a restart
 
 
 class KrylovBasis:
@@ -313,8 +321,6 @@ def _exponent(product: Matrix) -> int:
 
 Wanted = int | Callable[[Vector], int]
 
-FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is rounding
-
 
 @dataclass(frozen=True)
 class RitzPairs:
@@ -481,9 +487,6 @@ def check_room(k: int, columns: int, N: int, rank: int) -> None:
             f"{k} eigenpairs need a basis of {needed} columns, but only {columns} fit the memory limit. "
             "Request fewer components, or raise memory_limit."
         )
-
-
-GRAM = 32.0  # times eps: rounding of a Gram matrix relative to its largest eigenvalue
 
 
 @dataclass(frozen=True)
@@ -758,7 +761,7 @@ def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
     columns, block = min(columns, N), max(block, k)
     held = 16 * N * columns + 56 * N * probes + 160 * columns**2
     first = 16 * N * (min(2 * block, columns) + block + probes) - held  # what is known, and the copies of it
-    sums = 8 * PARTS * (STRIP * (2 * columns + block) + columns**2)
+    sums = 8 * PARTS * (STRIP_WIDTH * (2 * columns + block) + columns**2)
     product = 16 * N * (block + probes) + 8 * N * block
     return held + max(first, product, 24 * N * k) + sums
 
@@ -783,7 +786,6 @@ def krylov_flops(N: int, block: int, k: int, products: int) -> float:
 
 
 Remainder = Callable[[Matrix, Matrix], tuple[Matrix, Matrix, Matrix]]  # of Q and A Q: (I - BB') Q and (A - A_hat) Q
-OUTSIDE = 1e-4  # of the square of a column: with less of it outside the basis, it carries no information on E
 
 
 class ProbeChain:
@@ -878,13 +880,6 @@ def _leading_pair(outside: Matrix, product: Matrix) -> tuple[float, float]:
     values, V = np.linalg.eigh((inside + inside.T) / 2)
     y = X @ V[:, -1]
     return float(values[-1]), float(norm_of(product @ y - values[-1] * (outside @ y)))
-
-
-NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 are rounding, not directions
-SAFETY = 1.5  # times the error at rho, because rho <= |E|_2
-SPREAD = 0.5  # times the error at rho + sigma, which is rarely below that at |E|_2
-MIN_STEPS = 2  # products with the probes before rho is used: a first product shows an average of E
-PATIENCE = 3  # multiplications without progress before giving up, beside those that make up for a restart
 
 
 def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions) -> KrylovResult:

@@ -12,7 +12,7 @@ from bigpca.blas import blas_threads
 from bigpca.solvers.eigh import top_eigenpairs
 
 SHIFT = 4.0  # of precision |Y|_F: what keeps the rounded A + nu I positive semi-definite
-STRIP = 2048  # rows worked on at a time
+STRIP_ROWS = 2048  # rows worked on at a time
 ORTHONORMAL = 1e-10  # largest entry of W'W - I that needs no correction
 SMALLEST_DIRECTION = 1e-6  # directions of W below this share of |W|_2, or sqrt(precision) of it, are dropped
 ONE_STEP = 1e-3  # a W with a smaller direction is made orthonormal in two steps
@@ -100,7 +100,7 @@ def nystrom_bytes(N: int, q: int, k: int, *, overwrite: bool = False) -> int:
     '369 MiB beside two arrays of 230 MiB'
     """
     factor = 0 if overwrite else 8 * N * q
-    return factor + 24 * N * k + 32 * STRIP * q + 64 * q * q
+    return factor + 24 * N * k + 32 * STRIP_ROWS * q + 64 * q * q
 
 
 def nystrom(
@@ -198,9 +198,9 @@ def _check(W: Matrix, Y: Matrix, k: int) -> int:
 def _gram(A: Matrix, B: Matrix) -> Matrix:
     """Return ``A'B`` (q, q) in float64, strip by strip: no copy of either in another type."""
     total = np.zeros((A.shape[1], B.shape[1]))
-    for i in range(0, len(A), STRIP):
-        left = A[i : i + STRIP].astype(np.float64, copy=False)
-        right = left if A is B else B[i : i + STRIP].astype(np.float64, copy=False)
+    for i in range(0, len(A), STRIP_ROWS):
+        left = A[i : i + STRIP_ROWS].astype(np.float64, copy=False)
+        right = left if A is B else B[i : i + STRIP_ROWS].astype(np.float64, copy=False)
         total += left.T @ right
     return total
 
@@ -220,8 +220,8 @@ def _whitening(W: Matrix, smallest: float) -> Matrix | None:
         return T
     # The second step of Cholesky QR2, on W T.
     G = np.zeros((T.shape[1], T.shape[1]))
-    for i in range(0, len(W), STRIP):
-        rows = W[i : i + STRIP] @ T
+    for i in range(0, len(W), STRIP_ROWS):
+        rows = W[i : i + STRIP_ROWS] @ T
         G += rows.T @ rows
     return T @ _inverse_root(G, 0.0)
 
@@ -239,13 +239,13 @@ def _factor(W: Matrix, Y: Matrix, T: Matrix | None, nu: float) -> Matrix:
         R, inverse = cholesky(S, check_finite=False), None
     except LinAlgError:
         R, inverse = None, _inverse_root(S, len(S) * np.finfo(np.float64).eps)
-    for i in range(0, len(Y), STRIP):
-        rows = Y[i : i + STRIP] + W[i : i + STRIP] @ shift
+    for i in range(0, len(Y), STRIP_ROWS):
+        rows = Y[i : i + STRIP_ROWS] + W[i : i + STRIP_ROWS] @ shift
         if inverse is None:
             rows = solve_triangular(R, rows.T, trans="T", overwrite_b=True, check_finite=False).T
         else:
             rows = rows @ inverse
-        Y[i : i + STRIP, : rows.shape[1]] = rows
+        Y[i : i + STRIP_ROWS, : rows.shape[1]] = rows
     return Y[:, : rows.shape[1]]
 
 
@@ -255,10 +255,10 @@ def _orthonormal_product(W: Matrix, Y: Matrix, T: Matrix) -> tuple[Matrix, Matri
     NOTE: ``T'(W'Y) T`` would be cheaper, but magnifies the rounding of W'Y by |T|^2, and nu only allows for |T|.
     """
     S = np.zeros((T.shape[1], T.shape[1]))
-    for i in range(0, len(Y), STRIP):
-        rows = Y[i : i + STRIP] @ T
-        S += (W[i : i + STRIP] @ T).T @ rows
-        Y[i : i + STRIP, : T.shape[1]] = rows
+    for i in range(0, len(Y), STRIP_ROWS):
+        rows = Y[i : i + STRIP_ROWS] @ T
+        S += (W[i : i + STRIP_ROWS] @ T).T @ rows
+        Y[i : i + STRIP_ROWS, : T.shape[1]] = rows
     return Y[:, : T.shape[1]], S
 
 

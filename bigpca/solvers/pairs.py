@@ -18,6 +18,8 @@ ROUNDED_SHARE = 64  # roundings of the sums below which an unbiased HSIC of a bl
 
 
 Columns: TypeAlias = "slice[int, int, None]"
+FEW = 4  # of the columns to the wanted triplets: with more, a full decomposition is as fast
+LEAST_SHARE = 1e-3  # of the first singular value: those above lose less than 1e-10 of it in a Gram matrix of 4,096
 
 
 def block_edges(widths: Sequence[int]) -> list[Columns]:
@@ -88,10 +90,6 @@ class Canonical:
     y: Matrix
     x_products: Matrix
     y_products: Matrix
-
-
-FEW = 4  # of the columns to the wanted triplets: with more, a full decomposition is as fast
-LEAST_SHARE = 1e-3  # of the first singular value: those above lose less than 1e-10 of it in a Gram matrix of 4,096
 
 
 def leading_triplets(K: Matrix, k: int) -> tuple[Matrix, Vector, Matrix]:

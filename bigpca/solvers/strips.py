@@ -18,7 +18,7 @@ from bigpca.blas import threads_of_solve
 T = TypeVar("T")
 Strip: TypeAlias = "slice[int, int, int]"
 
-STRIP = 1024  # most entries of long rows that are worked on at a time
+STRIP_WIDTH = 1024  # most entries of long rows that are worked on at a time
 PARTS = 8  # runs of strips, each with a sum of its own; no more threads are used
 
 
@@ -48,7 +48,7 @@ def sum_strips(work: Callable[[Strip], Matrix], N: int, parts: int = PARTS) -> M
 
 
 def _over_parts(work: Callable[[list[Strip]], T], N: int, parts: int) -> list[T]:
-    count = -(-N // STRIP)
+    count = -(-N // STRIP_WIDTH)
     strips: list[Strip] = [slice(N * i // count, N * (i + 1) // count) for i in range(count)]
     # Runs of consecutive strips: their number depends on N alone, so the order of sums does too.
     parts = min(parts, count)

@@ -14,8 +14,7 @@ import pytest
 
 import bigpca as bp
 from bigpca import settings
-from bigpca.cli.options import ESTIMATORS, defaults_of, record_of
-from bigpca.cli.stores import PREFIXES
+from bigpca.cli.options import ESTIMATORS, defaults_of, prefix_of, record_of
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 
@@ -209,7 +208,9 @@ def test_rules_for_the_number_of_components_have_names(store: Path, text: str, r
 
 def test_the_prefixes_of_components_are_those_of_the_classes() -> None:
     classes = {name: getattr(bp, name) for name in bp.__all__}
-    assert {name: one._traits.prefix for name, one in classes.items() if hasattr(one, "_traits")} == PREFIXES
+    expected = {name: one._traits.prefix for name, one in classes.items() if hasattr(one, "_traits")}
+    assert len(expected) > 10
+    assert {name: prefix_of(name) for name in expected} == expected
 
 
 def test_the_defaults_that_help_names_are_the_library_s() -> None:

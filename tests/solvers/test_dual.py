@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.solvers import dual
 from bigpca.solvers.dual import axes_bytes, leading_axes
-from bigpca.solvers.strips import STRIP
+from bigpca.solvers.strips import STRIP_WIDTH
 from tests.builders import data_with_spectrum, power_law
 from tests.peaks import traced_peak
 
@@ -38,7 +38,7 @@ def by_svd(X: Array, center: bool, scale: bool) -> tuple[Array, Array]:
 def test_axes_are_the_singular_vectors(
     center: bool, scale: bool, dtype: str, offset: float, strip: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dual, "STRIP", strip)
+    monkeypatch.setattr(dual, "STRIP_WIDTH", strip)
     X = sample(offset, dtype)
     pieces = [X[:1], X[1:13], X[13:13], X[13:]]
     before = X.copy()
@@ -93,4 +93,4 @@ def test_memory_stays_within_what_is_said(d: int) -> None:
     leading_axes([X[:50], X[50:]], k, threads=5)
     peak = traced_peak(lambda: leading_axes([X[:50], X[50:]], k, threads=5))
     assert peak <= axes_bytes(m, d, k, 4)
-    assert d > STRIP or axes_bytes(m, d, k, 4) <= 3 * peak  # threads need not all be at their peak at once
+    assert d > STRIP_WIDTH or axes_bytes(m, d, k, 4) <= 3 * peak  # threads need not all be at their peak at once

@@ -175,7 +175,7 @@ def test_only_overwrite_touches_the_product():
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_the_stated_memory_is_kept(overwrite, monkeypatch):
-    monkeypatch.setattr(module, "STRIP", 256)
+    monkeypatch.setattr(module, "STRIP_ROWS", 256)
     n, q, k = 20_000, 40, 10
     spectrum = builders.power_law(n)
     W = builders.sketch_of("Gaussian", n, q)

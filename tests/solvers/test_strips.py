@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bigpca.blas import blas_threads, current_threads, threads_of_solve
-from bigpca.solvers.strips import PARTS, STRIP, each_strip, sum_strips
+from bigpca.solvers.strips import PARTS, STRIP_WIDTH, each_strip, sum_strips
 
 
-@pytest.mark.parametrize("N", [1, 7, STRIP, STRIP + 1, PARTS * STRIP, 3 * PARTS * STRIP + 5])
+@pytest.mark.parametrize("N", [1, 7, STRIP_WIDTH, STRIP_WIDTH + 1, PARTS * STRIP_WIDTH, 3 * PARTS * STRIP_WIDTH + 5])
 def test_sums_are_those_of_whole_rows_and_do_not_depend_on_threads(N: int) -> None:
     rows = np.random.default_rng(0).standard_normal((3, N))
     found = []
@@ -33,7 +33,7 @@ def test_threads_of_a_solve_take_the_place_of_those_of_blas() -> None:
         before = current_threads()
         with threads_of_solve() as threads:
             assert threads == 2
-        each_strip(work, 40 * STRIP)
+        each_strip(work, 40 * STRIP_WIDTH)
         assert current_threads() == before
     assert len(used) <= 2
     assert all(set(counts) == {1} for _, *counts in used)
@@ -41,4 +41,4 @@ def test_threads_of_a_solve_take_the_place_of_those_of_blas() -> None:
 
 def test_an_error_in_a_strip_is_raised() -> None:
     with blas_threads(2), pytest.raises(ZeroDivisionError):
-        each_strip(lambda j: 1 // 0, 4 * STRIP)
+        each_strip(lambda j: 1 // 0, 4 * STRIP_WIDTH)

@@ -35,7 +35,6 @@ from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, 
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.planning import BlockForm
-from bigpca.quality.measurement import ReplacementMoments, Residuals, Subspace
 from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import block_edges
 from tests.passes.kit import full, normal, scatter_of
@@ -45,14 +44,11 @@ Array = NDArray[Any]
 N, D, K = 23, 9, 3
 W = np.random.default_rng(6).standard_normal((D, K))
 V = np.linalg.qr(np.random.default_rng(5).standard_normal((N, K)))[0]
-AXES = np.ascontiguousarray(np.linalg.qr(W)[0].T)  # (K, D)
-MEAN, SCALE = np.linspace(-1.0, 2.0, D), np.linspace(0.5, 2.0, D)
 CHOSEN = np.array([0, 3, 4, 10, N - 1])
 CODES = np.array([0, 2, -1, 2, 0, 0, 1, 2, 2, 0, -1, 0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 0, 2], np.int32)  # (N,), 1 once
 WEIGHTS = np.array([0, 1, 2, 0.5, 0, 3, 1, 1, 0.25, 7, 1, 0, 2, 2, 1, 1, 0.1, 4, 1, 1, 0, 2, 5.0])  # (N,)
 HOLES = np.random.default_rng(7).random((N, D)) < 1 / 3
 HOLES[2], HOLES[:, 4] = True, True
-REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
 
 
 def at_work(template: Accumulator, start: int, stop: int) -> Any:
@@ -290,16 +286,6 @@ def test_products_of_groups_far_from_each_other_merge_to_the_rounding_of_float64
     np.testing.assert_allclose(state.centred(), truth @ W, rtol=0, atol=1e-11 * np.abs(truth @ W).max())
 
 
-def _residuals(X: Array) -> list[Array]:
-    Y = (X.astype("f8") - MEAN) / SCALE
-    return [np.array(len(X)), np.array(((Y - Y @ AXES.T @ AXES) ** 2).sum()), np.array((Y**2).sum())]
-
-
-def _replaced(X: Array) -> list[Array]:
-    E = X.astype("f8") - X[:, REPLACEMENTS].astype("f8")
-    return [np.diag(scatter_of(X)), E.mean(0), np.diag(scatter_of(E))]
-
-
 def _chosen_rows(form: str) -> list[Case]:
     """Landmarks, and rows that are chosen: of dense rows, or of sparse ones."""
     fold, which = (state_about_zero, "") if form == "dense" else (sparse_state, " of CSR rows")
@@ -515,22 +501,6 @@ CASES = [
     _within_product(),
     _class_moments(True),
     _class_moments(False),
-    Case(
-        "Residuals",
-        lambda: Residuals(D, K, Subspace(MEAN, SCALE, AXES)),
-        row_state,
-        N,
-        lambda s: [np.array(s.count), np.array(s.residual), np.array(s.total)],
-        _residuals,
-    ),
-    Case(
-        "ReplacementMoments",
-        lambda: ReplacementMoments.of(REPLACEMENTS),
-        row_state,
-        N,
-        lambda s: [s.own.squares, s.difference.mean, s.difference.squares],
-        _replaced,
-    ),
     _fused(False),
     _fused(True),
     _fused(True, squared=False),
