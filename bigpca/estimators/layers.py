@@ -20,7 +20,7 @@ from bigpca.blas import one_blas_thread
 from bigpca.data.batches import from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
 from bigpca.errors import brief
-from bigpca.estimators.shared.inputs import Input, Path
+from bigpca.estimators.shared.inputs import Path, Unchecked
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.engine.events import Event, PlanEvent
 from bigpca.passes.engine.local import threads_here
@@ -46,8 +46,8 @@ class SharedBatches:
         Readers that were told that the batches have ended: one for each core, because each solve takes memory.
     """
 
-    batches: Iterator[Input]
-    waiting: dict[str, deque[Input]] = field(default_factory=dict)
+    batches: Iterator[Unchecked]
+    waiting: dict[str, deque[Unchecked]] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     solving: set[str] = field(default_factory=set)
     failure: BaseException | None = None
@@ -55,7 +55,7 @@ class SharedBatches:
     number: int = 0
     _turn: threading.Condition = field(default_factory=threading.Condition)
 
-    def of(self, name: str) -> Iterator[Input]:
+    def of(self, name: str) -> Iterator[Unchecked]:
         """Iterate over the blocks of one name; the next batch is taken when the other readers are near enough."""
         own = self.waiting[name]
         while True:
@@ -120,7 +120,7 @@ class SharedBatches:
 
 
 def fit_layers(
-    batches: Iterable[Input],
+    batches: Iterable[Unchecked],
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     *,
     patterns: Mapping[str, str] | None = None,
@@ -196,7 +196,7 @@ def fit_layers(
 
 
 def plan_layers(
-    batches: Iterable[Input],
+    batches: Iterable[Unchecked],
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     *,
     patterns: Mapping[str, str] | None = None,
@@ -225,7 +225,9 @@ def plan_layers(
 
 
 def _opened(
-    batches: Iterable[Input], estimators: Mapping[str, AnyEstimator] | AnyEstimator, patterns: Mapping[str, str] | None
+    batches: Iterable[Unchecked],
+    estimators: Mapping[str, AnyEstimator] | AnyEstimator,
+    patterns: Mapping[str, str] | None,
 ) -> tuple[SharedBatches, dict[str, AnyEstimator], dict[str, da.Array]]:
     """Return the batches, unfitted models, and the rows of each, once the first batch is known."""
     if isinstance(batches, da.Array) and has_batches(batches):

@@ -16,7 +16,7 @@ from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.growing import kept_by
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -144,7 +144,7 @@ def _shown(value: Any) -> str:
     return brief(str(value), MAX_SHOWN)
 
 
-def select_solver(X: Input, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
+def select_solver(X: Unchecked, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
     """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why.
 
     Parameters

@@ -27,7 +27,7 @@ from bigpca.estimators.linear.sketch import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -294,7 +294,7 @@ class ApproximateKernelPCA(KernelModel):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
 
-    def _fit(self, rows: Rows, y: Input) -> KernelSketchFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> KernelSketchFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":

@@ -43,7 +43,7 @@ from bigpca.estimators.linear.krylov import (
 from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
 from bigpca.estimators.shared.fit import RandomState, choose, first_that_fits
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -612,7 +612,7 @@ class KernelPCA(KernelModel):
     random_state: RandomState = 0
     fit_inverse_transform: bool | float = False
 
-    def _fit(self, rows: Rows, y: Input) -> KernelFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> KernelFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, rows.seed)

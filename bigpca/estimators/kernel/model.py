@@ -29,7 +29,7 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.fit import RandomState, called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, is_lazy
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, is_lazy
 from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
@@ -82,7 +82,7 @@ def requested_kernel(model: KernelModel) -> Kernel | None:
         return None
 
 
-def coded_strings(X: Input) -> Array:
+def coded_strings(X: Unchecked) -> Array:
     """Return strings as rows of character codes; rows of numbers are returned as an array.
 
     Raises
@@ -274,7 +274,7 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
             )
         return RidgePreimage(found)
 
-    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
+    def _growth(self, X: da.Array, y: Unchecked, latest: KernelSpectrum) -> Growth:
         """Plan the read of added rows."""
         raise AttributeError(self._why_fixed)
 
@@ -283,7 +283,7 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
         """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True
 
-    def _open(self, X: Input, *, minimum: int = 1, fitted: bool = False) -> Rows:
+    def _open(self, X: Unchecked, *, minimum: int = 1, fitted: bool = False) -> Rows:
         strings = as_kernel(self.kernel).accepts_strings
         lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is data, not paths
         if strings and not lazy:

@@ -16,7 +16,7 @@ from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, 
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import RandomState, called, draw_fit_seed, execute
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import finish, with_parameters
@@ -165,11 +165,11 @@ class NystromKernelPCA(KernelModel):
     def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
         return partial(solve_grown, kept, settings)
 
-    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
+    def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> MomentsGrowth:
         rows, resources = rows_of_fit(self, rows)
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
-    def _fit(self, rows: Rows, y: Input) -> NystromFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> NystromFit:
         rows, resources = rows_of_fit(self, rows)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")

@@ -18,7 +18,7 @@ from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit, s
 from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, called, execute
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.thin_products import FusedProduct
@@ -137,7 +137,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         )
         return SketchSettings(fit, sketch, self.approximation)
 
-    def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Unchecked) -> Fit[Spectrum]:
         fit = self._planned(rows, minimum=2)
         rule, settings = undecided(self.n_components, variances=False), fit.settings
         if rule is None:

@@ -19,7 +19,7 @@ from bigpca.estimators.linear.sums import SumsFit
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Lazy
+from bigpca.estimators.shared.inputs import Input, Lazy, Unchecked
 from bigpca.estimators.shared.opening import open_like, reject_groups, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import RowCounts, Traits
@@ -166,7 +166,7 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
             check_n_components(self.n_components, None, rows.n_columns)
         return SumsFit(rows, resources, Moments(rows.n_columns), unfitted(self)._solved, EXPECTED)
 
-    def _fit(self, rows: Rows, y: Input) -> SumsFit[FactorResult, Moments]:
+    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[FactorResult, Moments]:
         return self._begun(rows)
 
     def _more(self, kept: FactorResult, more: MoreRows) -> tuple[FactorResult, Provenance]:
@@ -319,7 +319,7 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
         return mapped_to_numbers(self, X, LogLikelihood(projection, s**2 + unit**2, unit**2), "log_likelihood")
 
     @maps_rows
-    def score(self, X: Input, y: Input = None) -> float:
+    def score(self, X: Input, y: Input | None = None) -> float:
         """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
 
         Parameters

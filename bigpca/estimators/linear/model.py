@@ -47,7 +47,17 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, Steps, check_features, check_filling, in_memory, is_lazy
+from bigpca.estimators.shared.inputs import (
+    Input,
+    Lazy,
+    Path,
+    Steps,
+    Unchecked,
+    check_features,
+    check_filling,
+    in_memory,
+    is_lazy,
+)
 from bigpca.estimators.shared.opening import (
     open_like,
     reject_groups,
@@ -274,7 +284,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @maps_rows
-    def score(self, X: Input, y: Input = None) -> float:
+    def score(self, X: Input, y: Input | None = None) -> float:
         """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
 
         Parameters
@@ -534,7 +544,7 @@ def residual_state(model: LinearModel[State], what: str) -> State:
     return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
 
 
-def small_batch(model: LinearModel[State], X: Input, most: int) -> Array | None:
+def small_batch(model: LinearModel[State], X: Unchecked, most: int) -> Array | None:
     """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
     if is_lazy(X) or not most or model._steps.view is not None or model._steps.covariates:
         return None

@@ -26,7 +26,7 @@ from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Projection, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import Spectrum
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
@@ -152,7 +152,7 @@ class RowStatistics(Estimator[Spectrum]):
         out: Path | None = None,
         overwrite: bool = False,
         progress: ProgressArgument = None,
-        keys: Input = None,
+        keys: Input | None = None,
     ) -> Lazy:
         """Return several statistics of each row in one read.
 
@@ -248,7 +248,7 @@ class RowStatistics(Estimator[Spectrum]):
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def t2_limit(
-        self, confidence: float = 0.95, X: Input = None, *, rows: str = "new", limit: str = "empirical"
+        self, confidence: float = 0.95, X: Input | None = None, *, rows: str = "new", limit: str = "empirical"
     ) -> float:
         """Return the T2 below which a given share of the rows falls.
 
@@ -290,7 +290,7 @@ class RowStatistics(Estimator[Spectrum]):
         return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    def spe_limit(self, confidence: float = 0.95, X: Input = None, *, limit: str = "empirical") -> float:
+    def spe_limit(self, confidence: float = 0.95, X: Input | None = None, *, limit: str = "empirical") -> float:
         """Return the SPE below which a given share of the rows falls.
 
         Parameters
@@ -345,7 +345,7 @@ class RowStatistics(Estimator[Spectrum]):
         return unit * jackson_mudholkar_limit(confidence, thetas)
 
 
-def one_statistic(model: RowStatistics, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
+def one_statistic(model: RowStatistics, X: Unchecked, name: str, out: Path | None, overwrite: bool) -> Lazy:
     """Return one statistic of each row, by name, in memory or at a path."""
     check_is_fitted(model)
     to = Destination(out, overwrite, names=(name,), what="statistics")
@@ -359,7 +359,7 @@ def statistics_map(model: RowStatistics, names: tuple[str, ...]) -> StatisticsMa
     return StatisticsMap(plain_projection(model), model._result.known_variances, model.noise_variance_, names)
 
 
-def typical_values(model: RowStatistics, X: Input, name: str) -> Vector:
+def typical_values(model: RowStatistics, X: Unchecked, name: str) -> Vector:
     """Return a statistic of the rows that have one."""
     if X is None:
         raise ValueError(

@@ -29,7 +29,7 @@ from bigpca.estimators.linear.spectrum import (
     solve_moments,
 )
 from bigpca.estimators.shared.fit import Fit, RandomState, called, execute
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -198,7 +198,7 @@ class PCA(LinearModel[Moments]):
             solve_threads=setting(self, "solve_threads"),
         )
 
-    def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Unchecked) -> Fit[Spectrum]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them
 
         n, d = rows.X.shape

@@ -23,7 +23,7 @@ from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
-from bigpca.estimators.shared.inputs import Input, check_filling, check_parameters
+from bigpca.estimators.shared.inputs import Unchecked, check_filling, check_parameters
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_parameters
@@ -254,7 +254,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     _: KW_ONLY
     method: str = "varimax"
     power: float = 4
-    estimator: Input = None
+    estimator: Unchecked = None
 
     @classmethod
     def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:
@@ -312,7 +312,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         """Return the unfitted estimator, with the policies of this one."""
         check_parameters(self)
         policies = {name: getattr(self, name) for name in OF_ALL}
-        given: Input = self.estimator
+        given: Unchecked = self.estimator
         if given is None:
             return PCA(self.n_components, **policies)
         if not isinstance(given, PCA | ApproximatePCA):
@@ -322,7 +322,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         inner: PCA | ApproximatePCA = clone(given).set_params(**policies)
         return inner
 
-    def _fit(self, rows: Rows, y: Input) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Unchecked) -> Fit[Spectrum]:
         inner = self._inner()
         has_covariance(inner)
         return inner._fit(replace(rows, seed=fit_seed(inner)), y)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input, reject_non_finite
+from bigpca.estimators.shared.inputs import Unchecked, reject_non_finite
 from bigpca.estimators.shared.opening import policies, rows_of_fit
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
@@ -116,7 +116,7 @@ class SketchTransformer(Estimator[SketchResult], LinearExports):
     sketch: Sketch | None = None
     _: KW_ONLY
 
-    def _fit(self, rows: Rows, y: Input) -> SketchingFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> SketchingFit:
         sketch = self._sketch_for(rows.viewed_columns)
         rows, resources = rows_of_fit(self, rows, weighted=False)
         return SketchingFit(rows, resources, sketch, checked=not rows.origin.lazy and rows.nan_policy == "raise")

@@ -20,7 +20,7 @@ from bigpca.estimators.pairs.model import (
     SideScores,
     check_components,
 )
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
@@ -137,7 +137,7 @@ class CCA(SideScores, Predicts):
         self._added()
 
     def _added(self) -> tuple[float, float]:
-        given: Input = self.regularization
+        given: Unchecked = self.regularization
         pair = tuple(given) if isinstance(given, list | tuple) else (given, given)
         numbers = [one for one in pair if isinstance(one, int | float | np.number) and not isinstance(one, bool)]
         if len(pair) != 2 or len(numbers) != 2 or not all(0 <= one < np.inf for one in numbers):
@@ -175,7 +175,7 @@ class CCA(SideScores, Predicts):
         else:
             super(PairModel, self)._warn(found)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, moments, std = joint.p, joint.moments, joint.deviations()
         x, y = self._sides(joint)
         ranks = x.scatter.rank, y.scatter.rank
@@ -277,7 +277,7 @@ class PLSSVD(SideScores):
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
         p, std = joint.p, joint.deviations()
         C, k = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:]), self.n_components

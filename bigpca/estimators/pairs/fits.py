@@ -14,7 +14,7 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.data.batches import has_batches
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import FoldStates
@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 State = TypeVar("State", bound=Accumulator)
 
 
-def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
+def open_pair(rows: Rows, Y: Unchecked, owner: str, names: str = "XY") -> Rows:
     """Return opened rows of X with those of Y side by side; Y of None stands for the second arrays of batches.
 
     Raises
@@ -51,7 +51,7 @@ def open_pair(rows: Rows, Y: Input, owner: str, names: str = "XY") -> Rows:
     return side_by_side([rows, open_side(Y, owner, names[1])], names)
 
 
-def placed_in_folds(states: FoldStates, joined: Rows, groups: Input = None, least: int = 2) -> FoldStates:
+def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, least: int = 2) -> FoldStates:
     """Return the states of folds, with the fold of each row of sides that are begun.
 
     Rows of one label are a fold. Without labels, a fold is a hash of the key of the row, and where rows have no keys,

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,7 +26,7 @@ from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_
 from bigpca.estimators.shared.files import OF_VALUES, unpack_values
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Path, settle_non_finite
+from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
     FLOPS_PER_VALUE,
@@ -67,6 +67,9 @@ from bigpca.storage.files import content_digest
 
 BOTH_PREPROCESSED = ("preprocess", "preprocess_y")  # alike in models that are merged
 SCALED = {"scale": SWITCH}  # which is something else in models of one side
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True)
@@ -331,7 +334,7 @@ class PairFound:
     omitted: int
     targets: Targets
     joint: JointMoments
-    solution: dict[str, Input]
+    solution: dict[str, Unchecked]
 
 
 class PairModel(Estimator[PairResult], Grows):
@@ -359,7 +362,7 @@ class PairModel(Estimator[PairResult], Grows):
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
 
     @abstractmethod
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         """Return the solution by the fields of the result; ``state`` is that of the last read."""
 
     @abstractmethod
@@ -393,7 +396,7 @@ class PairModel(Estimator[PairResult], Grows):
         """Return the state of the read; a hook for models with folds."""
         return Moments(d)
 
-    def _placed(self, joined: Rows, groups: Input = None, before: Accumulator | None = None) -> Accumulator:
+    def _placed(self, joined: Rows, groups: Unchecked = None, before: Accumulator | None = None) -> Accumulator:
         template = self._template(sum(joined.widths))
         if isinstance(template, FoldStates):
             if isinstance(before, FoldStates):
@@ -409,7 +412,7 @@ class PairModel(Estimator[PairResult], Grows):
         y = getattr(self, "preprocess_y", None)
         return self._preprocessors(), () if y is None else preprocessors(y, "preprocess_y")
 
-    def _joined(self, rows: Rows, y: Input) -> tuple[Rows, Resources]:
+    def _joined(self, rows: Rows, y: Unchecked) -> tuple[Rows, Resources]:
         """Return both sides as a fit reads them, preprocessed, and the resources that it may use."""
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
@@ -417,7 +420,7 @@ class PairModel(Estimator[PairResult], Grows):
             joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
         return joined, find_resources(setting(self, "memory_limit"), in_process=joined.order.in_process)
 
-    def _opened_targets(self, y: Input, *, read: bool = True, progress: ProgressArgument = None) -> Input:
+    def _opened_targets(self, y: Unchecked, *, read: bool = True, progress: ProgressArgument = None) -> Unchecked:
         """Return the rows of Y opened, without the columns that have no values."""
         return (
             y
@@ -425,14 +428,14 @@ class PairModel(Estimator[PairResult], Grows):
             else without_absent_columns(self, open_side(y, type(self).__name__), read=read, progress=progress)
         )
 
-    def _joined_like(self, X: Input, y: Input, weights: Input) -> tuple[Rows, Resources]:
+    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked) -> tuple[Rows, Resources]:
         """Return new rows of both sides as those of the fit, and the resources that may be used."""
         y = y if y is None else self._side_like(y)
         joined, resources = self._joined(open_like(self, X).weighted(weights), y)
         self._check_targets(joined.widths[1])
         return joined, resources
 
-    def _side_like(self, y: Input) -> Rows:
+    def _side_like(self, y: Unchecked) -> Rows:
         """Return new rows of Y as those of the fit."""
         known = cast("PairResult", kept_by(self)).targets
         return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
@@ -454,7 +457,7 @@ class PairModel(Estimator[PairResult], Grows):
     def _refined(self, found: PairFound) -> Refinement | None:
         return self._second(found.joint) if found.solution["solve_error_"] > ENOUGH else None
 
-    def _fit(self, rows: Rows, y: Input) -> PairFit[PairFound, Accumulator]:
+    def _fit(self, rows: Rows, y: Unchecked) -> PairFit[PairFound, Accumulator]:
         joined, resources = self._joined(rows, y)
         p, q = joined.widths
         self._check(p, q)
@@ -491,14 +494,14 @@ class PairModel(Estimator[PairResult], Grows):
     def transform(
         self,
         X: Input,
-        Y: Input = None,
+        Y: Input | None = None,
         *,
         out: Path | None = None,
         overwrite: bool = False,
         progress: ProgressArgument = None,
-        keys: Input = None,
+        keys: Input | None = None,
         dtype: DTypeLike | None = None,
-        given: Input = None,
+        given: Input | None = None,
     ) -> Lazy:
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
@@ -617,7 +620,7 @@ class SideScores(PairModel):
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
     @solving
-    def to_xarray(self) -> Exported:
+    def to_xarray(self) -> tuple[xr.Dataset, xr.Dataset]:
         """Return the model as two Datasets, of X and of Y: patterns on the grid of each side. No read.
 
         A side that was no DataArray has the only dimension ``feature``, with the names of the columns of a frame.
@@ -679,7 +682,7 @@ class Predicts(PairModel):
         return found
 
     @solving
-    def score(self, X: Input, y: Input = None, sample_weight: Input = None) -> float:
+    def score(self, X: Input, y: Input | None = None, sample_weight: Input | None = None) -> float:
         """Return the mean R^2 over the columns of Y, from one read of both sides.
 
         Parameters

@@ -10,7 +10,7 @@ from scipy.linalg import pinv
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.pairs.model import BOTH_PREPROCESSED, SCALED, JointMoments, PairResult, Predicts, SideScores
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
@@ -102,7 +102,7 @@ class PLSRegression(SideScores, Predicts):
         if k > p:
             raise ValueError(f"n_components = {k}, but X has {p} columns: at most {p} components exist.")
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, k, std = joint.p, self.n_components, joint.deviations()
         S = joint.scatter / np.outer(std, std) / joint.freedom
         C_xx, C_xy, total = S[:p, :p], S[:p, p:].copy(), float(np.trace(S[p:, p:]))

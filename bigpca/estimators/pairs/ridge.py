@@ -10,7 +10,7 @@ from sklearn.utils import RegressorTags, Tags
 from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal
 from bigpca.estimators.pairs.fits import Refinement, left_out
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
@@ -121,7 +121,7 @@ class Ridge(Predicts):
     )
     _remedy = "Give a larger penalty, or fewer columns."
 
-    alphas: Input = 1.0
+    alphas: Unchecked = 1.0
     _: KW_ONLY
     cv: int = 5
     fit_intercept: bool = True
@@ -173,7 +173,7 @@ class Ridge(Predicts):
         B, _ = least_squares(joint.x, joint.cross, 0.0)
         return Refinement(joint.mean, joint.x.refined(), B=B)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Input]:
+    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, alphas = joint.p, self._penalties()
         q, scores = joint.moments.n_features - p, None
         if isinstance(state, FoldStates):

@@ -7,13 +7,13 @@ axes in the space of the features.
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import check_choice
-from bigpca.estimators.shared.inputs import Exported, Input, Lazy, Path
+from bigpca.estimators.shared.inputs import Input, Lazy, Path
 from bigpca.estimators.shared.labelled import dataset_of
 from bigpca.estimators.shared.opening import fitted_preprocessors
 from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows, score_variances
@@ -29,6 +29,13 @@ from bigpca.export.linear import (
 )
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import RowMap
+
+if TYPE_CHECKING:
+    import faiss
+    import sklearn.decomposition
+    import sklearn.pipeline
+    import torch
+    import xarray as xr
 
 
 class LinearExports(BaseEstimator):
@@ -49,7 +56,7 @@ class LinearExports(BaseEstimator):
         """
         return linear_of(self).affine
 
-    def to_sklearn(self) -> Exported:
+    def to_sklearn(self) -> sklearn.decomposition.PCA | sklearn.pipeline.Pipeline:
         """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
 
         It is a Pipeline if X is preprocessed or scaled, or if scores are divided by more than their standard
@@ -106,7 +113,7 @@ class LinearExports(BaseEstimator):
         missing = self._steps.missing_value
         return write_onnx(linear, path, overwrite=overwrite, before=fitted_preprocessors(self), missing=missing)
 
-    def to_torch(self) -> Exported:
+    def to_torch(self) -> torch.nn.Module:
         """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
 
         Returns
@@ -122,7 +129,7 @@ class LinearExports(BaseEstimator):
         """
         return torch_layer(linear_of(self))
 
-    def to_faiss(self, *, dtype: str | None = None) -> Exported:
+    def to_faiss(self, *, dtype: str | None = None) -> faiss.LinearTransform | faiss.IndexPreTransform:
         """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
 
         Parameters
@@ -145,11 +152,12 @@ class LinearExports(BaseEstimator):
         ValueError
             As for :meth:`linear_map`, and for another dtype.
         """
-        transform = faiss_transform(linear_of(self))
+        transform: faiss.LinearTransform = faiss_transform(linear_of(self))
         if dtype is None:
             return transform
         check_choice("dtype", dtype, ("int8",))
-        return faiss_index(transform, score_variances(self))
+        index: faiss.IndexPreTransform = faiss_index(transform, score_variances(self))
+        return index
 
 
 def inverts(model: BaseEstimator) -> bool:
@@ -208,7 +216,7 @@ class FeatureAxes(Inverts):
     """Methods of models whose scores are along axes in the space of the features."""
 
     @solving
-    def to_xarray(self) -> Exported:
+    def to_xarray(self) -> xr.Dataset:
         """Return the model as a Dataset: patterns on the grid of the features, which a fit to a DataArray keeps.
 
         After other fits the only feature dimension is ``feature``. Components are numbered from 0 (the modes of xeofs

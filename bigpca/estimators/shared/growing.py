@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import unfitted
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import record_rows
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
@@ -34,11 +34,11 @@ class MoreRows:
     progress : ProgressArgument
     """
 
-    X: Input
-    y: Input
-    weights: Input
-    given: Input
-    groups: Input
+    X: Unchecked
+    y: Unchecked
+    weights: Unchecked
+    given: Unchecked
+    groups: Unchecked
     progress: ProgressArgument
 
 
@@ -49,7 +49,7 @@ def grows(model: BaseEstimator) -> bool:
     return True
 
 
-def kept_by(model: BaseEstimator) -> Input:
+def kept_by(model: BaseEstimator) -> Unchecked:
     """Return the statistics of all rows of a model, solved or not."""
     found = model._found
     return found.kept if isinstance(found, Waiting) else model._kept(found)
@@ -72,7 +72,7 @@ def check_same_steps(model: BaseEstimator) -> None:
         )
 
 
-def solve_later(model: Input, solve: Callable[[], Input], kept: Kept, solver: str) -> None:
+def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, solver: str) -> None:
     """Keep a solve in the place of the result, and the name of its solver: it runs once, when that is needed."""
     owner = unfitted(model)
 
@@ -100,12 +100,12 @@ class Grows(BaseEstimator):
     def partial_fit(
         self,
         X: Input,
-        y: Input = None,
+        y: Input | None = None,
         *,
-        sample_weight: Input = None,
-        given: Input = None,
-        groups: Input = None,
-        classes: Input = None,
+        sample_weight: Input | None = None,
+        given: Input | None = None,
+        groups: Input | None = None,
+        classes: Input | None = None,
         progress: ProgressArgument = None,
     ) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
@@ -157,14 +157,14 @@ class Grows(BaseEstimator):
         return self
 
     @abstractmethod
-    def _more(self, kept: Input, more: MoreRows) -> tuple[Input, Provenance]:
+    def _more(self, kept: Unchecked, more: MoreRows) -> tuple[Unchecked, Provenance]:
         """Read more rows, and return the statistics of all, and the record of the read."""
 
-    def _solution(self, kept: Input) -> tuple[Callable[[], Input], str]:
+    def _solution(self, kept: Unchecked) -> tuple[Callable[[], Unchecked], str]:
         """Check the parameters, and return the solve from statistics, and the name of the solver."""
         return lambda: kept, self.solver_
 
-    def _kept(self, found: Input) -> Input:
+    def _kept(self, found: Unchecked) -> Unchecked:
         """Return the statistics that a result holds; it may be those itself."""
         return found
 
@@ -173,10 +173,10 @@ class Grows(BaseEstimator):
         own = {"sample_weight": more.weights, "given": more.given, "groups": more.groups, "progress": more.progress}
         return self.fit(more.X, more.y, **own)  # type: ignore[no-any-return]
 
-    def _keep(self, kept: Input) -> None:
+    def _keep(self, kept: Unchecked) -> None:
         """Keep statistics, and postpone the solve."""
         solve, solver = self._solution(kept)
         solve_later(self, solve, kept, solver)
 
-    def _check_classes(self, y: Input, classes: Input) -> None:
+    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
         raise TypeError(f"classes were passed to {type(self).__name__}, which has no labels. Leave them out.")

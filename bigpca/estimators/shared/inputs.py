@@ -10,9 +10,9 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,14 +57,23 @@ from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Seen, one_look
 
 log = logging.getLogger("bigpca")
-Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
-Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
-Exported: TypeAlias = Any  # an object of another library
 Names: TypeAlias = NDArray[np.object_] | None
 Path: TypeAlias = str | os.PathLike[str]
 
 
-def is_lazy(X: Input) -> bool:
+class Shaped(Protocol):
+    """An array, a table or a matrix of any library, in memory or not: NumPy, Dask, Zarr, xarray, pandas, torch, ..."""
+
+    @property
+    def shape(self) -> tuple[int | float, ...]: ...
+
+
+Input: TypeAlias = Shaped | Path | Sequence[object] | Mapping[str, object]  # X, y or rows, as a user passes them
+Unchecked: TypeAlias = Any  # the same, or a parameter, inside: until its type is checked
+Lazy: TypeAlias = NDArray[Any] | da.Array  # an array in memory, or a Dask array for lazy input
+
+
+def is_lazy(X: Unchecked) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
     known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
@@ -112,7 +121,7 @@ class Steps:
         return None if self.view is None else self.view.missing
 
 
-def open_rows(X: Input, estimator: str, *, minimum: int = 1, single: bool = False) -> Rows:
+def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = False) -> Rows:
     """Check the dtype and shape of X and open it, without reading.
 
     Arrays in memory go through scikit-learn's validation, which handles data frames and feature names; the pass handles
@@ -156,7 +165,7 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1, single: bool = Fals
     return rows
 
 
-def open_scores(model: BaseEstimator, X: Input) -> Rows:
+def open_scores(model: BaseEstimator, X: Unchecked) -> Rows:
     """Open scores of a model; raises as :func:`bigpca.data.roles.are_scores`."""
     rows = open_rows(_by_component(X, len(model.get_feature_names_out())), type(model).__name__)
     are_scores(model, X, rows.X, "scores")

@@ -24,7 +24,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
-from bigpca.estimators.shared.inputs import Input, Lazy, compare_names, is_lazy, open_rows, viewed_as
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.summaries import search_columns, search_passes
@@ -97,7 +97,7 @@ def grid_of(model: BaseEstimator, side: str = "") -> Grid:
     return model._steps.grid or grid_of_columns(getattr(model, "feature_names_in_", None), model.n_features_in_)
 
 
-def grid_of_columns(names: Input, d: int) -> Grid:
+def grid_of_columns(names: Unchecked, d: int) -> Grid:
     """Return the grid of columns without labels: the dimension ``feature``, with its names, and no samples."""
     coords = {} if names is None else {FEATURE: Coordinate((FEATURE,), np.asarray(names, np.str_), {})}
     return Grid((FEATURE,), (d,), coords, (), None, {})
@@ -193,7 +193,9 @@ def kept_view(grid: Grid) -> View | None:
     return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
 
 
-def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None) -> Rows:
+def open_side(
+    Y: Unchecked, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
+) -> Rows:
     """Open rows that belong to those of X, as X is opened, unless they are opened: the one door for all such rows.
 
     A number for each row, (n,), is one column: ``sample`` of such rows is ().
@@ -223,7 +225,7 @@ def open_side(Y: Input, estimator: str, name: str = "Y", grid: Grid | None = Non
         return viewed_as(view, rows, None, estimator)
 
 
-def open_on_grid(X: Input, grid: Grid | None, owner: str, opened: Callable[[Input], Rows]) -> Rows:
+def open_on_grid(X: Unchecked, grid: Grid | None, owner: str, opened: Callable[[Unchecked], Rows]) -> Rows:
     """Open new rows, on the grid of the fit if there was one; raises and warns as :func:`like_fitted`."""
     if grid is None:
         return opened(X)

@@ -16,7 +16,7 @@ from bigpca.data.views import carrying
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.shared.inputs import Input, check_names, check_parameters, check_policies, compare_own_names
+from bigpca.estimators.shared.inputs import Unchecked, check_names, check_parameters, check_policies, compare_own_names
 from bigpca.estimators.shared.labelled import open_side, without_empty_columns
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
@@ -39,10 +39,10 @@ def of_first_side(maps: tuple[RowPreprocessor, ...], rows: Rows) -> tuple[RowMap
 
 def open_weighted(
     model: BaseEstimator,
-    X: Input,
-    weights: Input,
-    given: Input = None,
-    groups: Input = None,
+    X: Unchecked,
+    weights: Unchecked,
+    given: Unchecked = None,
+    groups: Unchecked = None,
     *,
     read: bool = True,
     progress: ProgressArgument = None,
@@ -56,7 +56,7 @@ def open_weighted(
     return replace(with_covariates(model, rows, given), groups=groups)
 
 
-def with_covariates(model: BaseEstimator, rows: Rows, given: Input) -> Rows:
+def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
     """Return the rows with their covariates, which every call of the class passes through here.
 
     Raises
@@ -92,7 +92,7 @@ def without_absent_columns(
     return without_empty_columns(rows, begun, resources, progress)
 
 
-def labels_of_fit(model: BaseEstimator, X: da.Array, y: Input) -> Input:
+def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
     """Return the labels of a fit in the order of the rows: y, or those that come with batches.
 
     The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not read.
@@ -112,7 +112,7 @@ def labels_of_fit(model: BaseEstimator, X: da.Array, y: Input) -> Input:
     )
 
 
-def planned_fit(model: BaseEstimator, rows: Rows, y: Input) -> Reading:
+def planned_fit(model: BaseEstimator, rows: Rows, y: Unchecked) -> Reading:
     """Plan the fit, and reject weights that it does not read.
 
     Raises
@@ -127,7 +127,7 @@ def planned_fit(model: BaseEstimator, rows: Rows, y: Input) -> Reading:
     return planned
 
 
-def reject_groups(model: BaseEstimator, groups: Input) -> None:
+def reject_groups(model: BaseEstimator, groups: Unchecked) -> None:
     """Reject groups that were passed to an estimator without folds."""
     if groups is not None:
         raise TypeError(
@@ -136,7 +136,7 @@ def reject_groups(model: BaseEstimator, groups: Input) -> None:
         )
 
 
-def policies(model: BaseEstimator) -> dict[str, Input]:
+def policies(model: BaseEstimator) -> dict[str, Unchecked]:
     """Return the policies of a model about its rows, checked, as options of :meth:`Rows.begun`."""
     check_policies(model)
     return {"nan_policy": model.nan_policy}
@@ -157,7 +157,7 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
     return rows, find_resources(setting(model, "memory_limit"), in_process=rows.order.in_process)
 
 
-def open_like(model: BaseEstimator, X: Input, given: Input = None) -> Rows:
+def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Rows:
     """Open new rows as those of the fit, and compare the number and names, or the grid, of their features.
 
     Raises
@@ -212,7 +212,7 @@ def set_known(model: BaseEstimator, **values: object) -> None:
             setattr(model, name, value)
 
 
-def record_rows(model: Input, added: Provenance) -> None:
+def record_rows(model: Unchecked, added: Provenance) -> None:
     """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
     before = model.provenance_
     model._steps = replace(model._steps, parameters=model.get_params(deep=False))

@@ -28,7 +28,7 @@ from bigpca.data.provenance import Made
 from bigpca.data.roles import ROWS
 from bigpca.data.views import carrying
 from bigpca.estimators.shared.fit import called
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, open_scores
+from bigpca.estimators.shared.inputs import Lazy, Path, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, of_first_side, open_like, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
@@ -108,7 +108,7 @@ def _lazily_framed(method: Callable[..., Lazy]) -> Callable[..., Lazy]:  # type:
     unwrapped = vars(method)["__wrapped__"]
 
     @wraps(method)
-    def wrapped(self: BaseEstimator, X: Input, *args: object, **options: object) -> Lazy:
+    def wrapped(self: BaseEstimator, X: Unchecked, *args: object, **options: object) -> Lazy:
         if not frames_of(self, X):
             return method(self, X, *args, **options)
         rows = unwrapped(self, X, *args, **options)
@@ -146,7 +146,7 @@ class Destination:
     out: Path | None = None
     overwrite: bool = False
     progress: ProgressArgument = None
-    keys: Input = None
+    keys: Unchecked = None
     names: tuple[str, ...] = ()
     what: str = ""
 
@@ -216,7 +216,7 @@ def write_rows(
         )
 
 
-def reject_container(estimator: BaseEstimator, output: str, X: Input = None) -> None:
+def reject_container(estimator: BaseEstimator, output: str, X: Unchecked = None) -> None:
     """Reject scikit-learn's output containers, which cannot hold lazy output, except for a Dask DataFrame X.
 
     Raises
@@ -234,13 +234,13 @@ def reject_container(estimator: BaseEstimator, output: str, X: Input = None) -> 
 
 def mapped_to_numbers(
     model: BaseEstimator,
-    X: Input,
+    X: Unchecked,
     f: RowMap,
     what: str,
     to: Destination | None = None,
     *,
     dim: str | None = None,
-    values: Input = None,
+    values: Unchecked = None,
 ) -> Lazy:
     """Return ``f`` of the rows of X: a number of each (n,), or (n, 1) in ``to.out``.
 
@@ -256,14 +256,14 @@ def mapped_to_numbers(
     return found[:, 0] if dim is None and to.out is None else found
 
 
-def mapped_to_rows(model: BaseEstimator, X: Input, f: RowMap, to: Destination) -> Lazy:
+def mapped_to_rows(model: BaseEstimator, X: Unchecked, f: RowMap, to: Destination) -> Lazy:
     """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
     rows = open_like(model, X)
     found = mapped(model, rows, f, model.n_features_in_, replace(to, what=to.what or ROWS))
     return on_fitted_grid(model, X, rows, found, to.what)
 
 
-def mapped_back(model: BaseEstimator, X: Input, back: RowMap, to: Destination) -> Lazy:
+def mapped_back(model: BaseEstimator, X: Unchecked, back: RowMap, to: Destination) -> Lazy:
     """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
     rows, to = open_scores(model, X), replace(to, what=ROWS)
     return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, model.n_features_in_, to))
@@ -287,7 +287,7 @@ def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, t
 
 
 def on_fitted_grid(
-    model: BaseEstimator, X: Input, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
+    model: BaseEstimator, X: Unchecked, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
 ) -> Lazy:
     """Return rows of features as X is given: on the grid of the fit, or on another one, if X is a DataArray."""
     labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(model)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.engine.driver import solving_with
@@ -175,6 +175,6 @@ def _itself(found: Found) -> Found:
     return found
 
 
-def unsolved() -> Input:
+def unsolved() -> Unchecked:
     """Raise AttributeError, in the place of a solve: what only shows a model makes none."""
     raise AttributeError("rows were added since the last solve")

@@ -6,22 +6,26 @@ from copy import copy
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import required
-from bigpca.estimators.shared.inputs import Exported, Input, Path, open_scores
+from bigpca.estimators.shared.inputs import Input, Path, Unchecked, open_scores
 from bigpca.estimators.shared.results import Result, Waiting, unsolved
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.graphs import wrap_sources
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Tables(BaseEstimator):
     """Names and tables of the components, the report, and the display of a model."""
 
-    def get_feature_names_out(self, input_features: Input = None) -> NDArray[np.object_]:
+    def get_feature_names_out(self, input_features: Input | None = None) -> NDArray[np.object_]:
         """Return the names of the columns of ``transform``: "pca0", "pca1" and so on, also in figures and reports.
 
         Wherever components are chosen by number (counted from 0), these names are accepted too.
@@ -38,7 +42,7 @@ class Tables(BaseEstimator):
         check_is_fitted(self)
         return np.array(component_names(self), dtype=object)
 
-    def summary(self) -> Exported:
+    def summary(self) -> pd.DataFrame:
         """Return a table of the components: names, variances, their shares, and bounds where they are approximate.
 
         Returns
@@ -68,7 +72,7 @@ class Tables(BaseEstimator):
             columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
         return required("pandas", "summary", "pandas").DataFrame(columns, index=components_index(self, "summary"))
 
-    def to_frame(self, scores: Input = None) -> Exported:
+    def to_frame(self, scores: Input | None = None) -> pd.DataFrame:
         """Return scores, or the loadings, as a table whose rows and columns have their names.
 
         Parameters
@@ -113,15 +117,15 @@ class Tables(BaseEstimator):
         self,
         out: Path = "report.html",
         *,
-        scores: Input = None,
-        labels: Input = None,
-        keys: Input = None,
-        pictures: Input = None,
+        scores: Input | None = None,
+        labels: Input | None = None,
+        keys: Input | None = None,
+        pictures: Input | None = None,
         image_shape: tuple[int, ...] | None = None,
-        feature_names: Input = None,
-        standard_errors: Input = None,
-        layers: Input = None,
-        held_out: tuple[Input, Input] | None = None,
+        feature_names: Input | None = None,
+        standard_errors: Input | None = None,
+        layers: Input | None = None,
+        held_out: tuple[Unchecked, Unchecked] | None = None,
         provenance: bool = True,
         overwrite: bool = False,
     ) -> FilePath | str:
@@ -183,14 +187,14 @@ class Tables(BaseEstimator):
     def _repr_html_inner(self) -> str:
         return str(super(Tables, shown_of(self))._repr_html_inner()) + captured(vars(self).get("_found"))
 
-    def _repr_mimebundle_(self, **options: Input) -> dict[str, str]:
+    def _repr_mimebundle_(self, **options: Unchecked) -> dict[str, str]:
         bundle: dict[str, str] = super(Tables, shown_of(self))._repr_mimebundle_(**options)
         if "text/html" in bundle:
             bundle["text/html"] += captured(vars(self).get("_found"))
         return bundle
 
 
-def components_index(model: BaseEstimator, what: str) -> Exported:
+def components_index(model: BaseEstimator, what: str) -> pd.Index:
     """Return the index of a table with a row for each component, or for each target of a regression."""
     return required("pandas", what, "pandas").Index(
         model.get_feature_names_out(), name="target" if model._traits.output == "predictions" else "component"
@@ -202,15 +206,15 @@ def component_names(model: BaseEstimator) -> list[str]:
     return [f"{model._traits.prefix}{i}" for i in range(model._result.width)]
 
 
-def shown_of(model: Exported) -> Exported:
+def shown_of(model: Tables) -> Tables:
     """Return a copy that has no attributes while a solve waits: pages that show a model look at all of them."""
     twin, found = copy(model), vars(model).get("_found")
     if isinstance(found, Waiting):
-        twin._found = replace(found, solve=unsolved, found=None)
+        vars(twin)["_found"] = replace(found, solve=unsolved, found=None)
     return twin
 
 
-def captured(found: Result | Waiting[Input] | None) -> str:
+def captured(found: Result | Waiting[Unchecked] | None) -> str:
     """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
     k, ratio = getattr(found, "n_components_", None), getattr(found, "explained_variance_ratio_", None)
     if not isinstance(k, Integral):

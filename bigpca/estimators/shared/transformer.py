@@ -44,7 +44,17 @@ from bigpca.data.weights import warn_of_shares
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, Steps, as_fitted, is_lazy, note_flattened, open_rows
+from bigpca.estimators.shared.inputs import (
+    Input,
+    Lazy,
+    Path,
+    Steps,
+    Unchecked,
+    as_fitted,
+    is_lazy,
+    note_flattened,
+    open_rows,
+)
 from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, open_weighted, planned_fit, set_known
 from bigpca.estimators.shared.outputs import (
@@ -243,10 +253,10 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         return object.__new__(cls)
 
     @abstractmethod
-    def _fit(self, rows: Rows, y: Input) -> Reading:
+    def _fit(self, rows: Rows, y: Unchecked) -> Reading:
         """Check the parameters and plan the fit, without reading X: a ``Fit``, unless the class overrides ``fit``."""
 
-    def _made(self, found: Input) -> Found:
+    def _made(self, found: Unchecked) -> Found:
         """Return the record of what a fit returned; a hook for models that make more of it."""
         return cast("Found", found)
 
@@ -271,7 +281,13 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 
     @solving
     def plan(
-        self, X: Input, y: Input = None, *, sample_weight: Input = None, given: Input = None, groups: Input = None
+        self,
+        X: Input,
+        y: Input | None = None,
+        *,
+        sample_weight: Input | None = None,
+        given: Input | None = None,
+        groups: Input | None = None,
     ) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
@@ -307,11 +323,11 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     def fit(
         self,
         X: Input,
-        y: Input = None,
+        y: Input | None = None,
         *,
-        sample_weight: Input = None,
-        given: Input = None,
-        groups: Input = None,
+        sample_weight: Input | None = None,
+        given: Input | None = None,
+        groups: Input | None = None,
         checkpoint: Path | None = None,
         progress: ProgressArgument = None,
     ) -> Self:
@@ -385,9 +401,9 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         out: Path | None = None,
         overwrite: bool = False,
         progress: ProgressArgument = None,
-        keys: Input = None,
+        keys: Input | None = None,
         dtype: DTypeLike | None = None,
-        given: Input = None,
+        given: Input | None = None,
     ) -> Lazy:
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
@@ -470,7 +486,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             return scores
         return labelled_rows(scores, labels, self._traits.output).assign_attrs(f.attributes)
 
-    def fit_transform(self, X: Input, y: Input = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
+    def fit_transform(self, X: Input, y: Input | None = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
         """Fit to X and return its transform, which reads X once more (for a lazy result, when it is computed).
 
         Parameters
@@ -530,14 +546,14 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         view = self._steps.view
         return None if view is None else view.pattern
 
-    def _open(self, X: Input, *, minimum: int = 1, fitted: bool = False) -> Rows:
+    def _open(self, X: Unchecked, *, minimum: int = 1, fitted: bool = False) -> Rows:
         """Open X, as rows of the fit if that is asked; a hook for estimators that accept more than numbers."""
         grid, opened = self._steps.grid, partial(open_rows, estimator=type(self).__name__, minimum=minimum)
         if not fitted:
             return opened(X)
         return as_fitted(self, opened(X) if grid is None else open_on_grid(X, grid, type(self).__name__, opened))
 
-    def _opened_targets(self, y: Input, *, read: bool = True, progress: ProgressArgument = None) -> Input:
+    def _opened_targets(self, y: Unchecked, *, read: bool = True, progress: ProgressArgument = None) -> Unchecked:
         """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
 
         The options are those of :meth:`_without_empty_columns`.
@@ -602,7 +618,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         if "_found" not in vars(self) or name not in kind.names():
             object.__setattr__(self, name, value)
         elif name in kind.__dataclass_fields__:
-            self._found = replace(cast("Input", self._result), **{name: value})
+            self._found = replace(cast("Unchecked", self._result), **{name: value})
         else:
             raise AttributeError(f"{name} follows from other numbers of the fit, and cannot be set.")
 

@@ -16,7 +16,7 @@ from bigpca.estimators.kernel.landmarks import landmark_features
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_references
 from bigpca.estimators.shared.fit import RandomState, running
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -48,7 +48,7 @@ class LabelledFeatures(KernelModel):
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    def _growth(self, rows: Rows, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
+    def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> LabelledGrowth:
         rows, resources = rows_of_fit(self, rows)
         old, problem = kept_labels(latest), self._problem()
         if problem.whole:
@@ -61,7 +61,7 @@ class LabelledFeatures(KernelModel):
     def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
         return partial(solve_labels, kept, self._problem())
 
-    def _check_classes(self, y: Input, classes: Input) -> None:
+    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
         check_among(y, classes, self.missing_labels)
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
@@ -144,7 +144,7 @@ class KernelSupervisedPCA(LabelledFeatures):
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
-    def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit | DualFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit | DualFit:
         if self.solver == "landmarks":
             return plan_features(self, rows, y, self._problem())
         problem, (rows, resources) = self._problem(), rows_of_fit(self, rows, weighted=False)
@@ -224,15 +224,15 @@ class KernelRoweisDiscriminantAnalysis(LabelledFeatures, RoweisPoint):
             featured=True,
         )
 
-    def _fit(self, rows: Rows, y: Input) -> FeatureLabelFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit:
         return self._planned(rows, y, self._problem())
 
-    def _planned(self, rows: Rows, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
+    def _planned(self, rows: Rows, y: Unchecked, problem: RoweisProblem) -> FeatureLabelFit:
         return plan_features(self, rows, y, problem)
 
 
 def plan_features(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, y: Input, problem: Problem
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: Rows, y: Unchecked, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
     rows, resources = rows_of_fit(model, rows)
@@ -250,8 +250,8 @@ def plan_features(
 
 
 def hsic(
-    X: Input,
-    y: Input,
+    X: Unchecked,
+    y: Unchecked,
     *,
     kernel: KernelLike = "linear",
     gamma: float | None = None,

@@ -25,7 +25,7 @@ from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Lazy, settle_non_finite
+from bigpca.estimators.shared.inputs import Input, Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
@@ -115,7 +115,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
             '"auto" if d x d fits.'
         )
 
-    def _check_classes(self, y: Input, classes: Input) -> None:
+    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
         check_among(y, classes, self.missing_labels)
 
     def _more(self, kept: KeptStatistics, more: MoreRows) -> tuple[KeptStatistics, Provenance]:
@@ -200,7 +200,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         return self._classified(X, "decisions", one=two)
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
-    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
+    def score(self, X: Input, y: Input, sample_weight: Input | None = None) -> float:
         """Return the share of the labelled rows of X whose class is predicted correctly, in one read.
 
         Parameters
@@ -223,7 +223,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         weights = None if sample_weight is None else open_weights(sample_weight, opened)[used]
         return float(np.average(hits, weights=weights))
 
-    def _classified(self, X: Input, output: str, *, one: bool = False) -> Lazy:
+    def _classified(self, X: Unchecked, output: str, *, one: bool = False) -> Lazy:
         check_is_fitted(self)
         functions = self._result.discriminants_
         if functions is None:
@@ -246,10 +246,10 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         except (TypeError, ValueError):
             return False
 
-    def _fit(self, rows: Rows, y: Input) -> LabelledFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> LabelledFit:
         return self._planned(rows, y, self._problem(rows.seed))
 
-    def _planned(self, rows: Rows, y: Input, problem: Problem) -> LabelledFit:
+    def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> LabelledFit:
         rows, resources = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
         labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)

@@ -25,7 +25,7 @@ from bigpca.estimators.pairs.fits import placed_in_folds
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.results import RowCounts, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
@@ -189,7 +189,7 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
         """Check the parameters, and return the empty sums of d columns."""
 
-    def _begun(self, rows: Rows, groups: Input) -> SumsFit[PencilResult, SteppedMoments]:
+    def _begun(self, rows: Rows, groups: Unchecked) -> SumsFit[PencilResult, SteppedMoments]:
         rows, resources = rows_of_fit(self, rows, weighted=False)
         d = rows.n_columns
         if self.n_components is not None:
@@ -205,7 +205,7 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
             template = replace(template, codes=placed_in_folds(FoldStates(Moments(1), 1), rows, groups, least=1).codes)
         return SumsFit(rows, resources, template, unfitted(self)._solved)
 
-    def _fit(self, rows: Rows, y: Input) -> SumsFit[PencilResult, SteppedMoments]:
+    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[PencilResult, SteppedMoments]:
         return self._begun(rows, rows.groups)
 
     def _more(self, kept: PencilResult, more: MoreRows) -> tuple[PencilResult, Provenance]:

@@ -30,7 +30,7 @@ from bigpca.data.labels import (
 )
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import positive_integer, real_number, warn_approximation
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
     DeltaRows,
@@ -364,7 +364,7 @@ class Labelled:
 
 def read_labels(
     model: BaseEstimator,
-    y: Input,
+    y: Unchecked,
     n: int,
     use: LabelUse,
     *,
@@ -443,7 +443,7 @@ def labels_beside(
     return Labelled(replace(rows, coded=True), 1, DeltaRows(features, rows), Supervision(None, features, 0), beside)
 
 
-def _opened(y: Input, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+def _opened(y: Unchecked, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
     if like is not None:
         kind = "targets" if like.classes is None else "classes"
         return open_labels(y, n, kind=kind, missing=missing, min_classes=1)
@@ -486,7 +486,7 @@ def missed_trace(features: LabelFeatures, values: Matrix) -> float:
     return missed
 
 
-def open_classes(y: Input, n: int, *, missing: str) -> ClassLabels:
+def open_classes(y: Unchecked, n: int, *, missing: str) -> ClassLabels:
     """Read the classes of n rows that a model is to be compared with: one class is enough.
 
     Raises
@@ -500,7 +500,7 @@ def open_classes(y: Input, n: int, *, missing: str) -> ClassLabels:
     return labels
 
 
-def check_among(y: Input, classes: ArrayLike, missing: str) -> None:
+def check_among(y: Unchecked, classes: ArrayLike, missing: str) -> None:
     """Reject labels that are not among the classes.
 
     Raises

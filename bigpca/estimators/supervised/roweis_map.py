@@ -17,7 +17,7 @@ from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
-from bigpca.estimators.shared.inputs import Input
+from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import labels_of_fit, open_like, policies
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
@@ -178,8 +178,8 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
 
 
 def roweis_map(
-    X: Input,
-    y: Input,
+    X: Unchecked,
+    y: Unchecked,
     grid: int | Sequence[float] = 11,
     *,
     spacing: str = "even",

@@ -33,7 +33,7 @@ from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Path
+from bigpca.estimators.shared.inputs import Input, Path, Unchecked
 from bigpca.estimators.shared.opening import (
     labels_of_fit,
     open_like,
@@ -538,7 +538,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     n_components: NComponents = None
     _: KW_ONLY
     n_features_to_select: int | float | str = 0.5
-    estimator: Input = None
+    estimator: Unchecked = None
     folds: int = 5
     random_state: RandomState = 0
     missing_labels: str = "raise"
@@ -548,11 +548,11 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def fit(
         self,
         X: Input,
-        y: Input = None,
+        y: Input | None = None,
         *,
-        sample_weight: Input = None,
-        given: Input = None,
-        groups: Input = None,
+        sample_weight: Input | None = None,
+        given: Input | None = None,
+        groups: Input | None = None,
         checkpoint: Path | None = None,
         progress: ProgressArgument = None,
     ) -> Self:
@@ -630,7 +630,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         except AttributeError as error:
             return str(error)
 
-    def _check_classes(self, y: Input, classes: Input) -> None:
+    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
         check_among(y, classes, self.missing_labels)
 
     @one_fit()
@@ -685,7 +685,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _reconstruction(self) -> RowMap:
         return chained((self.estimator_._reconstruction(),), Placed(self.selected_, self.mean_))
 
-    def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
+    def _read_labels(self, y: Unchecked, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(self, y, n, LabelUse(), like=like)
 
     def _row_map(self) -> Selected:
@@ -704,7 +704,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
 
     def _count(self, d: int) -> int | None:
         """Return q; None if cross-validation selects it."""
-        given: Input = self.n_features_to_select
+        given: Unchecked = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
             fit_seed(self)  # raises if random_state is not one
             return None
@@ -716,7 +716,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _fit(self, rows: Rows, y: Input) -> ScoredFit:
+    def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
         q, (rows, resources) = self._count(d), rows_of_fit(self, rows, weighted=False)
         labelled = self._read_labels(y, rows.n_rows)  # unknown row chunks are counted once for all reads
