@@ -114,9 +114,12 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "cca": ("tall", lambda: bp.CCA(3, **LIMIT)),
     "mca": ("tall", lambda: bp.PLSSVD(3, **LIMIT)),
+    "partial least squares": ("tall", lambda: bp.PLSRegression(3, **LIMIT)),
+    "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
+    "steps": ("tall", lambda: bp.TICA(3, lag=500, **LIMIT)),
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
 }  # fmt: skip
-TARGETS = {"cca": 300, "mca": 300, "ridge of folds": 20}  # columns of Y
+TARGETS = {"cca": 300, "mca": 300, "partial least squares": 300, "ridge of folds": 20}  # columns of Y
 PATTERNS: dict[str, dict[str, Any]] = {
     **{name: {"member": "X"} for name in CASES if name.startswith("sparse")},
     "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
