@@ -167,6 +167,7 @@ def _tutorial(
         probes=operator.probes,
         axes=orthonormal_axes(np.ascontiguousarray(V.T)),
     )
+    # The certificate is of the Nystrom approximation: these axes leave residuals of their own there, which add to it.
     off = norm_of(approximation.multiply(V) - V * values[:k], axis=0)
     return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
 

@@ -204,6 +204,7 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
                 "variance to explain. Check the data."
             )
         deviations = np.sqrt(squares[own] / n)
+        # Of correlations: the likelihood's maximum scales with the columns, and a step then has one size for all.
         R = unpack(state.packed, d)[np.ix_(own, own)] / n / np.outer(deviations, deviations)
         k = d if self.n_components is None else self.n_components
         W, noise, likelihoods, slope, least = self._iterate(R, min(k, len(R)))

@@ -401,6 +401,7 @@ class LogLikelihood(Float64Map):
             centred = np.subtract(rows, self.projection.mean, dtype=np.float64, casting="unsafe")
             if self.projection.scale is not None:
                 centred /= self.projection.scale
+            # The inverse covariance is that of the noise but along the axes, so only lengths of rows are needed.
             squares = np.einsum("ij,ij->i", centred, centred)
             quadratic = (squares - (scores**2) @ (1 - self.noise / self.variances)) / self.noise
             log_determinant += (d - k) * float(np.log(self.noise))

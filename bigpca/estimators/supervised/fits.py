@@ -405,6 +405,7 @@ def family_in(
     d = statistics.moments.n_features
     within = float(statistics.moments.within.sum())
     traces = (float((statistics.psi**2).sum()), statistics.total_scatter, within)
+    # Each matrix then has the trace of the identity, so that r1 and r2 weigh matrices of one size.
     scales = tuple(d / trace if problem.normalize and trace > 0 else 1.0 for trace in traces)
     noise = basis.T @ (statistics.noise[:, None] * basis)
     return RoweisFamily(

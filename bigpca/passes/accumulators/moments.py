@@ -478,6 +478,7 @@ class ClassMoments(Weighted, Accumulator):
             count=self.count + other.count,
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
         )  # fmt: skip
+        # Chan's term of each class that both have: its rows were centred about two means.
         merged._correct(difference[both] * np.sqrt(self.counts[both] * share[both])[:, None], 1.0)
         return merged
 

@@ -71,6 +71,11 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "sketch": (lambda: bp.SketchTransformer(SKETCH), None),
     "canonical": (lambda: bp.CCA(2), REAL),
     "covariances of sides": (lambda: bp.PLSSVD(2), REAL),
+    "partial least squares": (lambda: bp.PLSRegression(2), REAL),
+    "factors": (lambda: bp.FactorAnalysis(2), None),
+    "slow features": (lambda: bp.SlowFeatureAnalysis(2), None),
+    "noise fraction": (lambda: bp.MinimumNoiseFraction(2), None),
+    "lagged": (lambda: bp.TICA(2, lag=3), None),
     "ridge of folds": (lambda: bp.Ridge([0.1, 10.0], cv=3), REAL),
 }
 

@@ -57,11 +57,18 @@ MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "ScoredPCA": lambda: bp.ScoredPCA(K, n_features_to_select=4, estimator=bp.PCA(K)).fit(X, Y),
     "CCA": lambda: bp.CCA(K).fit(X, REAL),
     "PLSSVD": lambda: bp.PLSSVD(K).fit(X, REAL),
+    "PLSRegression": lambda: bp.PLSRegression(K).fit(X, REAL),
+    "FactorAnalysis": lambda: bp.FactorAnalysis(K).fit(X),
+    "SlowFeatureAnalysis": lambda: bp.SlowFeatureAnalysis(K).fit(X),
+    "MinimumNoiseFraction": lambda: bp.MinimumNoiseFraction(K).fit(X),
+    "TICA": lambda: bp.TICA(K, lag=2).fit(X),
     "Ridge": lambda: bp.Ridge(alphas=(0.1, 1.0)).fit(X, REAL),
 }
 
 LABELS: dict[str, Any] = {  # of the rows that are added
-    **dict.fromkeys(("SupervisedPCA", "SupervisedRandomProjection", "CCA", "PLSSVD", "Ridge"), REAL[:9]),
+    **dict.fromkeys(
+        ("SupervisedPCA", "SupervisedRandomProjection", "CCA", "PLSSVD", "PLSRegression", "Ridge"), REAL[:9]
+    ),
     **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ScoredPCA"), Y[:9]),
     "KernelRoweisDiscriminantAnalysis": Y[:9],
     "FisherDiscriminantAnalysis": NAMES[Y[:9]],
