@@ -23,8 +23,9 @@ from bigpca.estimators.kernel.spectrum import (
     rounding_of,
     row_shift,
 )
+from bigpca.estimators.linear.maps import given_sketch
 from bigpca.estimators.linear.sketch import Sketched, solve_nystrom
-from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted
+from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted, shown_components
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Unchecked
@@ -39,7 +40,7 @@ from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import SolveCost, Times
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.certificates import orthonormal_axes
-from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_partial
+from bigpca.solvers.components import NComponents, needs_full_spectrum
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
@@ -225,18 +226,8 @@ def _signed(
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
-    given, number = settings.n_components, counted(settings.n_components)
-    if given is None:
-        return len(values)
-    if number is not None:
-        return min(number, len(values))
-    k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
-    if k is None:
-        raise ValueError(
-            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns can show. Use "
-            "a wider sketch, or KernelPCA."
-        )
-    return k
+    shape, shown = (operator.size, operator.size), f"a sketch of {len(values)} columns shows"
+    return shown_components(settings, values, operator.trace, shape, shown, "Use a wider sketch, or KernelPCA.")
 
 
 @with_parameters
@@ -307,29 +298,6 @@ class ApproximateKernelPCA(KernelModel):
         check_kernel_components(self.n_components, n, rows.n_columns)
         self._check_regression(n)
         check_references(rows, settings.kernel)
-        return KernelSketchFit(rows, resources, settings, self._sketch(n, rows.seed), self.approximation)
-
-    def _sketch(self, n: int, seed: int) -> Sketch:
-        """Return the given sketch, or the default one.
-
-        Raises
-        ------
-        TypeError
-            If it is not a sketch.
-        ValueError
-            For a sketch narrower than the components wanted.
-        """
         k = counted(self.n_components) or 1
-        if self.sketch is None:
-            return Gaussian(min(n, max(50, 3 * k)), seed=seed)
-        if not isinstance(self.sketch, Sketch):
-            raise TypeError(
-                f"sketch = {self.sketch!r} is not a sketch. Use one of bigpca.sketches, such as "
-                f"bigpca.sketches.Gaussian(100)."
-            )
-        if self.sketch.width(n) < k:
-            raise ValueError(
-                f"n_components = {k} exceeds the {self.sketch.width(n)} columns of the sketch. Use a sketch of at "
-                f"least {k} columns, preferably {3 * k}."
-            )
-        return self.sketch
+        sketch = given_sketch(self.sketch, Gaussian(min(n, max(50, 3 * k)), seed=rows.seed), n, k)
+        return KernelSketchFit(rows, resources, settings, sketch, self.approximation)

@@ -38,7 +38,7 @@ from bigpca.estimators.kernel.spectrum import (
     warn_alike,
 )
 from bigpca.estimators.linear.choosing import plan_fit
-from bigpca.estimators.linear.spectrum import CovarianceFit, Settings, Spectrum, counted
+from bigpca.estimators.linear.spectrum import CovarianceFit, Settings, Spectrum, counted, shown_components
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
@@ -65,7 +65,7 @@ from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
-from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
@@ -268,7 +268,9 @@ def solve_features(
     residual = float(state.residuals[which])
     # trace(HKH) is trace(H B B'H) and that of H (K - B B') H, which is at most trace(K - B B'), the residual.
     total = float(everything.sum()) + residual
-    k = _components(settings, everything, total, n, moments.weight)
+    rank = max(1, int(np.count_nonzero(everything > len(everything) * FLOAT64 * everything[0])))
+    shown, remedy = f"{len(everything)} landmarks show", "Use more landmarks, or fewer components."
+    k = shown_components(settings, everything, total, (n, n), shown, remedy, weight=moments.weight, most=rank)
     V = fix_signs(vectors[:k]).T  # (r, k)
     expansion = landmark_expansion(features, V, moments.mean)
     # HKH - HBB'H is positive semi-definite, its trace at most the residual's: that bounds the eigenvalues of HKH.
@@ -340,30 +342,6 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
     )
     centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None])[:, 0]
     return replace(expansion, centre=centre).in_needed_precision()
-
-
-def _components(settings: KernelSettings, values: Vector, total: float, n: int, weight: float) -> int:
-    """Return the number of components.
-
-    Raises
-    ------
-    ValueError
-        If a share or a rule requires more of the spectrum than the landmarks determine.
-    """
-    given, number = settings.n_components, counted(settings.n_components)
-    rank = max(1, int(np.count_nonzero(values > len(values) * np.finfo(np.float64).eps * values[0])))
-    if given is None:
-        return rank
-    if number is not None:
-        return min(number, len(values))
-    k = resolve_partial(given, values, total, n, n, weight)
-    if k is None:
-        share = float(values.sum()) / total if total > 0 else 1.0
-        raise ValueError(
-            f"n_components = {given!r} needs more of the spectrum than {len(values)} landmarks show: their features "
-            f"hold {share:.3f} of the variance. Use more landmarks, or fewer components."
-        )
-    return min(k, rank)
 
 
 def fit_landmarks(

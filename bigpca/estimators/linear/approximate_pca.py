@@ -13,7 +13,7 @@ from bigpca.arrays import Vector
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
-from bigpca.estimators.linear.maps import Center, Scale
+from bigpca.estimators.linear.maps import Center, Scale, given_sketch
 from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
@@ -112,19 +112,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return self.approximation != "tutorial"
 
     def _settings(self, d: int, grid: Grid | None = None) -> SketchSettings:
-        if self.sketch is not None and not isinstance(self.sketch, Sketch):
-            raise TypeError(
-                f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "
-                f"bp.sketches.Gaussian(500) was expected."
-            )
         k = counted(self.n_components) or 0
-        sketch = self.sketch or Gaussian(min(d, max(MIN_COLUMNS, COLUMNS_PER_COMPONENT * k)))
-        q = sketch.width(d)
-        if k > q:
-            raise ValueError(
-                f"n_components = {k} exceeds the {q} columns of the sketch, which is the most components it can give. "
-                "Use a wider sketch (twice the components, better ten times), or fewer components."
-            )
+        default = Gaussian(min(d, max(MIN_COLUMNS, COLUMNS_PER_COMPONENT * k)))
+        sketch = given_sketch(self.sketch, default, d, k)
         if self.n_components == "mle":
             raise ValueError(
                 'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'

@@ -23,7 +23,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
-from bigpca.estimators.shared.inputs import settle_non_finite
+from bigpca.estimators.shared.inputs import Input, settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
@@ -326,6 +326,30 @@ class Sketching(LinearRowMap):
         searching = rows * (q * itemsize + q + d)
         sketching = self.sketch.cost(BlockForm(d, rows, itemsize=itemsize)).bytes
         return max(sketching - kept, searching), kept
+
+
+def given_sketch(sketch: Input, default: Sketch, columns: int, k: int = 0) -> Sketch:
+    """Return the given sketch, or the default one, after checking that it applies to rows of so many columns.
+
+    Raises
+    ------
+    TypeError
+        If it is not a sketch.
+    ValueError
+        For a sketch of other columns, or narrower than k components.
+    """
+    found = default if sketch is None else sketch
+    if not isinstance(found, Sketch):
+        raise TypeError(
+            f"sketch = {sketch!r} is not a sketch. Use one of bigpca.sketches, such as bigpca.sketches.Gaussian(64) "
+            "for sketches of 64 columns, or None."
+        )
+    if k > found.width(columns):
+        raise ValueError(
+            f"n_components = {k} exceeds the {found.width(columns)} columns of the sketch, which is the most "
+            "components it can give. Use a wider sketch (twice the components, better ten times), or fewer components."
+        )
+    return found
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,14 @@ from functools import cached_property, partial
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, linear_bytes
+from bigpca.estimators.linear.spectrum import (
+    Settings,
+    Spectrum,
+    check_enough_rows,
+    counted,
+    linear_bytes,
+    shown_components,
+)
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import Fit
 from bigpca.operators.base import PROBES, Probes
@@ -36,7 +43,7 @@ from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.planning import ONCE, PassCost, SolveCost
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.certificates import orthonormal_axes
-from bigpca.solvers.components import check_total, resolve_partial
+from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 
@@ -143,26 +150,11 @@ def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
 
 
 def _resolve(fit: Settings, values: Vector, found: Sketched) -> int:
-    """Return the number of components among the values of the sketch.
-
-    Raises
-    ------
-    ValueError
-        If the rule requires more of the spectrum than the sketch determines.
-    """
-    q, n, d, trace = len(values), found.count, len(found.Y), found.trace
-    most = _bounded(fit, n, d, q)
-    if fit.n_components is None:
-        return most
-    k = resolve_partial(fit.n_components, values, trace, n, d, found.weight)
-    if k is None:
-        share = float(values.sum()) / trace if trace > 0 else 1.0
-        raise ValueError(
-            f"n_components = {fit.n_components!r} needs more of the spectrum than a sketch of {q} columns shows: its "
-            f"{q} values hold {share:.3f} of the variance. Use a wider sketch, or "
-            f"PCA(n_components={fit.n_components!r})."
-        )
-    return min(k, most)
+    """Return the number of components among the values of the sketch; raises as :func:`shown_components`."""
+    n, d = found.count, len(found.Y)
+    remedy = f"Use a wider sketch, or PCA(n_components={fit.n_components!r})."
+    shown, most = f"a sketch of {len(values)} columns shows", _bounded(fit, n, d, len(values))
+    return shown_components(fit, values, found.trace, (n, d), shown, remedy, weight=found.weight, most=most)
 
 
 def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix, certificate: Certificate) -> Spectrum:

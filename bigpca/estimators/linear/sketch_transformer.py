@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from bigpca.estimators.linear.maps import Sketching
+from bigpca.estimators.linear.maps import Sketching, given_sketch
 from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked, reject_non_finite
@@ -123,12 +123,7 @@ class SketchTransformer(Estimator[SketchResult], LinearExports):
 
     def _sketch_for(self, d: int) -> Sketch:
         """Return the given or default sketch, after checking that it applies to d features."""
-        sketch = Gaussian(min(d, DEFAULT_COLUMNS)) if self.sketch is None else self.sketch
-        if not isinstance(sketch, Sketch):
-            raise TypeError(
-                f"sketch = {sketch!r} is not a sketch. Use one of bigpca.sketches, such as "
-                f"bigpca.sketches.Gaussian(64) for sketches of 64 columns, or None."
-            )
+        sketch = given_sketch(self.sketch, Gaussian(min(d, DEFAULT_COLUMNS)), d)
         sketch.width(d)
         return sketch
 

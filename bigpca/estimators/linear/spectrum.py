@@ -31,7 +31,15 @@ from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost, Times
 from bigpca.records import bytes_of, stored
-from bigpca.solvers.components import MULTIPLIED, NComponents, check_total, resolve_components, rounding_level
+from bigpca.solvers.components import (
+    MULTIPLIED,
+    NComponents,
+    check_n_components,
+    check_total,
+    resolve_components,
+    resolve_partial,
+    rounding_level,
+)
 from bigpca.solvers.eigh import (
     ENOUGH,
     EPS,
@@ -128,6 +136,39 @@ class Settings(IterationSettings):
 def counted(n_components: NComponents) -> int | None:
     """Return the number of components if it is given; None for a share, a rule, or all."""
     return int(n_components) if isinstance(n_components, Integral) else None
+
+
+def shown_components(
+    settings: IterationSettings,
+    values: Vector,
+    total: float,
+    shape: tuple[int, int],
+    shown: str,
+    remedy: str,
+    *,
+    weight: float | None = None,
+    most: int | None = None,
+) -> int:
+    """Return the number of components where only some eigenvalues are known, as ``shown`` says; all of them for None.
+
+    Raises
+    ------
+    ValueError
+        If a share or a rule requires more of the spectrum.
+    """
+    given, number, most = settings.n_components, counted(settings.n_components), len(values) if most is None else most
+    if given is None:
+        return most
+    check_n_components(given, *shape)
+    if number is not None:
+        return min(number, len(values))
+    k = resolve_partial(given, values, total, *shape, weight)
+    if k is None:
+        share = float(values.sum()) / total if total > 0 else 1.0
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than {shown}: {share:.3f} of the variance. {remedy}"
+        )
+    return min(k, most)
 
 
 @dataclass(frozen=True)
