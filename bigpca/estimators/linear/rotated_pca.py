@@ -25,7 +25,7 @@ from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Unchecked, check_filling, check_parameters
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
-from bigpca.estimators.shared.results import Result, Traits
+from bigpca.estimators.shared.results import Result, Traits, of_part
 from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_parameters
 from bigpca.passes.rows import Rows
 from bigpca.records import stored
@@ -114,10 +114,6 @@ def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, flo
     return T * np.where(largest < 0, -1.0, 1.0), turned
 
 
-def _of_spectrum(name: str) -> property:
-    return property(lambda found: getattr(found.spectrum, name))
-
-
 @dataclass(frozen=True)
 class Rotated(Result):
     """A rotated PCA: the fitted attributes of the model.
@@ -167,17 +163,17 @@ class Rotated(Result):
         """Their shares (k,) of the total variance."""
         return self.explained_variance_ / self.spectrum.total_variance_
 
-    mean_ = _of_spectrum("mean_")
-    scale_ = _of_spectrum("scale_")
-    n_components_ = _of_spectrum("n_components_")
-    n_samples_ = _of_spectrum("n_samples_")
-    n_omitted_ = _of_spectrum("n_omitted_")
-    sum_weights_ = _of_spectrum("sum_weights_")
-    n_effective_ = _of_spectrum("n_effective_")
-    n_passes_ = _of_spectrum("n_passes_")
-    converged_ = _of_spectrum("converged_")
-    captured_variance_bounds_ = _of_spectrum("captured_variance_bounds_")
-    bounds_confidence_ = _of_spectrum("bounds_confidence_")
+    mean_ = of_part("spectrum", "mean_")
+    scale_ = of_part("spectrum", "scale_")
+    n_components_ = of_part("spectrum", "n_components_")
+    n_samples_ = of_part("spectrum", "n_samples_")
+    n_omitted_ = of_part("spectrum", "n_omitted_")
+    sum_weights_ = of_part("spectrum", "sum_weights_")
+    n_effective_ = of_part("spectrum", "n_effective_")
+    n_passes_ = of_part("spectrum", "n_passes_")
+    converged_ = of_part("spectrum", "converged_")
+    captured_variance_bounds_ = of_part("spectrum", "captured_variance_bounds_")
+    bounds_confidence_ = of_part("spectrum", "bounds_confidence_")
 
     def checked(self) -> Self:
         """Return itself; raises TypeError or ValueError for another estimator, or for what is no rotation."""

@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
+from bigpca.estimators.shared.results import of_part
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.operators.base import Probes
 from bigpca.records import bytes_of, stored
@@ -101,21 +102,17 @@ class Certificate:
         return None if self.subspaces is None else self.subspaces.errors
 
 
-def _certified(name: str) -> property:
-    return property(lambda found: getattr(found.certificate, name, None))
-
-
 class Certified:
     """A result whose certificate gives fitted attributes."""
 
     certificate: Certificate | None
-    eigenvalue_bounds_ = _certified("eigenvalue_bounds")
-    residuals_ = _certified("residuals")
-    captured_variance_bounds_ = _certified("captured_variance_bounds")
-    subspace_error_bounds_ = _certified("subspace_error_bounds")
-    bounds_confidence_ = _certified("confidence")
-    n_passes_ = _certified("n_passes")
-    converged_ = _certified("converged")
+    eigenvalue_bounds_ = of_part("certificate", "eigenvalue_bounds")
+    residuals_ = of_part("certificate", "residuals")
+    captured_variance_bounds_ = of_part("certificate", "captured_variance_bounds")
+    subspace_error_bounds_ = of_part("certificate", "subspace_error_bounds")
+    bounds_confidence_ = of_part("certificate", "confidence")
+    n_passes_ = of_part("certificate", "n_passes")
+    converged_ = of_part("certificate", "converged")
 
 
 def bounds_subspaces(model: object) -> bool:

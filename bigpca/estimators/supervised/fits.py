@@ -17,7 +17,7 @@ from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
-from bigpca.estimators.shared.results import Result
+from bigpca.estimators.shared.results import Result, of_part
 from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
@@ -72,20 +72,20 @@ class SupervisedResult(Result):
         """The statistics, to which rows are added."""
         return KeptStatistics(self.statistics, self.supervision)
 
-    components_ = property(lambda self: self.axes.components)
-    eigenvalues_ = property(lambda self: self.axes.values)
-    rank_ = property(lambda self: self.axes.rank)
+    components_ = of_part("axes", "components")
+    eigenvalues_ = of_part("axes", "values")
+    rank_ = of_part("axes", "rank")
     n_components_ = property(lambda self: len(self.axes.values))
     solve_error_ = property(lambda self: self.axes.error or None)
-    mean_ = property(lambda self: self.statistics.mean)
-    n_samples_ = property(lambda self: self.statistics.count)
-    n_omitted_ = property(lambda self: self.statistics.omitted)
-    sum_weights_ = property(lambda self: self.statistics.weight)
-    n_effective_ = property(lambda self: self.statistics.n_effective)
+    mean_ = of_part("statistics", "mean")
+    n_samples_ = of_part("statistics", "count")
+    n_omitted_ = of_part("statistics", "omitted")
+    sum_weights_ = of_part("statistics", "weight")
+    n_effective_ = of_part("statistics", "n_effective")
     total_variance_ = property(lambda self: self.statistics.total_scatter / self.statistics.divisor)
-    n_unlabelled_ = property(lambda self: self.supervision.unlabelled)
-    missed_label_trace_ = property(lambda self: self.supervision.missed_label_trace)
-    classes_ = property(lambda self: self.supervision.classes)
+    n_unlabelled_ = of_part("supervision", "unlabelled")
+    missed_label_trace_ = of_part("supervision", "missed_label_trace")
+    classes_ = of_part("supervision", "classes")
 
     @property
     def class_counts_(self) -> Integers | Vector | None:
