@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, count
 from sys import getrefcount
 from threading import Lock, RLock
 from typing import Any, ClassVar, overload
@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
-from bigpca.data.checks import check_dtype, check_shape, row_width
-from bigpca.data.containers import table_rows
+from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
+from bigpca.data.containers import embeddings, table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import array_of, graph_of, view_of
@@ -322,6 +322,7 @@ def batch_values(rows: Any, label: str) -> Any:
     elif not isinstance(rows, np.ndarray):
         from bigpca.data.label_files import whole  # imports file formats
 
+        rows = embeddings(rows, label, by="column")
         rows = table_rows(whole(rows, label, "value", "An array of rows, (n, d),"), label)
     try:
         array = unmasked(rows)
@@ -886,6 +887,7 @@ def from_batches(
     dtype: DTypeLike | None = None,
     *,
     classes: ArrayLike | None = None,
+    column: str | None = None,
 ) -> da.Array:
     """Return the rows of an iterable of batches as a source for fits, such as features that a network produces.
 
@@ -902,8 +904,9 @@ def from_batches(
         it, if array-api-compat is installed, and are copied in others. Or a pair (rows, labels); fits that need labels
         use these if y is None, and fits of two sides, such as CCA, take the second array (b, q) as rows of Y. Or a dict
         {name: rows} of blocks with the same number of rows, which are joined side by side in the order of the first
-        batch, such as layers of a network. An iterable that can be iterated again (a list, a DataLoader) works for fits
-        of several reads; an iterator works only for fits of one read.
+        batch, such as layers of a network. Or a table of pandas, polars or Arrow, or a dict of columns, one of which
+        holds vectors, or whose columns are the features. An iterable that can be iterated again (a list, a DataLoader)
+        works for fits of several reads; an iterator works only for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
@@ -913,6 +916,8 @@ def from_batches(
         The classes that may occur in pairs, such as ``range(10)``; those without rows get a count of 0. A fit then
         takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
         labels are collected first, in one more iteration.
+    column : str, optional
+        The column of vectors of batches that are tables or dicts of columns. A table needs none whose only lists it is.
 
     Returns
     -------
@@ -938,6 +943,8 @@ def from_batches(
             f"batches is a {type(batches).__name__}; an iterable of arrays (b, d) was expected: a list, a generator "
             "that was called, or a DataLoader. Pass one array to fit itself."
         )
+    if column is not None:
+        batches = OneColumn(batches, column).iterable()
     row_shape, count = None, None
     if shape is not None:
         sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
@@ -959,6 +966,35 @@ def from_batches(
 
         known = merge_classes(classes, classes)[0]
     return _open_stream(BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count, known))
+
+
+@dataclass(frozen=True)
+class OneColumn:
+    """Batches of which one column is taken, as often as they can be iterated."""
+
+    batches: Iterable[Any]
+    column: str
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.of, self.batches, count())
+
+    def iterable(self) -> Iterable[Any]:
+        """Return an iterator, a list or another iterable, as the batches are."""
+        if isinstance(self.batches, Iterator):
+            return iter(self)
+        return list(self) if isinstance(self.batches, list | tuple) else self
+
+    def of(self, batch: Any, number: int) -> Any:
+        """Return the column of a batch, or of the rows of a pair (rows, labels)."""
+        rows, *labels = _parts(batch)
+        names = (
+            list(rows) if isinstance(rows, Mapping) else getattr(rows, "column_names", getattr(rows, "columns", None))
+        )
+        if names is None:
+            raise TypeError(f"batch {number} is a {type(rows).__name__}, which has no columns. Leave column= out.")
+        if self.column not in names:
+            raise MemberError(f"batch {number} has no column {self.column!r}; it has {brief(list(names))}.")
+        return (rows[self.column], *labels) if labels else rows[self.column]
 
 
 def _open_stream(stream: BatchStream) -> da.Array:

@@ -207,7 +207,7 @@ def check_columns(X: Any, label: str = "X") -> None:
         )
 
 
-def embeddings(X: Any, label: str = "X", member: str | None = None) -> Any:
+def embeddings(X: Any, label: str = "X", member: str | None = None, *, by: str = "member") -> Any:
     """Return the rows in a column of equally long lists or arrays; other containers unchanged.
 
     A Series of pandas or polars, an array of Arrow, or a frame of either in which one column, or the named one, holds
@@ -230,7 +230,7 @@ def embeddings(X: Any, label: str = "X", member: str | None = None) -> Any:
     if len(wanted) != 1:
         error = f"{len(found)} columns of {label} hold lists" if member is None else f"{member!r} is not one of them"
         listed = ", ".join(brief(repr(name)) for name in found) or "none"
-        raise MemberError(f"{error}. Choose one column of equally long lists with member=: {listed}.")
+        raise MemberError(f"{error}. Choose one column of equally long lists with {by}=: {listed}.")
     return _rows_of_lists(X[wanted[0]], f"column {brief(repr(wanted[0]))} of {label}")
 
 

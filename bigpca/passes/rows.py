@@ -476,7 +476,7 @@ class Rows:
             if blocks and not self.widths:
                 raise TypeError(
                     f"the batches are dicts of several arrays, {brief(list(blocks))}, but this call takes one matrix. "
-                    f"Give batches of one of them, or use what takes several, such as bigpca.CCA."
+                    "Name one, from_batches(batches, column=...), or use what takes several, such as bigpca.CCA."
                 )
             batches.stream.begin_fit()
         order = replace(

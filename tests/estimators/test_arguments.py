@@ -485,7 +485,7 @@ BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out",
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
     "a", "b", "absent", "alphas", "columns", "components", "description", "dtype", "ends", "errors", "estimator", "f",
     "feature_names", "found", "function", "gammas", "grid", "images", "input_features", "kernel", "levels", "model",
-    "models", "names", "path", "pictures", "sample_dims", "score", "standard_errors", "write",
+    "models", "names", "path", "pictures", "preprocess", "sample_dims", "score", "standard_errors", "write",
 }  # fmt: skip
 LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")
 

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import dask
 import ml_dtypes
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from pandas import DataFrame
@@ -239,6 +241,8 @@ def test_a_fit_of_several_reads_is_resumed_where_its_groups_are_no_whole_chunks(
 KILLED = """
 import os, signal, sys
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import bigpca as bp
 from bigpca.data import checks
 from bigpca.passes.reading import layout
@@ -634,3 +638,45 @@ def test_the_first_rows_are_kept_for_a_pass_but_not_by_it() -> None:
     stream.read(0, 60)
     with pytest.raises(ValueError, match="row 0 was read already"):
         stream.read(0, 60)
+
+
+def test_one_column_of_batches_with_columns_is_taken_in_whatever_library_they_come() -> None:
+    parts = np.split(X := np.random.default_rng(0).standard_normal((60, 5)).astype("f4"), 3)
+    lists = [pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 5) for part in parts]
+    tables = [pa.table({"emb": one, "id": pa.array(range(20))}) for one in lists]
+    expected = bp.PCA(2, solver="covariance").fit(bp.from_batches(parts)).components_
+    forms = {
+        "arrow tables": tables,
+        "record batches": [table.to_batches()[0] for table in tables],
+        "polars": [pl.from_arrow(table) for table in tables],
+        "pandas": [table.to_pandas() for table in tables],
+        "dicts of arrays": [{"emb": part, "id": np.arange(20)} for part in parts],
+        "dicts of lists": [{"emb": part.tolist(), "id": list(range(20))} for part in parts],
+    }
+    for name, form in forms.items():
+        rows = [bp.from_batches(form, column="emb", dtype="f4")]
+        rows += [] if name.startswith("dicts") else [bp.from_batches(form, dtype="f4")]  # the only column of lists
+        for one in rows:
+            assert bp.PCA(2, solver="covariance").fit(one).components_.tobytes() == expected.tobytes(), name
+    once = bp.from_batches(iter(forms["dicts of arrays"]), shape=X.shape, column="emb")
+    np.testing.assert_allclose(bp.PCA(2, solver="covariance").fit(once).components_, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "column", "said"),
+    [
+        ({"a": np.ones((3, 2))}, "emb", r"batch 0 has no column 'emb'; it has \['a'\]"),
+        (np.ones((3, 2)), "emb", "batch 0 is a ndarray, which has no columns. Leave column= out"),
+        (
+            pa.table({"a": [[1.0, 2.0]], "b": [[1.0, 2.0]]}),
+            None,
+            "2 columns .* hold lists.* column=: 'a'",
+        ),
+        (pa.table({"emb": [[1.0, 2.0], [1.0]]}), "emb", "the list of row 1 has 1 values; 2 were expected"),
+        ({"emb": [[1.0, 2.0], [1.0]]}, "emb", "rows of different lengths, from 1 to 2"),
+        ({"emb": ["a", "b"]}, "emb", "dtype <U1 cannot be used"),
+    ],
+)
+def test_batches_whose_column_cannot_be_rows_are_rejected(batch: Any, column: str | None, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        bp.PCA(1).fit(bp.from_batches([batch], column=column))

@@ -70,7 +70,7 @@ class Shaped(Protocol):
 
 Input: TypeAlias = Shaped | Path | Sequence[object] | Mapping[str, object]  # X, y or rows, as a user passes them
 Unchecked: TypeAlias = Any  # the same, or a parameter, inside: until its type is checked
-Lazy: TypeAlias = NDArray[Any] | da.Array  # an array in memory, or a Dask array for lazy input
+Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask array for lazy input
 
 
 def is_lazy(X: Unchecked) -> bool:

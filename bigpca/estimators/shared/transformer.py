@@ -82,9 +82,6 @@ from bigpca.records import Held, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force
 
-if TYPE_CHECKING:
-    pass
-
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
     "svd_solver": (
@@ -95,7 +92,7 @@ TRANSLATIONS = {
     "eigen_solver": ("solver", '"dense", "krylov" or "auto".'),
     "iterated_power": ("max_passes", "solver='krylov' iterates until tol or max_passes."),
     "max_iter": ("max_passes", "An iteration stops at tol, or after max_passes reads of X."),
-    "n_oversamples": ("tol", "solver='krylov' chooses its block and stops at tol."),
+    "n_oversamples": ("tol", "An iteration chooses its block, and stops at tol."),
     "power_iteration_normalizer": ("", "Bases are always orthonormalized. Leave it out."),
     "shrinkage": ("regularization", "It is added to the within-class scatter."),
     "batch_size": ("", "X is read in blocks that memory_limit allows. Leave it out."),

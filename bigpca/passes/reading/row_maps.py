@@ -87,7 +87,10 @@ def identified_fields(record: object) -> dict[str, object]:
 
 def _identified(value: object) -> object:
     if hasattr(value, "describe"):
-        return value.describe()
+        try:
+            return value.describe()
+        except TypeError:  # a kernel with a Python function, which has no values of JSON
+            return repr(value)
     if isinstance(value, np.ndarray):
         return value.tolist() if value.dtype == object else content_digest(value)
     if isinstance(value, tuple | list):
