@@ -23,7 +23,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
-from bigpca.estimators.shared.inputs import Input, settle_non_finite
+from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
@@ -328,7 +328,7 @@ class Sketching(LinearRowMap):
         return max(sketching - kept, searching), kept
 
 
-def given_sketch(sketch: Input, default: Sketch, columns: int, k: int = 0) -> Sketch:
+def given_sketch(sketch: Sketch | None, default: Sketch, columns: int, k: int = 0) -> Sketch:
     """Return the given sketch, or the default one, after checking that it applies to rows of so many columns.
 
     Raises
