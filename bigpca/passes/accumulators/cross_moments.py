@@ -329,7 +329,7 @@ class FoldStates(Accumulator):
             if self.n_folds != other.n_folds:
                 raise ValueError(f"some rows have {self.n_folds} folds, others {other.n_folds}. Give one cv for all.")
             same = np.arange(self.n_folds)
-            return same, same, same
+            return same if self.labels is None else self.labels, same, same
         if self.labels is None or other.labels is None:
             raise ValueError(
                 "the folds of some rows are groups, those of others are not. Give groups= for all rows, or for none."

@@ -730,3 +730,13 @@ def test_steps_between_rows_allocate_no_more_than_they_say(sums: bool) -> None:
     peak = traced_peak(lambda: [state.update(block) for block in blocks_of[1:]])
     said = state.cost(BlockForm(40, 1000, itemsize=8)).bytes
     assert said / 2 <= peak <= said
+
+
+@pytest.mark.parametrize("names", [[10, 20, 30], ["x", "y", "z"]])
+def test_groups_keep_their_labels_however_many_states_of_a_read_merge(names: list[Any]) -> None:
+    X, codes = np.random.default_rng(0).standard_normal((9, D)), np.tile(np.arange(3, dtype=np.int32), 3)
+    template = FoldStates(Moments(D), 3, codes, labels=np.array(names))
+    parts = [row_state(template, X, i, i + 3, []) for i in (0, 3, 6)]
+    for whole in (parts[0].merge(parts[1]).merge(parts[2]), parts[0].merge(parts[1].merge(parts[2]))):
+        assert whole.labels.tolist() == names
+        assert [state.count for state in whole.states] == [3, 3, 3]
