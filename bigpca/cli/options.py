@@ -621,7 +621,7 @@ def _declared(name: str, kind: Any, default: Any, alone: bool, form: str = "", h
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each of its parameters, and for each field of those that are dataclasses.
+    """Give a command one option for each parameter; a parameter that is a dataclass gives one for each of its fields.
 
     Typer reads the signature, so this creates one in which the fields, with their defaults, replace the dataclass; the
     call assembles it again. Positional parameters without a default are arguments. What an option means is in the

@@ -904,9 +904,9 @@ def from_batches(
         it, if array-api-compat is installed, and are copied in others. Or a pair (rows, labels); fits that need labels
         use these if y is None, and fits of two sides, such as CCA, take the second array (b, q) as rows of Y. Or a dict
         {name: rows} of blocks with the same number of rows, which are joined side by side in the order of the first
-        batch, such as layers of a network. Or a table of pandas, polars or Arrow, or a dict of columns, one of which
-        holds vectors, or whose columns are the features. An iterable that can be iterated again (a list, a DataLoader)
-        works for fits of several reads; an iterator works only for fits of one read.
+        batch, such as layers of a network. Or a table of pandas, polars or Arrow: its only column of vectors, or all
+        columns, are the features. With ``column``, one column of a table or of a dict. An iterable that can be iterated
+        again (a list, a DataLoader) works for fits of several reads; an iterator works only for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
@@ -917,7 +917,7 @@ def from_batches(
         takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
         labels are collected first, in one more iteration.
     column : str, optional
-        The column of vectors of batches that are tables or dicts of columns. A table needs none whose only lists it is.
+        The column that holds the vectors, of batches that are tables or dicts. A table with one such column needs none.
 
     Returns
     -------
@@ -970,7 +970,7 @@ def from_batches(
 
 @dataclass(frozen=True)
 class OneColumn:
-    """Batches of which one column is taken, as often as they can be iterated."""
+    """One column of each batch. Batches that can be iterated again still can."""
 
     batches: Iterable[Any]
     column: str
