@@ -16,6 +16,7 @@ import bigpca as bp
 from bigpca import KernelPCA, kernels
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError
 from bigpca.estimators.kernel.maps import regression, regression_bytes
+from bigpca.planning import SAFE_SHARE
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -111,7 +112,8 @@ def test_a_regression_is_part_of_the_plan(name: str, tmp_path: Path, monkeypatch
 
 def test_a_regression_that_does_not_fit_is_rejected_unread() -> None:
     X = unreadable(8000, 10, 500)
-    limit = f"{psutil.Process().memory_info().rss / 2**20 + 500:.0f} MiB"  # 8 n^2 bytes are 488 MiB
+    room = 300 * 2**20  # the fit asks for 70 MiB, and 8 n^2 bytes are 488 MiB
+    limit = int((psutil.Process().memory_info().rss + room) / SAFE_SHARE)
     assert KernelPCA(3, kernel="rbf", solver="krylov", memory_limit=limit).plan(X).fits
     with pytest.raises(MemoryBudgetError, match=r"krylov needs .* memory_limit = "):
         KernelPCA(3, kernel="rbf", solver="krylov", memory_limit=limit, fit_inverse_transform=True).fit(X)
