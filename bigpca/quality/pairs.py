@@ -16,11 +16,13 @@ from scipy.stats import chi2
 from bigpca.arrays import DType, Matrix, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer
-from bigpca.estimators.pairs.fits import jackknife, left_out, merged, open_pair, placed_in_folds
+from bigpca.estimators.pairs.fits import open_pair
+from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import MAX_FOLDS, CrossMoments, FoldStates, PairedMoments
+from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
+from bigpca.passes.accumulators.folds import MAX_FOLDS, FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE

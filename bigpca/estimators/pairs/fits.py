@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from typing import ClassVar, Generic, TypeVar, cast
+from functools import cached_property
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import FoldStates
-from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
@@ -49,42 +47,6 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str, names: str = "XY") -> Rows:
     if Y is None:
         raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give {names[1]} of shape (n, q).")
     return side_by_side([rows, open_side(Y, owner, names[1])], names)
-
-
-def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, least: int = 2) -> FoldStates:
-    """Return the states of folds, with the fold of each row of sides that are begun.
-
-    Rows of one label are a fold. Without labels, a fold is a hash of the key of the row, and where rows have no keys,
-    of its number. So rows with keys have the same folds in any order and in any process, and all rows that a pattern
-    makes of one sample are in one fold.
-
-    Raises
-    ------
-    ValueError
-        For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
-    """
-    from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
-    from bigpca.data.labels import class_values, label_values
-
-    sides = joined.origin.sides or (joined.origin,)
-    if groups is not None:
-        values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
-        n = "unknown number of" if joined.order.open_ended else f"{joined.n_rows:,}"
-        names, codes = np.unique(values, return_inverse=True)
-        if joined.order.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
-            raise ValueError(
-                f"groups must have one label for each of the {n} rows, of at least {least} groups; they have shape "
-                f"{values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."
-            )
-        labels = class_values(names, np.zeros(len(names), bool))
-        return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
-    for keys in (keys_of_rows(side.given) for side in sides):
-        if keys.names is not None and not keys.loose:
-            hashes = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4) for key in keys.names)
-            drawn = np.fromiter((int.from_bytes(one.digest(), "big") for one in hashes), np.int64)
-            folds = (drawn * states.n_folds >> 32).astype(np.int32)
-            return replace(states, codes=folds if keys.places is None else folds[keys.places])
-    return states
 
 
 @dataclass(frozen=True)
@@ -201,40 +163,3 @@ class PairFit(Fit[Found], Generic[Found, State]):
             return found
         state = self._folded(run, self.again, second.of(self.rows)).state
         return self.solve(read.state, read.omitted, replace(second, state=state))
-
-
-def left_out(states: Sequence[State]) -> Iterator[State]:
-    """Iterate over the merged states of all but one: two sweeps of merges, one of them held, and nothing subtracted."""
-    after, before = [states[-1]], None  # of states i and later, the last first; and of those before i
-    for state in states[-2:0:-1]:
-        after.append(state.merge(after[-1]))
-    for state in states:
-        rest = after.pop() if after else None
-        if before is None or rest is None:
-            yield cast("State", rest if before is None else before)
-        else:
-            yield before.merge(rest)
-        before = state if before is None else before.merge(state)
-
-
-def merged(states: Sequence[State]) -> State:
-    """Return the state of all."""
-    return reduce(lambda a, b: a.merge(b), states)
-
-
-def jackknife(values: Vector) -> float:
-    """Return the standard error of a statistic from its values (f,) without each of f folds (Efron & Tibshirani 1993,
-    eq. 11.5).
-    """
-    f = len(values)
-    return float(np.sqrt((f - 1) / f * np.sum((values - values.mean()) ** 2)))
-
-
-def whole_moments(state: Accumulator) -> Moments:
-    """Return the moments of all rows of a state, which may be one for each fold."""
-    if isinstance(state, FoldStates):
-        return whole_moments(merged(state.states))
-    found = getattr(state, "moments", state)
-    if not isinstance(found, Moments):
-        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
-    return found

@@ -22,9 +22,10 @@ from bigpca.data.views import View
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, projected
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
-from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair, placed_in_folds, whole_moments
+from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
 from bigpca.estimators.shared.files import OF_VALUES, unpack_values
 from bigpca.estimators.shared.fit import called, execute, unfitted
+from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
@@ -41,7 +42,7 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
-from bigpca.passes.accumulators.cross_moments import FoldStates
+from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -805,3 +806,13 @@ class Prediction(RowMap):
             "digest": content_digest(self.mean, self.coef, self.intercept),
             "kept": None if self.grid is None or self.grid.kept is None else content_digest(self.grid.kept),
         }
+
+
+def whole_moments(state: Accumulator) -> Moments:
+    """Return the moments of all rows of a state, which may be one for each fold."""
+    if isinstance(state, FoldStates):
+        return whole_moments(merged(state.states))
+    found = getattr(state, "moments", state)
+    if not isinstance(found, Moments):
+        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
+    return found

@@ -8,13 +8,13 @@ import numpy as np
 from sklearn.utils import RegressorTags, Tags
 
 from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal
-from bigpca.estimators.pairs.fits import Refinement, left_out
+from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import FoldStates
+from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.records import stored

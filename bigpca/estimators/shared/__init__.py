@@ -7,6 +7,7 @@
 - ``inputs``        what users may pass as X, checked once at the entrance; what a fit made of its rows
 - ``outputs``       rows mapped by a fitted model, and where they go: to the caller, lazily or at once, or to a store
 - ``labelled``      labelled arrays in and out: columns without values, scores, rows on the grid of the fit, Datasets
+- ``folds``         which fold or group each row is in, for fits that keep a state for each
 - ``growing``       ``partial_fit`` and what ``merge`` needs, for all families
 - ``exporting``     linear maps for other libraries; patterns on the grid of the features
 - ``tables``        names and tables of components, the report, and how a model is displayed

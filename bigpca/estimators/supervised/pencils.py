@@ -21,16 +21,16 @@ from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
 from bigpca.estimators.linear.sums import SumsFit
-from bigpca.estimators.pairs.fits import placed_in_folds
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import called, execute, unfitted
+from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.results import RowCounts, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.accumulators.base import WeightSums
-from bigpca.passes.accumulators.cross_moments import FoldStates
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.rows import Rows

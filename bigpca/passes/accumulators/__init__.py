@@ -4,8 +4,9 @@
   them share.
 - ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only; and of
   labelled rows, with the within-class scatter, or its product with a thin matrix.
-- ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need; and states
-  for each fold.
+- ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need.
+- ``folds``  One state for each fold of the rows, or for each group of them, from one read; and what is left without
+  each.
 - ``stepped_moments``  Moments of rows and of the steps between rows at a lag, whose pairs are formed where they are
   read.
 - ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with

@@ -1,21 +1,19 @@
-"""Moments of rows side by side, with the sums of row norms that debiased statistics need; and states for each fold."""
+"""Moments of rows side by side, with the sums of row norms that debiased statistics need."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, multiply_packed, sum_of, unpack
+from bigpca.arrays import Matrix, Vector, multiply_packed, sum_of, unpack
 from bigpca.blas import STRIP_COLUMNS, each_piece, strips_of
-from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, kept, squares_held
+from bigpca.passes.accumulators.base import KEPT, Accumulator, kept, squares_held
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block, cached_rows, column_sums
+from bigpca.passes.reading.blocks import Block, cached_rows
 from bigpca.planning import BlockForm, Work
-from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import Columns, block_edges
 
 
@@ -233,126 +231,3 @@ class CrossMoments(Accumulator):
 
     def identity(self) -> dict[str, object]:
         return {"widths": list(self.widths), "moments": self.moments.describe()}
-
-
-MAX_FOLDS = 20
-
-
-@dataclass
-class FoldStates(Accumulator):
-    """One state for each fold of the rows, or for each group of them, all from one read.
-
-    What is left without a fold is merged from the others; nothing is subtracted. Groups merge by their labels.
-
-    Attributes
-    ----------
-    template : Accumulator
-        Of every fold; one that takes dense rows.
-    n_folds : int
-    codes : ndarray of shape (rows,), int32, or CodeRows, or None
-        Folds of rows ``first_row : first_row + rows``; None draws them by row number, whatever the order of values.
-    labels : ndarray of shape (n_folds,), sorted, or None
-        Of groups, if the folds are such.
-    seed : int
-    offset, n_rows : int
-        Rows that were read before these, from which numbers continue, and in all. Those without weight or values count.
-    states : tuple of Accumulator
-    """
-
-    tag: ClassVar[str] = "FoldStates"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
-
-    template: Accumulator
-    n_folds: int
-    codes: Codes | None = None
-    labels: Array | None = None
-    seed: int = 0
-    offset: int = 0
-    n_rows: int = kept(default=0)
-    first_row: int = 0
-    states: tuple[Accumulator, ...] = field(default=(), metadata=KEPT)
-
-    def bare(self) -> FoldStates:
-        return replace(self, codes=None, states=(self.template,) * self.n_folds)
-
-    def for_rows(self, start: int, stop: int) -> FoldStates:
-        if self.codes is None:
-            return self
-        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
-
-    def fresh(self, start: int, stop: int) -> FoldStates:
-        states = tuple(self.template.fresh(start, stop) for _ in range(self.n_folds))
-        return replace(self.for_rows(start, stop), states=states)
-
-    def _folds_of(self, rows: Integers) -> Integers:
-        if self.codes is not None:
-            return self.codes[rows - self.first_row].astype(np.int64)
-        first, last = int(rows.min()), int(rows.max()) + 1
-        drawn = uniforms(self.seed, "folds", first + self.offset, last + self.offset, 1)[:, 0]
-        return (drawn[rows - first] * self.n_folds).astype(np.int64)
-
-    def update(self, block: Block) -> None:
-        if not block.count:
-            return
-        folds = self._folds_of(block.rows)
-        for fold, state in enumerate(self.states):
-            own = np.flatnonzero(folds == fold)
-            if len(own):
-                values, weights = block.values[own], None if block.weights is None else block.weights[own]
-                sums = column_sums(values, weights=weights)
-                state.update(replace(block, values=values, rows=block.rows[own], sums=sums, weights=weights))
-
-    def close(self) -> None:
-        self.codes = None
-        for state in self.states:
-            state.close()
-
-    def merge(self, other: FoldStates) -> FoldStates:
-        union, own, others = self.union(other)
-        found = dict(zip(own.tolist(), self.states, strict=True))
-        for i, state in zip(others.tolist(), other.states, strict=True):
-            found[i] = found[i].merge(state) if i in found else state
-        states, labels = tuple(found[i] for i in range(len(union))), None if self.labels is None else union
-        n_rows = self.n_rows + other.n_rows
-        return replace(self, n_folds=len(union), codes=None, labels=labels, states=states, n_rows=n_rows)
-
-    def union(self, other: FoldStates) -> tuple[Array, Integers, Integers]:
-        """Return the folds of both, and where those of each are among them.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If only one has groups, if labels are numbers on one side and strings on the other, or if rows without
-            groups have other numbers of folds.
-        """
-        if self.labels is other.labels:  # of one read, or of rows without groups
-            if self.n_folds != other.n_folds:
-                raise ValueError(f"some rows have {self.n_folds} folds, others {other.n_folds}. Give one cv for all.")
-            same = np.arange(self.n_folds)
-            return same if self.labels is None else self.labels, same, same
-        if self.labels is None or other.labels is None:
-            raise ValueError(
-                "the folds of some rows are groups, those of others are not. Give groups= for all rows, or for none."
-            )
-        from bigpca.data.labels import merge_classes  # imports file formats
-
-        return merge_classes(self.labels, other.labels)
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return sum(int(getattr(state, "count", 0)) for state in self.states)
-
-    @property
-    def state_bytes(self) -> int:
-        return self.n_folds * self.template.state_bytes
-
-    def cost(self, rows: BlockForm) -> Work:
-        work = self.template.cost(rows)
-        copied = 2 * rows.rows * rows.columns * rows.itemsize
-        return replace(work, bytes=self.n_folds * work.bytes + copied)
-
-    def identity(self) -> dict[str, object]:
-        drawn = [self.seed, self.offset]
-        codes = drawn if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
-        return {"of": self.template.describe(), "folds": self.n_folds, "codes": codes}

@@ -20,10 +20,11 @@ from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import kernels
-from bigpca.arrays import mirror_upper
+from bigpca.arrays import mirror_upper, packed_diagonal
 from bigpca.passes.accumulators.base import Accumulator, update_all
-from bigpca.passes.accumulators.cross_moments import CrossMoments, FoldStates, PairedMoments
+from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
@@ -350,15 +351,15 @@ def _paired_truth(X: Array) -> list[Array]:
     return [*(S[a, a] for a in edges), S[:4, 4:], norms, products[0], vectors[0]]
 
 
-def _folds(codes: Any) -> Case:
+def _folds(codes: Any, fold: Any = row_state) -> Case:
     def truth(X: Array) -> list[Array]:
         drawn = (uniforms(0, "folds", 0, N, 1)[:, 0] * 3).astype(int) if codes is None else codes
         return [one for fold in range(3) for one in _cross_truth(X[drawn == fold])]
 
     return Case(
-        f"FoldStates {'of groups' if codes is not None else 'by number'}",
+        f"FoldStates {'of groups' if codes is not None else 'by number'} {fold.__name__}",
         lambda: FoldStates(CrossMoments(SIDES, Moments(D)), 3, codes),
-        row_state,
+        fold,
         N,
         lambda s: [one for state in s.states for one in _cross_answer(state)],
         truth,
@@ -474,6 +475,7 @@ CASES = [
     ),
     _folds(None),
     _folds((np.abs(CODES) % 3).astype(np.int32)),
+    _folds((np.abs(CODES) % 3).astype(np.int32), sparse_state),
     _stepped(1, sums=False),
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
@@ -740,3 +742,18 @@ def test_groups_keep_their_labels_however_many_states_of_a_read_merge(names: lis
     for whole in (parts[0].merge(parts[1]).merge(parts[2]), parts[0].merge(parts[1].merge(parts[2]))):
         assert whole.labels.tolist() == names
         assert [state.count for state in whole.states] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_groups_whose_means_are_far_apart_keep_their_digits(form: str) -> None:
+    rng, codes = np.random.default_rng(0), np.repeat(np.arange(3, dtype=np.int32), 200)
+    X = rng.standard_normal((600, D)) + 1e6 * codes[:, None] + 1.0
+    of = CrossMoments(SIDES, Moments(D)) if form == "csr" else Moments(D)  # which takes no sparse rows
+    fold: Any = sparse_state if form == "csr" else row_state
+    for order in (np.arange(600), rng.permutation(600)):
+        state: Any = fold(FoldStates(of, 3, codes[order]), X[order], 0, 600, [250])
+        for g, one in enumerate(state.states):
+            moments, own = getattr(one, "moments", one), X[codes == g]
+            np.testing.assert_allclose(moments.mean, own.mean(axis=0), rtol=1e-15, atol=1e-10)
+            variances = packed_diagonal(moments.packed, D) / 200
+            np.testing.assert_allclose(variances, own.var(axis=0), rtol=1e-10)

@@ -1,0 +1,57 @@
+"""Which fold or group each row is in, for fits that keep a state for each; and the error of a statistic from folds."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from bigpca.arrays import Vector
+from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.passes.accumulators.folds import FoldStates
+from bigpca.passes.rows import Rows
+
+
+def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, least: int = 2) -> FoldStates:
+    """Return the states of folds, with the fold of each row of sides that are begun.
+
+    Rows of one label are a fold. Without labels, a fold is a hash of the key of the row, and where rows have no keys,
+    of its number. So rows with keys have the same folds in any order and in any process, and all rows that a pattern
+    makes of one sample are in one fold.
+
+    Raises
+    ------
+    ValueError
+        For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
+    """
+    from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
+    from bigpca.data.labels import class_values, label_values
+
+    sides = joined.origin.sides or (joined.origin,)
+    if groups is not None:
+        values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
+        n = "unknown number of" if joined.order.open_ended else f"{joined.n_rows:,}"
+        names, codes = np.unique(values, return_inverse=True)
+        if joined.order.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
+            raise ValueError(
+                f"groups must have one label for each of the {n} rows, of at least {least} groups; they have shape "
+                f"{values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."
+            )
+        labels = class_values(names, np.zeros(len(names), bool))
+        return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
+    for keys in (keys_of_rows(side.given) for side in sides):
+        if keys.names is not None and not keys.loose:
+            hashes = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4) for key in keys.names)
+            drawn = np.fromiter((int.from_bytes(one.digest(), "big") for one in hashes), np.int64)
+            folds = (drawn * states.n_folds >> 32).astype(np.int32)
+            return replace(states, codes=folds if keys.places is None else folds[keys.places])
+    return states
+
+
+def jackknife(values: Vector) -> float:
+    """Return the standard error of a statistic from its values (f,) without each of f folds (Efron & Tibshirani 1993,
+    eq. 11.5).
+    """
+    f = len(values)
+    return float(np.sqrt((f - 1) / f * np.sum((values - values.mean()) ** 2)))

@@ -1,0 +1,169 @@
+"""One state for each fold of the rows, or for each group of them, from one read; and what is left without each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import ClassVar, TypeVar, cast
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigpca.arrays import Array, Integers, Vector
+from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, cost_of, kept, update_all
+from bigpca.passes.reading.blocks import Block
+from bigpca.planning import BlockForm, Work
+from bigpca.seeds import uniforms
+
+State = TypeVar("State", bound=Accumulator)
+MAX_FOLDS = 20
+
+
+@dataclass
+class FoldStates(Accumulator):
+    """One state for each fold of the rows, or for each group of them, all from one read.
+
+    Each fold has its own shift in a task, so means of folds that are far apart cost no digits. What is left without a
+    fold is merged from the others; nothing is subtracted. Groups merge by their labels.
+
+    Attributes
+    ----------
+    template : Accumulator
+        Of every fold.
+    n_folds : int
+    codes : ndarray of shape (rows,), int32, or CodeRows, or None
+        Folds of rows ``first_row : first_row + rows``; None draws them by row number, whatever the order of values.
+    labels : ndarray of shape (n_folds,), sorted, or None
+        Of groups, if the folds are such.
+    seed : int
+    offset, n_rows : int
+        Rows that were read before these, from which numbers continue, and in all. Those without weight or values count.
+    states : tuple of Accumulator
+    """
+
+    tag: ClassVar[str] = "FoldStates"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+
+    template: Accumulator
+    n_folds: int
+    codes: Codes | None = None
+    labels: Array | None = None
+    seed: int = 0
+    offset: int = 0
+    n_rows: int = kept(default=0)
+    first_row: int = 0
+    states: tuple[Accumulator, ...] = field(default=(), metadata=KEPT)
+    _shifts: dict[int, Vector | None] = field(default_factory=dict, repr=False)  # beside that of blocks
+
+    def bare(self) -> FoldStates:
+        return replace(self, codes=None, states=(self.template,) * self.n_folds)
+
+    def for_rows(self, start: int, stop: int) -> FoldStates:
+        if self.codes is None:
+            return self
+        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
+
+    def fresh(self, start: int, stop: int) -> FoldStates:
+        states = tuple(self.template.fresh(start, stop) for _ in range(self.n_folds))
+        return replace(self.for_rows(start, stop), states=states)
+
+    def _folds_of(self, rows: Integers) -> Integers:
+        if self.codes is not None:
+            return self.codes[rows - self.first_row].astype(np.int64)
+        first, last = int(rows.min()), int(rows.max()) + 1
+        drawn = uniforms(self.seed, "folds", first + self.offset, last + self.offset, 1)[:, 0]
+        return (drawn[rows - first] * self.n_folds).astype(np.int64)
+
+    def update(self, block: Block) -> None:
+        if not block.count:
+            return
+        folds = self._folds_of(block.rows)
+        for fold, state in enumerate(self.states):
+            own = np.flatnonzero(folds == fold)
+            if not len(own):
+                continue
+            # About the fold's own shift, beside that of the block: the mean of its first rows.
+            values, shift = block.values[own], self._shifts.get(fold)
+            if isinstance(values, csr_array):
+                part = Block.of_csr(values, block.rows[own])
+            else:
+                part = Block.about(values, block.rows[own], shift)
+                shift, part = part.shift, replace(part, shift=block.shift + part.shift)
+            part = part if block.weights is None else part.weighted(block.weights[own])
+            self._shifts[fold] = update_all([state], part, shift)
+
+    def close(self) -> None:
+        self.codes, self._shifts = None, {}
+        for state in self.states:
+            state.close()
+
+    def merge(self, other: FoldStates) -> FoldStates:
+        union, own, others = self.union(other)
+        found = dict(zip(own.tolist(), self.states, strict=True))
+        for i, state in zip(others.tolist(), other.states, strict=True):
+            found[i] = found[i].merge(state) if i in found else state
+        states, labels = tuple(found[i] for i in range(len(union))), None if self.labels is None else union
+        n_rows = self.n_rows + other.n_rows
+        return replace(self, n_folds=len(union), codes=None, labels=labels, states=states, n_rows=n_rows)
+
+    def union(self, other: FoldStates) -> tuple[Array, Integers, Integers]:
+        """Return the folds of both, and where those of each are among them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If only one has groups, if labels are numbers on one side and strings on the other, or if rows without
+            groups have other numbers of folds.
+        """
+        if self.labels is other.labels:  # of one read, or of rows without groups
+            if self.n_folds != other.n_folds:
+                raise ValueError(f"some rows have {self.n_folds} folds, others {other.n_folds}. Give one cv for all.")
+            same = np.arange(self.n_folds)
+            return same if self.labels is None else self.labels, same, same
+        if self.labels is None or other.labels is None:
+            raise ValueError(
+                "the folds of some rows are groups, those of others are not. Give groups= for all rows, or for none."
+            )
+        from bigpca.data.labels import merge_classes  # imports file formats
+
+        return merge_classes(self.labels, other.labels)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return sum(int(getattr(state, "count", 0)) for state in self.states)
+
+    @property
+    def state_bytes(self) -> int:
+        return self.n_folds * self.template.state_bytes
+
+    def cost(self, rows: BlockForm) -> Work:
+        work = cost_of(self.template, rows)
+        copied = 2 * rows.rows * rows.columns * rows.itemsize
+        return replace(work, bytes=self.n_folds * (work.bytes + 8 * rows.columns) + copied)
+
+    def identity(self) -> dict[str, object]:
+        drawn = [self.seed, self.offset]
+        codes = drawn if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
+        return {"of": self.template.describe(), "folds": self.n_folds, "codes": codes}
+
+
+def left_out(states: Sequence[State]) -> Iterator[State]:
+    """Iterate over the merged states of all but one: two sweeps of merges, one of them held, and nothing subtracted."""
+    after, before = [states[-1]], None  # of states i and later, the last first; and of those before i
+    for state in states[-2:0:-1]:
+        after.append(state.merge(after[-1]))
+    for state in states:
+        rest = after.pop() if after else None
+        if before is None or rest is None:
+            yield cast("State", rest if before is None else before)
+        else:
+            yield before.merge(rest)
+        before = state if before is None else before.merge(state)
+
+
+def merged(states: Sequence[State]) -> State:
+    """Return the state of all."""
+    return reduce(lambda a, b: a.merge(b), states)
