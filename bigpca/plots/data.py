@@ -247,7 +247,8 @@ def _why_no_shares(model: Any) -> str:
         return ": the columns of a sketch are random combinations of the features, not components"
     if not hasattr(fitted(model), "eigenvalues_"):
         return ""
-    return ": its eigenvalues refer to the labels or classes, and are not parts of the variance"
+    of = "labels or classes" if "labels" in model._traits.accepts else "ratios of two variances"
+    return f": its eigenvalues refer to {of}, and are not parts of the variance"
 
 
 log = logging.getLogger("bigpca")

@@ -37,6 +37,7 @@ from bigpca.passes.summaries import Ends, read_ends
 from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots.data import (
+    VALUES,
     DrawnScores,
     Weights,
     check_one_each,
@@ -151,15 +152,15 @@ def classified(model: Any, X: Any, y: Any) -> tuple[Light, Table]:
 def _converged(model: Any) -> Light:
     name, reads = "converged", getattr(model, "n_passes_", None)
     taken = "" if reads is None else f" after {counted_reads(reads)}"
-    tolerance = getattr(model, "tol", None)
     if not hasattr(model, "converged_"):
-        exact = not hasattr(model, "bounds_confidence_")
-        text = "exact to rounding, no iteration" if exact else "one approximation, not an iteration: see its bounds"
+        bounded = hasattr(model, "bounds_confidence_")
+        text = "one approximation, not an iteration: see its bounds" if bounded else "exact to rounding, no iteration"
         return Light(name, Verdict.PASS, text)
     if model.converged_:
-        met = "" if tolerance is None else f", tolerance {tolerance:g} met"
+        met = "" if getattr(model, "tol", None) is None else f", tolerance {model.tol:g} met"
         return Light(name, Verdict.PASS, f"yes{taken}{met}")
-    return Light(name, Verdict.FAIL, f"no, stopped{taken}. Raise max_passes, or ask for fewer components")
+    steps = "max_iter" if hasattr(model, "max_iter") else "max_passes"
+    return Light(name, Verdict.FAIL, f"no, stopped{taken}. Raise {steps}, or ask for fewer components")
 
 
 def _bounds(model: Any) -> Light:
@@ -167,7 +168,7 @@ def _bounds(model: Any) -> Light:
     if not hasattr(model, "eigenvalue_bounds_"):
         if hasattr(model, "bounds_confidence_"):
             return Light(name, Verdict.NONE, "of the span of the components, not of each")
-        return Light(name, Verdict.PASS, "none needed: the answer is exact to rounding")
+        return Light(name, Verdict.PASS, f"none needed: the answer is {_certainty(model)}")
     low, high = np.asarray(model.eigenvalue_bounds_, dtype=np.float64).T
     confidence = float(model.bounds_confidence_)
     trust = trustworthy(Bounds(low, high, confidence))
@@ -177,6 +178,13 @@ def _bounds(model: Any) -> Light:
     if trust.components < trust.k:
         return Light(name, Verdict.FAIL, f"{wide}. Use a wider sketch, more landmarks, or a solver that iterates")
     return Light(name, Verdict.PASS if trust.width <= NARROW else Verdict.WARNING, wide)
+
+
+def _certainty(model: Any) -> str:
+    if hasattr(model, "bounds_confidence_"):
+        return "approximate, with certified bounds"
+    # A likelihood, for example, is climbed to a tolerance: nothing bounds what is left.
+    return f"within the tolerance of {model.tol:g}" if hasattr(model, "converged_") else "exact to rounding"
 
 
 def _flat(model: Any) -> Light:
@@ -717,14 +725,13 @@ def _summary(model: Any, k: int) -> str:
     size = f"{int(getattr(inner, 'n_samples_', 0)):,} rows x {int(model.n_features_in_):,} features"
     ratio = shares_or_none(model)
     held = "" if ratio is None else f" with {percent(float(ratio.sum()))} of {whole_of(model)}"
-    certainty = "approximate, with certified bounds" if hasattr(inner, "bounds_confidence_") else "exact to rounding"
     if hasattr(inner, "n_targets_"):
         size += f" and {counted(inner.n_targets_, 'column')} of Y"
-    elif not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):
-        certainty = "from labels"
+    elif "labels" in model._traits.accepts:
+        size += " and their labels"
     solver, kind = solver_of(inner), "target" if hasattr(inner, "cv_scores_") else "component"
     solved = f"; solver {solver}" if solver else ""
-    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {certainty}{solved}."
+    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {_certainty(inner)}{solved}."
 
 
 def _figures(subject: Subject) -> tuple[Figure, ...]:
@@ -839,6 +846,10 @@ def _components_table(model: Any, errors: Any = None) -> Table:
     if ratio is not None:
         header += [f"% of {whole_of(model)}", "% so far"]
         columns += [(100 * ratio).tolist(), (100 * np.cumsum(ratio)).tolist()]
+    for name, attribute in model._traits.summary:  # what only this kind of model has of a component
+        if name != "share" and attribute[0] != "_" and attribute not in VALUES:
+            header.append(name.replace("_", " "))
+            columns.append(np.broadcast_to(np.float64(getattr(model, attribute)), len(values)).tolist())
     return Table("Components", tuple(header), tuple(zip(*columns, strict=True)))
 
 

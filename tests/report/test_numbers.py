@@ -133,6 +133,13 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     if hasattr(held, "eigenvalue_bounds_"):
         limits = np.array([table.pop("lower bound"), table.pop("upper bound")]).T
         np.testing.assert_allclose(limits, held.eigenvalue_bounds_)
+    for header, attribute in {
+        "timescale": "timescales_",
+        "noise fraction": "noise_fractions_",
+        "alpha": "alpha_",
+    }.items():
+        if header in table:
+            np.testing.assert_allclose(table.pop(header), getattr(held, attribute))
     assert not table
     axes = components(model)
     for component, _, feature, weight in () if found.features is None else found.features.rows:
@@ -146,8 +153,12 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     assert lights["rows omitted"].text.startswith(f"{omitted:,} of {n + omitted:,}")
     converged = getattr(held, "converged_", None)
     assert lights["converged"].verdict == ("fail" if converged is False else "pass")
-    if hasattr(held, "bounds_confidence_"):
-        assert "approximate" in found.summary
+    assert ("approximate" in found.summary) == hasattr(held, "bounds_confidence_")
+    assert ("exact to" in found.summary) == (not hasattr(held, "bounds_confidence_") and converged is None)
+    labelled = "labels" in type(model)._traits.accepts
+    assert ("labels" in found.summary) == labelled
+    call = model.provenance_.call
+    assert (".fit(X, y" in call, ".fit(X, Y" in call) == (labelled, hasattr(held, "n_targets_")), call
     for share in re.findall(r"([\d.]+) % of", found.summary):
         assert float(share) == pytest.approx(100 * ratio.sum(), rel=2e-3)
 

@@ -630,7 +630,7 @@ def test_what_does_not_fit_is_rejected(
             "of the squared",
             "scree",
         ),
-        (bp.Ridge([1.0, 9.0]), ("component", "R^2"), "and 3 columns of Y: 3 targets, exact", "spectrum"),
+        (bp.Ridge([1.0, 9.0]), ("component", "R^2", "alpha"), "and 3 columns of Y: 3 targets, exact", "spectrum"),
     ],
 )
 def test_models_of_two_sides_report_what_they_found_and_a_table_of_layers(

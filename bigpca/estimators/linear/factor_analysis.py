@@ -271,6 +271,11 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
     def _reconstruction(self) -> Reconstruction:
         return Reconstruction(self.mean_, None, self.components_, None)
 
+    @property
+    def loadings_(self) -> Matrix:
+        """Loadings (d, k): ``components_'``, the covariance of features and factors."""
+        return np.ascontiguousarray(self.components_.T)
+
     @solving
     def get_covariance(self) -> Matrix:
         """Return the covariance of the model (d, d): ``components' components + diag(noise)``.

@@ -379,12 +379,13 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         note_flattened(X)
         planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
-        weighted = "" if rows.weights is None else ", sample_weight=w"
-        weighted += "" if rows.covariates is None else ", given=Z"
-        weighted += "" if rows.groups is None else ", groups=groups"
+        beside = ", Y" if planned.rows.widths else ", y" if "labels" in self._traits.accepts and y is not None else ""
+        beside += "" if rows.weights is None else ", sample_weight=w"
+        beside += "" if rows.covariates is None else ", given=Z"
+        beside += "" if rows.groups is None else ", groups=groups"
         labels = None if planned.rows.widths else rows.labels  # whose columns are those that are read
         with nullcontext() if labels is None else naming_places(labels):
-            call = f"{called(self)}.fit(X{weighted})"
+            call = f"{called(self)}.fit(X{beside})"
             found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
         finish(self, rows, planned.plan, found)
         self._provenance = made

@@ -594,7 +594,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         began, before = time.perf_counter(), planned.rows.origin.files_digest()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
         kept, made = execute(
-            self, scoring, scoring.read, f"{called(self)}.fit(X)", progress=progress, checkpoint=places["scores"]
+            self, scoring, scoring.read, f"{called(self)}.fit(X, y)", progress=progress, checkpoint=places["scores"]
         )
         spread = scoring.spread
         scores = feature_scores(kept.statistics, spread)

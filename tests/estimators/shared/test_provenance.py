@@ -103,11 +103,11 @@ GROWN: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     ),
     "labels": (
         lambda: bp.FisherDiscriminantAnalysis(1).fit(X[:30], KINDS[:30]).partial_fit(X[30:], KINDS[30:]),
-        "FisherDiscriminantAnalysis(n_components=1).fit(X)", of_rows(60, added=30),
+        "FisherDiscriminantAnalysis(n_components=1).fit(X, y)", of_rows(60, added=30),
     ),
-    "scored": (lambda: clone(SCORED).fit(X, KINDS), f"{SCORED!r}.fit(X)", of_rows(60, 2.0)),
+    "scored": (lambda: clone(SCORED).fit(X, KINDS), f"{SCORED!r}.fit(X, y)", of_rows(60, 2.0)),
     "more scored": (
-        lambda: clone(SCORED).fit(X, KINDS).partial_fit(X, KINDS), f"{SCORED!r}.fit(X)", of_rows(120, 2.0, added=60)
+        lambda: clone(SCORED).fit(X, KINDS).partial_fit(X, KINDS), f"{SCORED!r}.fit(X, y)", of_rows(120, 2.0, added=60)
     ),
     "merge": (
         lambda: bp.merge(bp.merge(bp.PCA(2).fit(X), bp.PCA(2).fit(X[:30])), bp.PCA(2).fit(X[:10])),
