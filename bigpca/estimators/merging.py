@@ -15,7 +15,7 @@ from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.pairs.model import PairModel
-from bigpca.estimators.shared.growing import kept_by
+from bigpca.estimators.shared.growing import kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
@@ -70,11 +70,8 @@ def merge(a: Model, b: Model) -> Model:
     if view is None or other is None or view.describe() != other.describe():
         view = None
     fitted_preprocessors(a)  # raises if they were changed after the fit
-    both = type(a)(**a.get_params(deep=False))
-    both.n_features_in_, both.solver_ = a.n_features_in_, a.solver_
+    both = twin(a)
     both._steps = replace(both._steps_of(a.n_features_in_, view, grid), covariates=a._steps.covariates)
-    for name in ("feature_names_in_", "covariate_names_in_"):
-        set_known(both, **{name: vars(a).get(name)})
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
         both._keep(kept_by(a).merge(kept_by(b)))

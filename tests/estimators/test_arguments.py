@@ -239,6 +239,9 @@ NOT_MISSING: dict[str, tuple[Argument, Array, str]] = {  # and what is said of a
     "groups": (
         Argument("groups", lambda g: bp.Ridge([1, 2]).fit(X, Y, groups=g).cv_scores_), CLASSES, "1 gaps and"
     ),
+    "groups of PCA": (
+        Argument("groups", lambda g: numbers(bp.PCA(1).fit(X, groups=g).without_group(1).mean_)), CLASSES, "1 gaps and"
+    ),
     "groups of cka": (
         Argument("groups", lambda g: numbers(quality.cka(X, Y, groups=g).standard_error)), CLASSES, "1 gaps and"
     ),
@@ -419,7 +422,7 @@ ESTIMATORS = {
 }
 
 
-TRAJECTORIES = ("SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA")  # groups are those
+GROUPED = ("PCA", "SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA")  # groups are trajectories but for PCA
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -429,7 +432,7 @@ def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str)
     for call in calls if name != "PCA" else ():
         with pytest.raises(TypeError, match=f"to {name}, which cannot remove the effect of covariates"):
             call(X, y, given=Y)
-    for call in calls[: 0 if name in TRAJECTORIES else 2]:
+    for call in calls[: 0 if name in GROUPED else 2]:
         with pytest.raises(TypeError, match=f"to this {name}, which has no folds"):
             call(X, X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression") else y, groups=y)
 

@@ -46,6 +46,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance of many rows": ("tallest", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "text": ("text.csv", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "row groups": ("groups.parquet", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "groups": ("tall", lambda: bp.PCA(8, **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),
     "dot": ("wide", lambda: bp.PCA(8, solver="dot", **LIMIT)),
     "signflip": ("tall", lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),
@@ -173,16 +174,19 @@ def measure(name, grown):
     dask.config.set(scheduler="threads", num_workers=2)
     X = bp.open(f"{sys.argv[1]}/{rows if '.' in rows else rows + '.zarr'}", **PATTERNS.get(name, {}))
     small = X[: min(600, 3 * X.shape[0] // 4)].compute()
-    y, model = labels(name, X.shape[0]), make()
-    model.fit(small, labels(name, small.shape[0]))  # libraries, BLAS buffers and thread stacks are there beforehand
+    y, model, grouped = labels(name, X.shape[0]), make(), numpy.arange(X.shape[0]) % 6
+    beside = lambda n: {"groups": grouped[:n]} if name == "groups" else {}
+    shown = small.shape[0]
+    model.fit(small, labels(name, shown), **beside(shown))  # libraries, BLAS buffers and thread stacks are there now
     if grown:
         model.partial_fit(X[:600], y if y is None else y[:600])
     before = psutil.Process().memory_info().rss
     open("/proc/self/clear_refs", "w").write("5")
     plans.clear()
-    (model.partial_fit if grown else model.fit)(X, y)
+    (model.partial_fit if grown else model.fit)(X, y, **beside(X.shape[0]))
     peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
-    planned = max(plan.process_bytes for plan in plans) if grown else make().plan(X, y).process_bytes
+    own = make().plan(X, y, **beside(X.shape[0]))
+    planned = max(plan.process_bytes for plan in (plans if grown else [own]))
     print(json.dumps({"name": name + ", grown" * grown, "growth": peak - before, "planned": planned}), flush=True)
 
 for name in sys.argv[2:]:

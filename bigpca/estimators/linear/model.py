@@ -46,6 +46,7 @@ from bigpca.estimators.linear.spectrum import Settings, Spectrum, without_covari
 from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed, unfitted
+from bigpca.estimators.shared.folds import check_folds, held_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
 from bigpca.estimators.shared.inputs import (
     Input,
@@ -67,6 +68,7 @@ from bigpca.estimators.shared.opening import (
 )
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.tables import component_names
+from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -139,7 +141,7 @@ class KeptRows(Generic[State]):
     Attributes
     ----------
     state : Accumulator or None
-        None if they are not kept.
+        For each group, if there are groups; None if they are not kept.
     n_omitted_ : int
     roundings : tuple of float
         As of :class:`Spectrum`.
@@ -166,6 +168,7 @@ class KeptRows(Generic[State]):
     def merge(self, other: KeptRows[State]) -> KeptRows[State]:
         """Return the statistics of both sets of rows."""
         state, more = self.known(str, "merge"), other.known(str, "merge")
+        check_folds(state, more)
         roundings = tuple(map(max, self.roundings, other.roundings))
         return KeptRows(state.merge(more), self.n_omitted_ + other.n_omitted_, roundings, self.apart + other.apart)
 
@@ -234,8 +237,9 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
-        opened = replace(with_covariates(self, opened, more.given), seed=fit_seed(self))
-        reject_groups(self, more.groups)
+        opened = replace(with_covariates(self, opened, more.given), seed=fit_seed(self), groups=more.groups)
+        if "groups" not in self._traits.accepts:
+            reject_groups(self, more.groups)
         kept, made = self._read_state(opened, old=None, progress=more.progress)
         self._remember(opened)
         self._keep(kept)
@@ -244,12 +248,13 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _more(self, kept: KeptRows[State], more: MoreRows) -> tuple[KeptRows[State], Provenance]:
         old = kept.known(self._missing_state, "partial_fit")
-        reject_groups(self, more.groups)
+        if "groups" not in self._traits.accepts:
+            reject_groups(self, more.groups)
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
-        beside = (more.progress, more.weights, more.given)
+        beside = (more.progress, more.weights, more.given, more.groups)
         rows = small_batch(self, more.X, apart_bytes(old)) if all(one is None for one in beside) else None
         if rows is None:
-            opened = open_like(self, more.X, more.given).weighted(more.weights)
+            opened = replace(open_like(self, more.X, more.given).weighted(more.weights), groups=more.groups)
             new, made = self._read_state(opened, old=old, progress=more.progress)
             return kept.merge(new), made
         kept = kept.beside(rows)
@@ -494,7 +499,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _restored(self, held: Held) -> Spectrum:
         q = len(held.arrays.get("regression__mean", ()))
-        held.context["state"] = lambda held, name: self._template(held.size("d") + q)
+        held.context["state"] = lambda held, name: held_folds(held, self._template(held.size("d") + q))
         found = super()._restored(held)
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:
@@ -534,7 +539,8 @@ def whole_state(model: LinearModel[State], what: str) -> State:
         If they are not kept.
     """
     kept: KeptRows[State] = kept_by(model)
-    return with_apart(model, kept.known(model._missing_state, what), kept.apart)
+    state = with_apart(model, kept.known(model._missing_state, what), kept.apart)
+    return cast("State", merged(state.states)) if isinstance(state, FoldStates) else state
 
 
 def residual_state(model: LinearModel[State], what: str) -> State:

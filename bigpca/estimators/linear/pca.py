@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
+from bigpca.errors import brief
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import (
     KeptRows,
@@ -29,11 +32,14 @@ from bigpca.estimators.linear.spectrum import (
     solve_moments,
 )
 from bigpca.estimators.shared.fit import Fit, RandomState, called, execute
+from bigpca.estimators.shared.folds import check_folds, placed_in_folds
+from bigpca.estimators.shared.growing import check_same_steps, kept_by, twin
 from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
+from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -132,6 +138,10 @@ class PCA(LinearModel[Moments]):
     seed_ : int
         Seed of the fit: ``random_state``, or a seed drawn from it.
     plan_ : Plan
+    groups_ : ndarray of shape (g,)
+        Of ``fit(X, groups=labels)``, where the moments of each group are kept, from the same read: see
+        :meth:`of_group`, :meth:`without_group`, :func:`bigpca.quality.drift` and
+        :func:`bigpca.quality.standard_errors`. Rows that ``partial_fit`` or a merge adds join the group of their label.
     centring_error_ : float
         Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
         of any column, ``max_j c eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2`` with the number c of roundings: 4, and for
@@ -153,7 +163,7 @@ class PCA(LinearModel[Moments]):
     _traits = Traits(
         Spectrum,
         "pca",
-        frozenset({"covariates", "gaps"}),
+        frozenset({"covariates", "groups", "gaps"}),
         alike=("preprocess", "center", "scale"),
         ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
     )
@@ -203,8 +213,8 @@ class PCA(LinearModel[Moments]):
 
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        if rows.covariates is not None:
-            return _plan_given(self, rows)
+        if rows.covariates is not None or rows.groups is not None:
+            return _moments_fit(self, rows)
         rows, standardization, resources = rows_to_fit(self, rows)
         fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
@@ -221,22 +231,18 @@ class PCA(LinearModel[Moments]):
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
         # Products have the precision of one read of all rows, with those before.
-        before = 0 if old is None else old.count
-        if rows.covariates is not None:
-            fit = _plan_given(self, rows, before)
-        else:
-            rows, standardization, resources = rows_to_fit(self, rows)
-            check_enough_rows(rows.n_rows, minimum=1)
-            fit = CovarianceFit(rows, resources, self._settings(standardization), before)
+        fit = _moments_fit(self, rows, 0 if old is None else old.count)
+        if old is not None:
+            check_folds(old, fit.template)
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
-        return KeptRows(found.state, found.omitted, fit.rows.roundings), made
+        return KeptRows(cast("Moments", found.state), found.omitted, fit.rows.roundings), made
 
     def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
         q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), reader_of(self)
-        settings = self._settings(standardization_of(self, state.n_features - q))
+        settings = self._settings(standardization_of(self, self.n_features_in_))
         settings = replace(settings, covariates=q, roundings=kept.roundings)
-        needed = state.n_features - q if self.n_components == "mle" else self.n_components
+        needed = self.n_features_in_ if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
         omitted = kept.n_omitted_
@@ -249,6 +255,58 @@ class PCA(LinearModel[Moments]):
         roundings = self._result.roundings
         settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
         return solve_moments(state, settings).explained_variance_
+
+    def of_group(self, group: Unchecked) -> PCA:
+        """Return the model of the rows of one group of ``fit(X, groups=labels)``, from the kept moments: no read.
+
+        Parameters
+        ----------
+        group : str or int
+            One of ``groups_``.
+
+        Returns
+        -------
+        PCA
+            As fitted to those rows alone, to rounding; of fewer rows than ``n_components`` one component per row.
+            ``n_omitted_`` is 0: rows that were left out are in no group.
+
+        Raises
+        ------
+        ValueError
+            For another group, one of fewer than two rows, and for models without groups.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).standard_normal((60, 3))
+        >>> pca = PCA(1).fit(X, groups=np.repeat(["a", "b", "c"], 20))
+        >>> pca.groups_.tolist(), pca.of_group("b").n_samples_, pca.without_group("b").n_samples_
+        (['a', 'b', 'c'], 20, 40)
+        """
+        states, i = _moments_of_groups(self, group)
+        return _model_of(self, states[i])
+
+    def without_group(self, group: Unchecked) -> PCA:
+        """Return the model of the rows of all groups but one, from the kept moments: no read, and no subtraction.
+
+        Parameters
+        ----------
+        group : str or int
+            One of ``groups_``.
+
+        Returns
+        -------
+        PCA
+            As fitted to the rows of the other groups, to rounding.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`of_group`, and if there is no other group.
+        """
+        states, i = _moments_of_groups(self, group)
+        if len(states) < 2:
+            raise ValueError(f"all rows are in the group {group!r}: without it, none are left. Fit more groups.")
+        return _model_of(self, next(islice(left_out(states), i, None)))
 
     def _missing_state(self, what: str, *, fitted: bool = True) -> str:
         if self.solver in ("krylov", "dot"):  # others read moments, which add up; a fit reports an unknown one
@@ -264,31 +322,69 @@ class PCA(LinearModel[Moments]):
         return Moments(d)
 
 
-def _plan_given(model: PCA, rows: Rows, before: int | None = None) -> CovarianceFit:
-    """Plan the read of rows beside their covariates, from whose moments the residuals are solved.
+def _moments_fit(model: PCA, rows: Rows, before: int | None = None) -> CovarianceFit:
+    """Plan the one read into moments: of added rows, of rows beside their covariates, or of each group of rows.
 
     Raises
     ------
     ValueError
-        For parameters that need the residuals before the read.
+        For parameters that need more than these moments.
     """
     from bigpca.estimators.linear.choosing import reject_undecided
 
-    q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+    q, groups = 0 if rows.covariates is None else rows.covariates.viewed_columns, rows.groups
+    what = " and ".join(["covariates (given)"] * (q > 0) + ["groups"] * (groups is not None))
     # Given numbers and rules would be applied to the columns before the covariates are taken out.
-    plain = all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
+    plain = not q or all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
     for name, value, allowed, known in (
         ("solver", model.solver, '"covariance"', model.solver in ("auto", "covariance")),
         ("nan_policy", model.nan_policy, '"raise" or "omit"', model.nan_policy != "mean"),
         ("center and scale", f"{model.center}, {model.scale}", "True or False", plain),
     ):
-        if not known:
-            raise ValueError(
-                f"{name} = {value!r} cannot be used with covariates (given): use {allowed}. Or write the residuals "
-                "to a store, and fit those."
-            )
+        if what and not known:
+            other = "write the residuals to a store, and fit those" if q else "fit the rows of each group"
+            raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}. Or {other}.")
     reject_undecided(model.n_components, variances=True)
-    joined, resources = rows_of_fit(model, beside_covariates(rows))
+    if q:
+        joined, resources = rows_of_fit(model, beside_covariates(rows))
+        standardization = standardization_of(model, joined.n_columns - q)
+    else:
+        joined, standardization, resources = rows_to_fit(model, rows)
     check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
-    settings = model._settings(standardization_of(model, joined.n_columns - q), rows.seed)
-    return CovarianceFit(joined, resources, replace(settings, covariates=q), before)
+    settings = replace(model._settings(standardization, rows.seed), covariates=q)
+    fit = CovarianceFit(joined, resources, settings, before)
+    if groups is None:
+        return fit
+    of_groups = placed_in_folds(FoldStates(Moments(joined.n_columns), 1), joined, groups, least=1)
+    if of_groups.state_bytes > settings.keep_state_bytes:
+        n, d = of_groups.n_folds, joined.n_columns
+        raise ValueError(no_state("fit(X, groups=labels)", "covariance", d, settings.keep_state_bytes, n))
+    return replace(fit, groups=of_groups)
+
+
+def _moments_of_groups(model: PCA, group: Unchecked) -> tuple[tuple[Moments, ...], int]:
+    """Return the moments of all groups, and the place of one.
+
+    Raises
+    ------
+    ValueError
+        If the model has no such group.
+    """
+    check_is_fitted(model)
+    check_same_steps(model)
+    folds = kept_by(model).state
+    if not isinstance(folds, FoldStates):
+        raise ValueError(f"the model has no groups. Fit with {type(model).__name__}.fit(X, groups=labels).")
+    known = [] if folds.labels is None else folds.labels.tolist()
+    if group not in known:
+        shown = brief(", ".join(map(repr, known)), 200)
+        raise ValueError(f"group = {group!r} is none of the {len(known)} groups of the fit: {shown}.")
+    return cast("tuple[Moments, ...]", folds.states), known.index(group)
+
+
+def _model_of(model: PCA, state: Moments) -> PCA:
+    """Return the model of other rows of the same features."""
+    check_enough_rows(state.count, sums=state.weight_sums)
+    other = twin(model)
+    other._keep(KeptRows(state, 0, kept_by(model).roundings))
+    return other

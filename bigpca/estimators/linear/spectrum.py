@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Matrix, Vector, add_packed, packed_diagonal, packed_size, unpack
+from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_diagonal, packed_size, unpack
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, projected, read_again
 from bigpca.estimators.shared.certificates import Certificate, Certified
+from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
+from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
@@ -225,7 +227,9 @@ class Spectrum(RowCounts, Certified):
     total_variance_ : float
         The trace of that covariance.
     state : Accumulator or None
-        Sufficient statistics, for ``partial_fit`` and ``merge``.
+        Sufficient statistics, for ``partial_fit`` and ``merge``; for each group, if there are groups.
+    groups_ : ndarray or None
+        Labels of the groups.
     certificate : Certificate or None
         None for exact solvers, whose only error is rounding.
     weight_sums : (float, float) or None
@@ -249,6 +253,7 @@ class Spectrum(RowCounts, Certified):
     components_: Matrix = stored("k", "d")
     total_variance_: float = stored(of=float, least=0)
     state: Accumulator | None = stored(default=None)
+    groups_: Array | None = stored(coding=OF_VALUES, default=None)
     certificate: Certificate | None = stored(of=Certificate, default=None)
     weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
     centring_error_: float | None = stored(of=float, least=0, default=None)
@@ -340,10 +345,20 @@ class PCAFit(Fit[Spectrum]):
         return False
 
 
+def whole_moments(state: Accumulator) -> Moments:
+    """Return the moments of all rows of a state, which may be one for each fold."""
+    if isinstance(state, FoldStates):
+        return whole_moments(merged(state.states))
+    found = getattr(state, "moments", state)
+    if not isinstance(found, Moments):
+        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
+    return found
+
+
 def solve_moments(
-    moments: Moments, settings: Settings, *, omitted: int = 0, again: Remainder | None = None
+    sums: Accumulator, settings: Settings, *, omitted: int = 0, again: Remainder | None = None
 ) -> Spectrum:
-    """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
+    """Eigen-decompose the covariance of a :class:`Moments` state, or of one for each group (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale`` divides by the
     standard deviations (correlation matrix). With covariates, the moments of the residuals are solved: see
@@ -354,7 +369,8 @@ def solve_moments(
     ValueError
         With fewer than two rows left.
     """
-    summed, moments = moments, moments.here()
+    summed = whole_moments(sums)
+    moments = summed.here()
     joint, before, regression = moments, None, None
     check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
     if settings.covariates:
@@ -362,7 +378,8 @@ def solve_moments(
         moments, regression = without_covariates(joint, settings, again)
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
-    keep = joint.state_bytes <= settings.keep_state_bytes
+    grouped = isinstance(sums, FoldStates)
+    keep = sums.state_bytes <= settings.keep_state_bytes
     device = device_of_solve(d)
     S = moments.scatter if device is None else (moments if settings.covariates else summed).square(device)
     scale, spread = None, diagonal_of(S)
@@ -394,7 +411,7 @@ def solve_moments(
     if total - float(values.sum()) <= max(NOISE * float(noise.sum()), MULTIPLIED * moments.precision * total):
         total = float(values.sum())
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
-    state = joint if keep else None
+    state = (sums if grouped else joint) if keep else None
     return Spectrum(
         n,
         omitted,
@@ -404,6 +421,7 @@ def solve_moments(
         components,
         total,
         state,
+        groups_=getattr(state, "labels", None),
         weight_sums=moments.weight_sums,
         centring_error_=centred,
         regression=regression,
@@ -480,16 +498,16 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
         degrees_of_freedom(n, sums)
 
 
-def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
+def no_state(what: str, solver: str, d: int, keep_state_bytes: int, n_groups: int = 1) -> str:
     """Return the message that ``what`` (``partial_fit``, ``merge``) is impossible without the moments of all rows."""
     if solver != "covariance":
         return (
             f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
             f'Fit with solver="covariance", or begin with partial_fit.'
         )
-    size = Moments(d).state_bytes
+    size, of = n_groups * Moments(d).state_bytes, f"of {n_groups} groups" if n_groups > 1 else "of all rows"
     return (
-        f"{what} needs the moments of all rows, {format_bytes(size)}, which are not kept because "
+        f"{what} needs the moments {of}, {format_bytes(size)}, which are not kept because "
         f"{limit_of_states(size, keep_state_bytes)}. Fit again with a larger bigpca.config(keep_state_bytes=...)."
     )
 
@@ -516,21 +534,25 @@ class CovarianceFit(PCAFit):
         Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the
         precision of one pass over all of these rows. Few rows in memory form one group, because the states of several
         groups would cost more than the rows.
+    groups : FoldStates or None
+        Of the groups of the rows, whose moments are kept apart.
     """
 
     solver: ClassVar[str] = "covariance"
 
     before: int | None = None
+    groups: FoldStates | None = None
 
     @property
     def account(self) -> str:
         d, q = self.rows.n_columns, self.settings.covariates
-        return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix"
+        groups = "" if self.groups is None else f", for each of {self.groups.n_folds} groups"
+        return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix{groups}"
 
     @property
-    def template(self) -> Moments:
+    def template(self) -> Accumulator:
         """The state of the pass."""
-        return Moments(self.rows.n_columns)
+        return Moments(self.rows.n_columns) if self.groups is None else self.groups
 
     @cached_property
     def moments(self) -> PassPlan:
@@ -548,8 +570,8 @@ class CovarianceFit(PCAFit):
     def again(self) -> PassPlan | None:
         """The second read, if there may be one: of what covariates leave of the rows."""
         rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
-        times = Times(0, 1)
-        return None if rows is None else row_pass(rows, "refined", [self.template], times=times, dtype=PRECISE)
+        template, times = Moments(self.rows.n_columns), Times(0, 1)
+        return None if rows is None else row_pass(rows, "refined", [template], times=times, dtype=PRECISE)
 
     @property
     def precision(self) -> float:
@@ -563,7 +585,7 @@ class CovarianceFit(PCAFit):
         n, d = self.rows.n_present, self.rows.n_columns
         k = self.settings.wanted(n, d)
         kept = self.template.state_bytes <= self.settings.keep_state_bytes
-        state = 8 * (2 + d + packed_size(d)) if kept else 0
+        state = getattr(self.template, "n_folds", 1) * 8 * (2 + d + packed_size(d)) if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
         size = 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
@@ -571,9 +593,10 @@ class CovarianceFit(PCAFit):
 
     def identity(self) -> dict[str, object]:
         """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
-        return {"computes": "moments", "input": self.rows.describe()}
+        groups = {} if self.groups is None else {"groups": self.groups.describe()}
+        return {"computes": "moments", "input": self.rows.describe(), **groups}
 
-    def read(self, run: Run) -> Folded[Moments]:
+    def read(self, run: Run) -> Folded[Accumulator]:
         """Return the moments of X."""
         with naming_sides(self.rows.widths, "XZ"):
             return fold(run, self.moments, self.rows, self.template)  # one pass over X
@@ -589,10 +612,11 @@ class CovarianceFit(PCAFit):
                 found = solve_moments(read.state, settings, omitted=read.omitted)
                 if found.regression is not None and found.regression.error > ENOUGH:
                     # What covariates leave of the rows, in coordinates in which they are uncorrelated themselves.
-                    frame, mean = covariate_scatter(read.state, settings).refined(), read.state.mean
+                    joint = whole_moments(read.state)
+                    frame, mean = covariate_scatter(joint, settings).refined(), joint.mean
                     p, M, B = len(found.mean_), np.eye(len(mean)), found.regression.coef.T
                     M[p:, :p], M[p:, p:] = -B, frame.T
-                    left = fold(run, self.again, projected(self.rows, mean, M), self.template).state
+                    left = fold(run, self.again, projected(self.rows, mean, M), Moments(self.rows.n_columns)).state
                     remainder = Remainder(B, frame, left)
                     found = solve_moments(read.state, settings, omitted=read.omitted, again=remainder)
         if found.regression is not None and found.regression.rank < self.settings.covariates:
@@ -606,4 +630,4 @@ class CovarianceFit(PCAFit):
 
 def _solve(state: PassState, *, settings: Settings) -> Spectrum:
     """Solve in the task that holds the state."""
-    return solve_moments(state.part("moments", Moments, there=True), settings, omitted=state.omitted)
+    return solve_moments(state.parts["moments"], settings, omitted=state.omitted)

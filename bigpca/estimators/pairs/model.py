@@ -21,11 +21,11 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, projected
-from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
+from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states, whole_moments
 from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
-from bigpca.estimators.shared.files import OF_VALUES, unpack_values
+from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
-from bigpca.estimators.shared.folds import placed_in_folds
+from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
@@ -42,7 +42,7 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
-from bigpca.passes.accumulators.folds import FoldStates, merged
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
@@ -256,7 +256,7 @@ class PairResult(RowCounts):
     targets : Targets
     state : Accumulator or None
         Of both sides, and for each fold if there are folds; None if it is not kept.
-    groups : ndarray, or None
+    groups_ : ndarray, or None
         Labels of the folds, if these are groups.
     state_bytes : int
         Bytes of the state, which may not be kept.
@@ -269,7 +269,7 @@ class PairResult(RowCounts):
     x_mean_: Vector = stored("d")
     y_mean_: Vector = stored("q")
     targets: Targets = stored(of=Targets)
-    groups: Array | None = stored(coding=OF_VALUES, default=None)
+    groups_: Array | None = stored(coding=OF_VALUES, default=None)
     state: Accumulator | None = stored(default=None)
     state_bytes: int = 0
     weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
@@ -568,7 +568,7 @@ class PairModel(Estimator[PairResult], Grows):
             y_mean_=joint.mean[p:],
             targets=found.targets,
             state=state if kept else None,
-            groups=state.labels if kept and isinstance(state, FoldStates) else None,
+            groups_=state.labels if kept and isinstance(state, FoldStates) else None,
             state_bytes=state.state_bytes,
             weight_sums=moments.weight_sums,
             **solution,
@@ -581,14 +581,7 @@ class PairModel(Estimator[PairResult], Grows):
         return tags
 
     def _restored(self, held: Held) -> PairResult:
-        def template(held: Held, name: str) -> Accumulator:
-            found = self._template(held.size("d") + held.size("q"))
-            if "groups" in held.values and isinstance(found, FoldStates):
-                labels = unpack_values(held.values["groups"])
-                return replace(found, n_folds=len(labels), labels=labels)
-            return found
-
-        held.context["state"] = template
+        held.context["state"] = lambda held, name: held_folds(held, self._template(held.size("d") + held.size("q")))
         return super()._restored(held)
 
 
@@ -715,16 +708,6 @@ class Predicts(PairModel):
         return float(np.where(varies, 1 - ratios, constant).mean())
 
 
-def check_folds(before: Accumulator, added: Accumulator) -> None:
-    """Reject states of rows with other folds than those before; raises as :meth:`FoldStates.union`."""
-    if isinstance(before, FoldStates) and isinstance(added, FoldStates):
-        before.union(added)
-    elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
-        raise ValueError(
-            "some rows were fitted with several alphas, others with one. Use the same alphas for all rows."
-        )
-
-
 def check_components(n_components: int, p: int, q: int) -> None:
     """Reject a number of pairs of directions that do not exist.
 
@@ -806,13 +789,3 @@ class Prediction(RowMap):
             "digest": content_digest(self.mean, self.coef, self.intercept),
             "kept": None if self.grid is None or self.grid.kept is None else content_digest(self.grid.kept),
         }
-
-
-def whole_moments(state: Accumulator) -> Moments:
-    """Return the moments of all rows of a state, which may be one for each fold."""
-    if isinstance(state, FoldStates):
-        return whole_moments(merged(state.states))
-    found = getattr(state, "moments", state)
-    if not isinstance(found, Moments):
-        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
-    return found

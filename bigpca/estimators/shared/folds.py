@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from bigpca.arrays import Vector
+from bigpca.estimators.shared.files import unpack_values
 from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.rows import Rows
+from bigpca.records import Held
 
 
 def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, least: int = 2) -> FoldStates:
@@ -55,3 +58,23 @@ def jackknife(values: Vector) -> float:
     """
     f = len(values)
     return float(np.sqrt((f - 1) / f * np.sum((values - values.mean()) ** 2)))
+
+
+def check_folds(before: Accumulator, added: Accumulator) -> None:
+    """Reject states of rows with other folds than those before; raises as :meth:`FoldStates.union`."""
+    if isinstance(before, FoldStates) and isinstance(added, FoldStates):
+        before.union(added)
+    elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
+        raise ValueError(
+            "some rows were fitted with a state for each fold or group, others with one. Use the same alphas for all "
+            "rows, and give groups= for all or for none."
+        )
+
+
+def held_folds(held: Held, template: Accumulator) -> Accumulator:
+    """Return the template of the states that a file holds: one for each group, if it names groups."""
+    if "groups" not in held.values:
+        return template
+    labels = unpack_values(held.values["groups"])
+    folds = template if isinstance(template, FoldStates) else FoldStates(template, 1)
+    return replace(folds, n_folds=len(labels), labels=labels)

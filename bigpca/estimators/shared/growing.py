@@ -9,19 +9,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import unfitted
 from bigpca.estimators.shared.inputs import Input, Unchecked
-from bigpca.estimators.shared.opening import record_rows
+from bigpca.estimators.shared.opening import record_rows, set_known
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.settings import setting
+
+Model = TypeVar("Model", bound=BaseEstimator)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,14 @@ def kept_by(model: BaseEstimator) -> Unchecked:
     """Return the statistics of all rows of a model, solved or not."""
     found = model._found
     return found.kept if isinstance(found, Waiting) else model._kept(found)
+
+
+def twin(model: Model) -> Model:
+    """Return an estimator with the parameters of now that knows the features of the fit, for other rows of these."""
+    other = unfitted(model)
+    known = ("n_features_in_", "feature_names_in_", "covariate_names_in_", "solver_", "_steps")
+    set_known(other, **{name: vars(model).get(name) for name in known})
+    return other
 
 
 def check_same_steps(model: BaseEstimator) -> None:

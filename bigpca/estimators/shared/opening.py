@@ -132,7 +132,7 @@ def reject_groups(model: BaseEstimator, groups: Unchecked) -> None:
     if groups is not None:
         raise TypeError(
             f"groups were passed to this {type(model).__name__}, which has no folds: bigpca.Ridge with several "
-            "alphas has. Leave them out."
+            "alphas has, and bigpca.PCA keeps the moments of each group. Leave them out."
         )
 
 

@@ -348,9 +348,9 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
             of the regression of X on Z and a constant, from one read of both. For PCA; others reject it.
         groups : labels of the rows, default None
-            Rows that belong together, such as those of one subject or video: each group is a fold of the
-            cross-validation. Joined as ``y`` is. For Ridge of several penalties, and as trajectories for estimators of
-            steps between rows, such as TICA; others reject it.
+            Rows that belong together, such as those of one subject or site. Joined as ``y`` is. PCA keeps the moments
+            of each group; each is a fold of the cross-validation of Ridge with several penalties, and a trajectory for
+            estimators of steps between rows, such as TICA. Others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None
