@@ -14,6 +14,7 @@ In reading order:
 - ``containers``   arrays, tables and AnnData in memory, recognised without importing their libraries
 - ``patterns``, ``views``   what is a row, as a user describes it; applied where rows are read, carried by the array
 - ``grids``        dimensions and coordinates of a DataArray, kept beside its rows and by models
+- ``lags``         windows of a time series as rows, and the series of windows
 - ``checks``       checks before a row is read
 - ``labels``, ``label_files``   labels for the rows: checked, aligned by absolute row number; whatever stands beside
   X and is read whole, as X is read: columns of files, also of AnnData and 10x Genomics, stores, Dask
@@ -43,12 +44,15 @@ if TYPE_CHECKING:
     from bigpca.data.keys import by_key as by_key
     from bigpca.data.keys import repeat_labels as repeat_labels
     from bigpca.data.keys import stored_keys as stored_keys
+    from bigpca.data.lags import lagged as lagged
+    from bigpca.data.lags import unlagged as unlagged
     from bigpca.data.provenance import provenance_of as provenance_of
     from bigpca.data.verification import verify as verify
     from bigpca.data.weights import reliability as reliability
 
 HOMES = {
     "bigpca.data.keys": "as_maps by_key repeat_labels stored_keys",
+    "bigpca.data.lags": "lagged unlagged",
     "bigpca.data.provenance": "provenance_of",
     "bigpca.data.verification": "verify",
     "bigpca.data.weights": "reliability",

@@ -218,14 +218,11 @@ class Labels:
         Of the dimensions of the samples.
     coords : xarray.Dataset
         Coordinates of the samples.
-    field : xarray.DataArray
-        Samples first.
     """
 
     grid: Grid
     sizes: tuple[int, ...]
     coords: Any
-    field: Any
 
     def by_sample(self, given: Any, what: str) -> Any:
         """Return what is given for each sample, in the order of the rows; other than a DataArray unchanged.
@@ -278,7 +275,7 @@ def label(X: Any, sample_dims: str | Sequence[str] | None) -> tuple[Any, Labels]
     sizes = tuple(int(X.sizes[dim]) for dim in dims)
     grid = Grid(dims, sizes, found, samples, X.name, dict(X.attrs))
     apart = [name for name, one in coords.coords.items() if not set(one.dims) <= set(samples) or not one.dims]
-    return X, Labels(grid, tuple(int(X.sizes[dim]) for dim in samples), coords.drop_vars(apart), X)
+    return X, Labels(grid, tuple(int(X.sizes[dim]) for dim in samples), coords.drop_vars(apart))
 
 
 def _levels(index: Any, name: str) -> tuple[str, ...]:

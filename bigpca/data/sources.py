@@ -502,8 +502,8 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     ``rows`` are those of its chunks; None joins stored chunks up to 64 MiB.
     """
     d = source.shape[1]
-    densest = source.densest
-    row_bytes = source.row_bytes if densest is None else stored_row_bytes(1, densest, source.dtype.itemsize)
+    densest, itemsize = source.densest, source.dtype.itemsize
+    row_bytes = d * itemsize if densest is None else stored_row_bytes(1, densest, itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
     name, chunks = "bigpca-open-" + (token or source.token()), (tuple(rows), (d,))
     graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)

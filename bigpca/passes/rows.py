@@ -217,9 +217,9 @@ class Origin:
     def sample_bytes(self) -> float:
         """Stored bytes of a sample; of sparse ones, on average."""
         itemsize = int(self.samples.dtype.itemsize)
-        return (
-            stored_row_bytes(1, self.values_per_sample, itemsize) if self.sparse else self.values_per_sample * itemsize
-        )
+        if self.sparse:
+            return stored_row_bytes(1, self.values_per_sample, itemsize)
+        return self.values_per_sample * itemsize if self.stored is None else self.stored.row_bytes
 
     @property
     def row_bytes(self) -> float:

@@ -1,0 +1,294 @@
+"""Rows with the rows that follow them: the lagged windows of a time series, and the series of such windows.
+
+PCA of them is the extended EOF analysis of many columns (Weare & Nasstrom 1982), and of one column the singular
+spectrum analysis (Broomhead & King 1986).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bigpca.dask_array as da
+from bigpca.arrays import Array
+from bigpca.data.grids import Coordinate, Labels, feature_names
+from bigpca.data.source import Source, Stamp, parts_of
+from bigpca.data.sources import open as open_array
+from bigpca.data.sources import open_source, source_of
+from bigpca.data.views import carried, carrying, named
+from bigpca.errors import brief
+
+LAG = "lag"  # the dimension of the columns, of windows of a DataArray
+Runs = NDArray[np.int64]
+
+
+def lagged(X: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
+    """Return the windows of a time series as rows: row t is row t of X beside the rows t + lag, for each lag.
+
+    ``PCA(k).fit(lagged(X, range(L)))`` is the extended EOF analysis of X (Weare & Nasstrom 1982), and with one column
+    the singular spectrum analysis (Broomhead & King 1986): each position in the window has its own mean. Windows are
+    made where rows are read, and nothing is copied; a fit multiplies matrices of L d columns, which its plan states.
+
+    Parameters
+    ----------
+    X : array of shape (n, d), path or URL
+        As for :func:`bigpca.open`; rows in the order of time. Dense rows.
+    lags : iterable of int
+        Increasing, from 0: ``range(12)`` for windows of 12 rows.
+    groups : labels of shape (n,), optional
+        Trajectories: no window has rows of two labels. Each change of label begins another one; those that are shorter
+        than a window have none.
+
+    Returns
+    -------
+    dask.array.Array of shape (windows, L d)
+        The columns of lag 0 first. n - lags[-1] windows without groups.
+
+    Raises
+    ------
+    ValueError
+        For lags that are not increasing from 0, no windows, sparse rows, an unknown number of rows, and groups that do
+        not belong to the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lagged(np.arange(8.0).reshape(4, 2), range(2)).compute().tolist()
+    [[0.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0], [4.0, 5.0, 6.0, 7.0]]
+    >>> lagged(np.arange(8.0).reshape(4, 2), range(2), groups=["a", "a", "b", "b"]).compute().tolist()
+    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
+    """
+    chosen, opened = _checked(lags), open_array(X)
+    if np.isnan(opened.shape[0]):
+        raise ValueError("X has an unknown number of rows, but windows are numbered. Write it to a store first.")
+    starts, counts = _runs(opened, chosen[-1], X if groups is not None else None, groups)
+    source, names = source_of(opened), feature_names(opened if isinstance(X, str) else X)
+    if source is not None and (source.sparse or source.format == "batches"):
+        raise ValueError(
+            f"windows of dense rows that can be read at any place were expected, but {source.label} are "
+            f"{'sparse' if source.sparse else 'read once, in their order'}. Write them to a store, dense."
+        )
+    if carried(opened).view is not None or source is None:
+        taken = [slice(start, start + n) for start, n in zip(starts.tolist(), counts.tolist(), strict=True)]
+        parts = [da.concatenate([opened[lag:][one] for one in taken]) for lag in chosen]
+        rows = da.concatenate([part.rechunk({0: parts[0].chunks[0]}) for part in parts], axis=1).rechunk({1: -1})
+    else:
+        rows = open_source(LaggedRows.of(source, chosen, starts, np.cumsum(counts)))
+    labels = carried(opened).labels
+    if labels is None or labels.grid.kept is not None or len(labels.sizes) > 1:
+        return named(rows, None if names is None else np.array(_lagged_names(names, chosen), dtype=object))
+    grid, (sample,) = labels.grid, labels.grid.samples
+    coords = {LAG: Coordinate((LAG,), np.array(chosen), {}), **grid.coords}
+    grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=coords)
+    first = np.concatenate([start + np.arange(n) for start, n in zip(starts, counts, strict=True)])
+    return carrying(
+        rows, labels=Labels(grid, (len(first),), labels.coords.isel({sample: first}, missing_dims="ignore"))
+    )
+
+
+def unlagged(rows: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
+    """Return the series of windows: the mean of all values that windows have of a row (diagonal averaging).
+
+    With the reconstruction from some components, these are the reconstructed components of singular spectrum analysis
+    (Vautard, Yiou & Ghil 1992, eq. 2.9): ``unlagged(model.inverse_transform(scores), lags)``.
+
+    Parameters
+    ----------
+    rows : array of shape (windows, L d)
+    lags : iterable of int
+    groups : labels of shape (n,), optional
+        As they were given to :func:`lagged`.
+
+    Returns
+    -------
+    dask.array.Array of shape (n, d)
+        NaN where no window has a row.
+
+    Raises
+    ------
+    ValueError
+        For rows that are not the windows of these lags and groups.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(8.0).reshape(4, 2)
+    >>> unlagged(lagged(X, range(2)), range(2)).compute().tolist() == X.tolist()
+    True
+    """
+    chosen, opened = _checked(lags), open_array(rows)
+    windows, columns = opened.shape
+    d = columns // len(chosen)
+    if groups is None:
+        starts, counts, n = np.zeros(1, np.int64), np.array([windows]), windows + chosen[-1]
+    else:
+        n = len(found := _labels(groups, None))
+        starts, counts = _windows(found, chosen[-1])
+    if columns != d * len(chosen) or counts.sum() != windows:
+        raise ValueError(
+            f"rows have shape {opened.shape}, but {len(chosen)} lags make windows of {len(chosen)} d columns, and "
+            f"{int(counts.sum()):,} of them from {n:,} rows. Give the lags and groups of the windows."
+        )
+    pieces, at, end = [], 0, 0
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        run = opened[at : at + count]
+        padded = [
+            da.pad(run[:, i * d : (i + 1) * d], ((lag, chosen[-1] - lag), (0, 0))) for i, lag in enumerate(chosen)
+        ]
+        held = np.zeros(count + chosen[-1])
+        for lag in chosen:
+            held[lag : lag + count] += 1
+        held[held == 0] = np.nan
+        total = padded[0]
+        for one in padded[1:]:
+            total = total + one.rechunk(total.chunks)
+        pieces += [da.full((start - end, d), np.nan), total / held[:, None]]
+        at, end = at + count, start + count + chosen[-1]
+    return da.concatenate([*pieces, da.full((n - end, d), np.nan)]).astype(np.result_type(opened.dtype, np.float32))
+
+
+def _checked(lags: Iterable[int]) -> tuple[int, ...]:
+    given = tuple(lags) if isinstance(lags, Iterable) else ()
+    chosen = tuple(map(int, given))
+    if chosen != given or not chosen or chosen[0] != 0 or any(b <= a for a, b in pairwise(chosen)):
+        raise ValueError(
+            f"lags = {brief(lags)} are not integers that increase from 0. Give range(12) for windows of 12 rows."
+        )
+    return chosen
+
+
+def _labels(groups: Any, X: Any) -> Array:
+    from bigpca.data.keys import in_row_order  # imports all formats of labels
+    from bigpca.data.labels import label_values
+
+    values, gaps = label_values(groups if X is None else in_row_order(groups, X, word="group"), "group")
+    if values.ndim != 1 or gaps.any():
+        raise ValueError(f"groups have shape {values.shape} and {gaps.sum():,} gaps; one label a row was expected.")
+    return values
+
+
+def _windows(labels: Array, reach: int) -> tuple[Runs, Runs]:
+    """Return the first row, and the number of windows, of each trajectory that has some."""
+    starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
+    counts = np.diff([*starts, len(labels)]) - reach
+    return starts[counts > 0], counts[counts > 0]
+
+
+def _runs(opened: da.Array, reach: int, given: Any, groups: Any) -> tuple[Runs, Runs]:
+    n = int(opened.shape[0])
+    if groups is None:
+        starts, counts = np.zeros(int(n > reach), np.int64), np.full(int(n > reach), n - reach)
+    else:
+        labels = _labels(groups, given)
+        if len(labels) != n:
+            raise ValueError(f"groups have {len(labels):,} labels, but X has {n:,} rows. Give one for each.")
+        starts, counts = _windows(labels, reach)
+    if not len(starts):
+        raise ValueError(
+            f"no window of {reach + 1:,} rows fits into the {n:,} rows. Give fewer lags, or longer trajectories."
+        )
+    return starts, counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LaggedRows(Source):
+    """Windows of a series: row t has the stored rows t + lag, for each lag; (windows, lags, d) as columns.
+
+    Attributes
+    ----------
+    stored : Source
+        The series.
+    lags : tuple of int
+        Increasing.
+    starts, ends : ndarray of shape (runs,)
+        Of each run of windows, the stored row of its first one, and the number of windows up to its end.
+    """
+
+    stored: Source
+    lags: tuple[int, ...]
+    starts: Runs
+    ends: Runs
+
+    @classmethod
+    def of(cls, stored: Source, lags: tuple[int, ...], starts: Runs, ends: Runs) -> LaggedRows:
+        """Return the windows of a stored series."""
+        shape = (int(ends[-1]), len(lags), *stored.array_shape[1:])
+        return cls(shape, stored, lags, starts, ends, path=stored.path, member=stored.member, format=stored.format)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.stored.dtype
+
+    @property
+    def row_bytes(self) -> float:
+        """Those of a row of the series: each is read once, and the ends of a range once more."""
+        return self.stored.row_bytes
+
+    @property
+    def home(self) -> str:
+        """Nothing: the keys and names there are those of single rows."""
+        return ""
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+        """Read the rows from the first to the last of the windows once, and copy them to each lag."""
+        width, reach = self.stored.shape[1], self.lags[-1] - self.lags[0]
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        done = 0
+        for run, first, last in parts_of(self.ends, start, stop):  # type: ignore[arg-type]  # an array of them
+            begin, n = int(self.starts[run]) + first + self.lags[0], last - first
+            rows = np.asarray(self.stored.read(begin, begin + n + reach))
+            for i, lag in enumerate(self.lags):
+                a, b = max(columns[0], i * width), min(columns[1], (i + 1) * width)
+                if a < b:
+                    own = rows[lag - self.lags[0] :][:n, a - i * width : b - i * width]
+                    block[done : done + n, a - columns[0] : b - columns[0]] = own
+            done += n
+        return block
+
+    def _series(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the stored rows of windows ``start:stop``."""
+        first, last = (int(np.searchsorted(self.ends, at, "right")) for at in (start, max(start, stop - 1)))
+        before = np.concatenate([[0], self.ends])
+        begin, end = self.starts[first] + start - before[first], self.starts[last] + stop - before[last]
+        return int(begin) + self.lags[0], int(end) + self.lags[-1]
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """The windows that begin in each chunk of the series."""
+        places = np.cumsum(self.stored.row_chunks()) - self.lags[0]
+        run = np.searchsorted(self.starts, places, "left") - 1  # whose windows begin before the end of the chunk
+        before = np.concatenate([[0], self.ends])
+        counts = np.minimum(before[run] + places - self.starts[run], self.ends[run])
+        return tuple(np.diff(np.unique(np.concatenate([[0], np.where(run < 0, 0, counts)]))).tolist())
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """Those of the rows of the windows."""
+        return self.stored.stamps(*self._series(start, stop)) if stop > start else []
+
+    @property
+    def stamped(self) -> bool:
+        return self.stored.stamped
+
+    def decoding_bytes(self, columns: int) -> int:
+        """Those of the series, and its rows."""
+        rows = max(self.stored.row_chunks(), default=0) + self.lags[-1]
+        return self.stored.decoding_bytes(self.stored.shape[1]) + int(rows * self.stored.row_bytes)
+
+    @property
+    def column_names(self) -> list[str] | None:
+        names = self.stored.column_names
+        return None if names is None else _lagged_names(names, self.lags)
+
+    def details(self) -> dict[str, Any]:
+        """Return those of the series, the lags and a digest of the runs."""
+        runs = hashlib.sha256(np.concatenate([self.starts, self.ends]).astype("<i8").tobytes()).hexdigest()
+        return {"stored": self.stored.describe(), "lags": list(self.lags), "runs": runs}
+
+
+def _lagged_names(names: Iterable[object], lags: tuple[int, ...]) -> list[str]:
+    return [f"{name} lag {lag}" for lag in lags for name in names]

@@ -1,0 +1,144 @@
+"""Lagged windows as rows: equal to the windows that NumPy makes, read once, for any store, chunks and trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+import bigpca as bp
+from bigpca.data import lagged, unlagged
+
+N, D = 203, 5
+X = np.random.default_rng(0).standard_normal((N, D)).cumsum(axis=0)
+TRAJECTORIES = np.repeat(["a", "b", "c", "b"], [50, 3, 100, 50])
+
+
+def starts_of(rows: Any, reach: int, groups: Any = None) -> list[int]:
+    """The rows at which a window begins."""
+    labels = np.zeros(len(rows)) if groups is None else groups
+    return [t for t in range(len(rows) - reach) if len(set(labels[t : t + reach + 1])) == 1]
+
+
+def windows(rows: Any, lags: Sequence[int], groups: Any = None) -> Any:
+    """The windows of a series, one at a time."""
+    starts = starts_of(rows, lags[-1], groups)
+    return np.array([np.concatenate([rows[start + lag] for lag in lags]) for start in starts])
+
+
+def chunked(rows: Any, folder: Path, chunks: tuple[int, int] = (17, 2)) -> str:
+    """The path of a store of rows."""
+    store = zarr.create_array(folder / "x.zarr", shape=rows.shape, chunks=chunks, dtype=rows.dtype)
+    store[:] = rows
+    return str(folder / "x.zarr")
+
+
+SERIES: dict[str, Callable[[Path], Any]] = {
+    "memory": lambda folder: X,
+    "path": lambda folder: chunked(X, folder),
+    "opened": lambda folder: bp.open(chunked(X, folder, (1, 5))),
+    "one chunk": lambda folder: chunked(X, folder, (N, D)),
+    "graph": lambda folder: da.from_array(X, chunks=(23, 2)) * 1.0,
+    "view": lambda folder: bp.open(chunked(np.c_[X, X], folder), columns=slice(D)),
+}
+
+
+@pytest.mark.parametrize("series", SERIES.values(), ids=SERIES)
+@pytest.mark.parametrize("lags", [range(4), (0, 2, 5), range(60)], ids=str)
+@pytest.mark.parametrize("groups", [None, TRAJECTORIES], ids=["one", "trajectories"])
+def test_windows_are_those_of_numpy_and_make_the_series_again(
+    series: Callable[[Path], Any], lags: Sequence[int], groups: Any, tmp_path: Path
+) -> None:
+    expected, rows = windows(X, lags, groups), lagged(series(tmp_path), lags, groups=groups)
+    np.testing.assert_array_equal(rows.compute(), expected)
+    np.testing.assert_array_equal(rows[3:9, 1:4].compute(), expected[3:9, 1:4])
+    model = bp.PCA(2, solver="covariance").fit(rows)
+    values, axes = np.linalg.eigh(np.cov(expected.T))
+    np.testing.assert_allclose(model.explained_variance_, values[:-3:-1], rtol=1e-12)
+    whole = unlagged(rows, lags, groups=groups).compute()
+    starts = starts_of(X, lags[-1], groups)
+    counts = np.zeros(N)
+    for start in starts:
+        counts[start + np.array(lags)] += 1
+    held = counts > 0
+    np.testing.assert_allclose(whole[held], X[held], rtol=1e-13)
+    assert np.isnan(whole[~held]).all()
+    # The reconstructed component: the mean over all windows that hold a row.
+    centred = expected - expected.mean(axis=0)
+    filtered = centred @ axes[:, -2:] @ axes[:, -2:].T + expected.mean(axis=0)
+    sums = np.zeros((N, D))
+    for window, start in zip(filtered, starts, strict=True):
+        for i, lag in enumerate(lags):
+            sums[start + lag] += window[i * D : (i + 1) * D]
+    found = unlagged(model.inverse_transform(model.transform(rows)), lags, groups=groups).compute()
+    np.testing.assert_allclose(found[held], sums[held] / counts[held, None], rtol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["krylov", "dot", "covariance"])
+def test_every_solver_takes_windows_and_stops_and_continues(solver: str, tmp_path: Path) -> None:
+    rows = lagged(chunked(X, tmp_path), range(7))
+    values = np.linalg.eigvalsh(np.cov(windows(X, range(7)).T))[:-4:-1]
+    model = bp.PCA(3, solver=solver, tol=1e-9).fit(rows, checkpoint=tmp_path / "checkpoint")
+    np.testing.assert_allclose(model.explained_variance_, values, rtol=1e-8)
+    stored = model.transform(rows, out=tmp_path / "scores.zarr")
+    np.testing.assert_allclose(stored.compute(), model.transform(windows(X, range(7))), atol=1e-9)
+
+
+def test_a_plan_counts_the_stored_bytes_once_and_the_memory_of_windows(tmp_path: Path) -> None:
+    path = chunked(X, tmp_path)
+    plan = bp.PCA(2, solver="covariance").plan(lagged(path, range(12)))
+    assert plan.bytes_read < 1.1 * X.nbytes
+    assert plan.state_bytes >= 4 * (12 * D) ** 2
+
+
+def test_another_series_or_other_lags_are_another_computation(tmp_path: Path) -> None:
+    path = chunked(X, tmp_path)
+    tokens = [
+        lagged(path, lags, groups=groups).name
+        for lags in (range(4), range(5), (0, 1, 2, 4))
+        for groups in (None, TRAJECTORIES)
+    ]
+    assert len(set(tokens)) == len(tokens)
+    assert lagged(path, range(4)).name == tokens[0]
+    chunked(X + 1, tmp_path / "other")
+    assert lagged(tmp_path / "other" / "x.zarr", range(4)).name != tokens[0]
+
+
+def test_names_and_coordinates_say_the_lag() -> None:
+    pd, xr = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    named = bp.PCA(1).fit(lagged(pd.DataFrame(X, columns=list("abcde")), range(2)))
+    assert named.feature_names_in_.tolist() == [f"{name} lag {lag}" for lag in (0, 1) for name in "abcde"]
+    field = xr.DataArray(X[:, :4].reshape(N, 2, 2), dims=("time", "lat", "lon"), coords={"time": np.arange(N) * 6.0})
+    rows = lagged(field, range(3))
+    model = bp.PCA(2).fit(rows)
+    components = model.to_xarray()["components"]
+    assert (components.dims, components.sizes["lag"]) == (("component", "lag", "lat", "lon"), 3)
+    np.testing.assert_array_equal(components.values.reshape(2, -1), model.components_)
+    scores = model.transform(rows)
+    assert scores.shape == (N - 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lagged(X, [1, 2]), "increase from 0"), (lambda: lagged(X, []), "increase from 0"),
+        (lambda: lagged(X, 12), r"Give range\(12\)"), (lambda: lagged(X, [0, 1.5]), "are not integers"),
+        (lambda: lagged(X[:5], range(6)), "no window of 6 rows fits into the 5 rows"),
+        (lambda: lagged(X, range(3), groups=np.arange(N)), "longer trajectories"),
+        (lambda: lagged(X, range(3), groups=np.arange(9)), "9 labels, but X has 203 rows"),
+        (lambda: lagged(X, range(3), groups=[None] * N), "203 gaps"),
+        (lambda: lagged(sp.csr_array(X), range(3)), "are sparse"),
+        (lambda: lagged(bp.from_batches([X, X]), range(3)), "read once, in their order"),
+        (lambda: unlagged(X, range(3)), r"rows have shape \(203, 5\), but 3 lags"),
+        (lambda: unlagged(lagged(X, range(3)), range(3), groups=TRAJECTORIES), "195 of them from 203 rows"),
+    ],
+)  # fmt: skip
+def test_what_has_no_windows_is_rejected_unread(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
