@@ -2,8 +2,8 @@
 
 - ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; two fitted models as
   wholes; neighbours by features, scores and codes.
-- ``influence``  How much single rows and columns weigh: standard errors from influence functions; weights of examples,
-  rows at both ends, and features that neighbours can replace.
+- ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
+  groups that differ from the others; weights of examples, rows at both ends, features that neighbours can replace.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with
   errors.
@@ -23,6 +23,7 @@ from bigpca.names import lazily
 
 if TYPE_CHECKING:
     from bigpca.estimators.supervised.kernel_supervised import hsic as hsic
+    from bigpca.quality.influence import drift as drift
     from bigpca.quality.influence import example_importance as example_importance
     from bigpca.quality.influence import extremes as extremes
     from bigpca.quality.influence import feature_replacement_bound as feature_replacement_bound
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
-    "bigpca.quality.influence": "example_importance extremes feature_replacement_bound pixel_groups standard_errors",
+    "bigpca.quality.influence": (
+        "drift example_importance extremes feature_replacement_bound pixel_groups standard_errors"
+    ),
     "bigpca.quality.memory": "MemoryMeter",
     "bigpca.quality.metrics": (
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles recall "

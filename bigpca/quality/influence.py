@@ -1,7 +1,8 @@
-"""How much single rows and columns weigh in a fit.
+"""How much single rows, groups of rows and columns weigh in a fit.
 
-First how much eigenvalues and axes would vary between samples of rows: standard errors from influence functions. Then
-what components are made of: weights of examples, rows at both ends, and features that neighbours can replace.
+First how much eigenvalues and axes would vary between samples of rows, or of groups: standard errors from influence
+functions, or by the jackknife; and how much each group differs from the others. Then what components are made of:
+weights of examples, rows at both ends, and features that neighbours can replace.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +21,11 @@ from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import Shown, positive_integer
+from bigpca.errors import Shown, brief, check_choice, positive_integer, warn_approximation
+from bigpca.estimators.linear.model import standardization_of, whole_state
+from bigpca.estimators.linear.monitoring import check_centred
+from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
+from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.events import ProgressArgument
@@ -31,7 +37,10 @@ from bigpca.quality.measurement import Replaced, SquaredScores, read_once, strip
 from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
+from bigpca.solvers.eigh import top_eigenpairs
 
+FEW_GROUPS = 10  # below which a jackknife is uncertain itself
+MAD_TO_DEVIATION = 1.4826  # of Gaussian numbers
 COMPARABLE = 0.1  # columns per row, from which eigenvalues of noise are biased by more than 1.7
 SAME_TOTAL = 1e-3  # relative, far above rounding of float16 rows, for the rows of the fit
 MAX_ANGLE = 0.5  # radians, beyond which the first order says nothing about an axis
@@ -63,6 +72,10 @@ class StandardErrors(Shown):
         Number of columns.
     names : tuple of str
         Of the components.
+    variances : ndarray of shape (k,)
+        The eigenvalues.
+    degrees_of_freedom : float, default inf
+        Of the errors: of a jackknife the number of groups less 1.
     """
 
     explained_variance_: Vector
@@ -71,6 +84,25 @@ class StandardErrors(Shown):
     n_rows: float
     n_features: int
     names: tuple[str, ...]
+    variances: Vector
+    degrees_of_freedom: float = np.inf
+
+    def interval(self, level: float = 0.95) -> Matrix:
+        """Return intervals that contain the eigenvalues of the population with that probability.
+
+        About the logarithms of the eigenvalues, whose distribution is closer to Student's.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+
+        Returns
+        -------
+        ndarray of shape (k, 2)
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            width = student_t.ppf((1 + level) / 2, self.degrees_of_freedom) * self.explained_variance_ / self.variances
+        return np.asarray(self.variances[:, None] * np.exp(width[:, None] * np.array([-1.0, 1.0])))
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return a line for each component; NaN where nothing is determined."""
@@ -152,8 +184,9 @@ class LearnedScaleProducts(Float64Map):
 
 def standard_errors(
     model: Any,
-    X: Any,
+    X: Any = None,
     *,
+    method: str = "influence",
     sample_weight: Any = None,
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
@@ -170,13 +203,18 @@ def standard_errors(
     matrix include: ``t_i t_j - (lambda_i + lambda_j) / 2 sum_l v_il v_jl z_l^2`` replaces ``t_i t_j``, for standardized
     rows z. Costs 2 n d k^2 flops.
 
+    ``method="jackknife"`` is for rows that belong together, for which the formulas above are too small, however many
+    rows there are. Each group of ``fit(X, groups=labels)`` is left out in turn, from the kept moments, with any sizes
+    of groups (delete-m jackknife, of logarithms of eigenvalues). Nothing is read.
+
     Parameters
     ----------
     model : fitted PCA or ApproximatePCA
         With orthonormal components. The scale may be learned (True), about the mean; :class:`bigpca.rules.Patterson` is
-        rejected.
-    X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
-        The rows of the fit.
+        rejected. The jackknife takes any PCA with groups.
+    X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d), default None
+        The rows of the fit; none for the jackknife.
+    method : {"influence", "jackknife"}, default "influence"
     sample_weight : as for ``fit``, default None
         The weights of the fit. Frequencies are numbers of independent rows; those of :func:`bigpca.data.reliability`
         add up to the effective number.
@@ -190,7 +228,8 @@ def standard_errors(
         If the model has fewer components than axes, angles are estimated from above, by the variance that is left out.
         An angle is undetermined (NaN) if one left-out axis could be as large as the component. Fit a few more
         components than needed. Its ``notes`` say what is not determined, and that eigenvalues are biased if there are
-        about as many columns as rows (Marchenko and Pastur).
+        about as many columns as rows (Marchenko and Pastur). ``interval()`` returns intervals of the eigenvalues. A
+        jackknife warns below 10 groups.
 
     Raises
     ------
@@ -206,6 +245,7 @@ def standard_errors(
 
     Notes
     -----
+    Busing, Meijer & van der Leeden 1999 (Delete-m jackknife for unequal m).
     Anderson 1963 (Asymptotic theory for principal component analysis) for Gaussian rows; Waternaux 1976 and Critchley
     1985 (Influence in principal components analysis) for others, also of correlation matrices.
 
@@ -218,6 +258,14 @@ def standard_errors(
     [1.0, 1.0, 1.0]
     """
     axes_of(model)
+    check_choice("method", method, ("influence", "jackknife"))
+    if (X is None) != (method == "jackknife"):
+        raise TypeError(
+            f"method = {method!r} was given {'no X' if X is None else 'X'}: the jackknife reads nothing, and influence "
+            "functions read the rows of the fit."
+        )
+    if method == "jackknife":
+        return _jackknifed(model)
     if not getattr(model, "_orthonormal", False):
         raise TypeError(
             f"a {type(model).__name__} without orthonormal components was given. Fit PCA or ApproximatePCA."
@@ -290,7 +338,158 @@ def _errors(found: Moments | ColumnMoments, model: Any, unit: float) -> Standard
         n,
         d,
         tuple(model.get_feature_names_out()),
+        np.asarray(model.explained_variance_),
     )
+
+
+def _jackknifed(model: Any) -> StandardErrors:
+    """Compute the standard errors of a model from those of all groups but one."""
+    _, states = moments_of_groups(model)
+    if len(states) < FEW_GROUPS:
+        warn_approximation(
+            f"a jackknife over {len(states)} groups: its errors are uncertain themselves. At least {FEW_GROUPS} groups "
+            "were expected."
+        )
+    others, turns = list[Matrix](), list[Vector]()
+    axes = axes_of(model)
+    for other in models_without_each(model):
+        others.append(np.stack([other.explained_variance_, other.explained_variance_ratio_]))
+        cosines = np.einsum("ij,ij->i", axes, other.components_)
+        sines = np.linalg.norm(other.components_ - cosines[:, None] * axes, axis=1)
+        turns.append(np.arctan2(sines, np.abs(cosines)))
+    values = np.stack([model.explained_variance_, model.explained_variance_ratio_])
+    m = np.array([state.weight for state in states])[:, None, None]
+    n, h = m.sum(), m.sum() / m
+    # The delete-m_g jackknife (Busing, Meijer & van der Leeden 1999, eq. 8 to 11) of the logarithms.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        theta, without = np.log(values), np.log(np.stack(others))
+        mean = len(m) * theta - ((1 - m / n) * without).sum(axis=0)
+        pseudo = h * theta - (h - 1) * without
+        errors = values * np.sqrt(((pseudo - mean) ** 2 / (h - 1)).mean(axis=0))
+    # The same of an angle, which is 0 for the model itself.
+    angles = np.sqrt(((h[:, :, 0] - 1) * np.stack(turns) ** 2).mean(axis=0))
+    angles = np.where(angles <= MAX_ANGLE, angles, np.nan)
+    names = tuple(model.get_feature_names_out())
+    d, degrees = model.n_features_in_, float(len(states) - 1)
+    return StandardErrors(errors[0], errors[1], angles, float(n), d, names, values[0], degrees)
+
+
+@dataclass(frozen=True, repr=False)
+class Drift(Shown):
+    """How much each group of rows differs from the others.
+
+    Attributes
+    ----------
+    groups : tuple of str or int
+    n_rows : ndarray of shape (g,)
+        Rows of each group, or sums of their weights.
+    t2 : ndarray of shape (g,)
+        Hotelling's T2 of the difference of the means, in the k axes of the other groups, less what equal means would
+        have.
+    spe : ndarray of shape (g,)
+        Squared difference of the means outside of those axes, less the same.
+    lost : ndarray of shape (g,)
+        Share of the variance that k axes of the group's own have, and these axes have not: 0 if they are the same.
+    z : ndarray of shape (g, 3)
+        Of the three: their distances from the median over groups, in robust standard deviations (1.4826 times the
+        median absolute deviation).
+    """
+
+    groups: tuple[str | int, ...]
+    n_rows: Vector
+    t2: Vector
+    spe: Vector
+    lost: Vector
+    z: Matrix
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return a line for each group."""
+        columns = (self.n_rows, self.t2, self.spe, self.lost, self.z.max(axis=1))
+        lines = [(f"{group}", *(f"{x:.4g}" for x in row)) for group, *row in zip(self.groups, *columns, strict=True)]
+        return [("group", "rows", "T2", "SPE", "lost", "largest z"), *lines]
+
+
+def drift(model: Any) -> Drift:
+    """Compare each group of a fit with all others: their means, and the axes of their variance. Nothing is read.
+
+    In the k axes V of the other groups, with eigenvalues l, for the means m and the covariance S of the group:
+
+    - ``T2 = sum_a (v_a'(m - m_rest))^2 / l_a - k (1 / n + 1 / n_rest)``
+    - ``SPE = |(I - V V')(m - m_rest)|^2``, less the variance outside of the axes times ``1 / n + 1 / n_rest``
+    - ``lost = 1 - tr(V'S V) / (sum of the k largest eigenvalues of S)``
+
+    The groups are what varies, so there are no p-values: ``z`` shows which groups are unusual among them.
+
+    Parameters
+    ----------
+    model : fitted PCA
+        With ``fit(X, groups=labels)``: days, sites, plates, batches. About the mean; scaled columns are compared in
+        units of the scale of the other groups.
+
+    Returns
+    -------
+    Drift
+        A table: ``print`` shows it. A warning names groups with fewer than 10 k rows, whose own axes are uncertain.
+
+    Raises
+    ------
+    ValueError
+        For fewer than three groups, one of fewer than two rows, another centre than the mean, and as
+        :meth:`bigpca.PCA.without_group`.
+    TypeError
+        For other models.
+
+    Notes
+    -----
+    Costs two eigen-decompositions for each group.
+
+    Examples
+    --------
+    >>> from bigpca import PCA
+    >>> rng = np.random.default_rng(0)
+    >>> days = np.repeat(np.arange(8), 100)
+    >>> X = rng.standard_normal((800, 5)) * [5, 4, 1, 1, 1] + 3.0 * (days == 6)[:, None]
+    >>> int(drift(PCA(2).fit(X, groups=days)).z[:, 1].argmax())
+    6
+    """
+    labels, states = moments_of_groups(model)
+    check_centred(model, "a drift")
+    if len(states) < 3:
+        raise ValueError(f"the model has {len(states)} groups; at least 3 were expected. Fit more groups.")
+    few = [f"{label!r}" for label, state in zip(labels, states, strict=True) if state.weight < 10 * model.n_components_]
+    if few:
+        warn_approximation(
+            f"{len(few)} of {len(states)} groups have fewer than 10 rows for each of {model.n_components_} components, "
+            f"so that their own axes are uncertain: {brief(', '.join(few), 200)}. Fit fewer components."
+        )
+    found = np.array([_apart(state, rest) for state, rest in zip(states, models_without_each(model), strict=True)])
+    centre = np.median(found, axis=0)
+    deviation = MAD_TO_DEVIATION * np.median(np.abs(found - centre), axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(found == centre, 0.0, (found - centre) / deviation)
+    n_rows = np.array([state.weight for state in states])
+    return Drift(tuple(labels), n_rows, found[:, 0], found[:, 1], found[:, 2], z)
+
+
+def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
+    """Return T2, SPE and lost of a group, against the model of the others."""
+    check_enough_rows(state.count, sums=state.weight_sums)
+    others, V, values = whole_state(rest, "drift"), rest.components_, rest._result.known_variances
+    e, S = state.mean - others.mean, unpack(state.packed, state.n_features) / (state.weight - 1)
+    if rest._result.regression is not None:  # the residuals, by the covariates' effect on the other groups
+        A = np.hstack([np.eye(len(rest.mean_)), -rest._result.regression.coef])
+        e, S = A @ e, A @ S @ A.T
+    if rest.scale_ is not None:
+        own = standardization_of(rest, rest.n_features_in_).divisors / rest.scale_
+        e, S = e * own, S * own * own[:, None]
+    t, share = V @ e, 1 / state.weight + 1 / others.weight
+    known = values > 0
+    t2 = float((t[known] ** 2 / values[known]).sum()) - np.count_nonzero(known) * share
+    left = max(0.0, rest.total_variance_ - float(rest.explained_variance_.sum()))
+    spe = float(((e - V.T @ t) ** 2).sum()) - left * share
+    captured = float(np.einsum("ij,jk,ik->", V, S, V))
+    most = float(top_eigenpairs(S, len(V))[0].sum())
+    return t2, spe, 1 - captured / most if most > 0 else 0.0
 
 
 def example_importance(model: Any, X: Any) -> Any:

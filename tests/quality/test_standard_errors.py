@@ -161,3 +161,85 @@ def test_models_and_rows_that_have_none_are_rejected(model: Any, rows: slice, er
     X = sample(gaussian, 90)
     with pytest.raises(error, match=message):
         standard_errors(model(X), X[rows])
+
+
+def of_groups(rng: Any, sizes: Any, effect: float) -> tuple[Rows, Any]:
+    """Rows of groups whose means and variances differ, with eigenvalues DEVIATIONS**2 of the population."""
+    rows, between = [], (0.3 * effect) ** 2
+    for m in sizes:
+        within = np.exp(effect * rng.standard_normal(D) - effect**2 / 2) * (1 - between)
+        z = rng.standard_normal((m, D)) * np.sqrt(within) + np.sqrt(between) * rng.standard_normal(D)
+        rows.append(z * DEVIATIONS)
+    return np.concatenate(rows), np.repeat(np.arange(len(sizes)), sizes)
+
+
+def test_the_jackknife_over_groups_is_the_formula_of_all_fits_without_one() -> None:
+    rng = np.random.default_rng(3)
+    rows, labels = of_groups(rng, rng.integers(15, 60, 12), 0.5)
+    found = standard_errors(bp.PCA(3).fit(rows, groups=labels), method="jackknife")
+    n, m = len(rows), np.bincount(labels)[:, None]
+
+    def logs(kept: Any) -> tuple[Rows, Rows]:
+        values, vectors = np.linalg.eigh(np.cov(rows[kept].T))
+        return np.log(values[::-1]), vectors[:, ::-1]
+
+    (theta, axes), without = logs(labels >= 0), [logs(labels != g) for g in range(12)]
+    values = np.stack([one for one, _ in without])
+    mean = 12 * theta - ((1 - m / n) * values).sum(axis=0)
+    pseudo = n / m * theta - (n / m - 1) * values
+    errors = np.exp(theta) * np.sqrt(((pseudo - mean) ** 2 / (n / m - 1)).mean(axis=0))
+    np.testing.assert_allclose(found.explained_variance_, errors[:3], rtol=1e-9)
+    turns = np.stack([np.arccos(np.minimum(np.abs((axes * other).sum(axis=0)), 1)) for _, other in without])
+    np.testing.assert_allclose(found.component_angle_, np.sqrt(((n / m - 1) * turns**2).mean(axis=0))[:3], rtol=1e-6)
+    low, high = found.interval().T
+    np.testing.assert_allclose(low * high, np.exp(2 * theta[:3]))
+    np.testing.assert_allclose(np.log(high / low) / 2, 2.200985 * (errors / np.exp(theta))[:3], rtol=1e-6)  # t(11)
+    assert (found.n_rows, found.degrees_of_freedom) == (n, 11)
+
+
+def test_intervals_of_the_jackknife_cover_where_groups_have_effects() -> None:
+    rng, covered, truth = np.random.default_rng(0), {"jackknife": 0.0, "influence": 0.0}, DEVIATIONS[:3] ** 2
+    for _ in range(60):
+        rows, labels = of_groups(rng, rng.integers(20, 80, 20), 0.6)
+        model = bp.PCA(3).fit(rows, groups=labels)
+        for method, X in (("jackknife", None), ("influence", rows)):
+            low, high = standard_errors(model, X, method=method).interval().T
+            covered[method] += np.mean((low <= truth) & (truth <= high)) / 60
+    assert 0.88 <= covered["jackknife"] <= 0.98
+    assert covered["influence"] < 0.65
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda X, g: standard_errors(bp.PCA(2).fit(X), X, method="boot"), ValueError, "method = 'boot'"),
+        (lambda X, g: standard_errors(bp.PCA(2).fit(X)), TypeError, "'influence' was given no X"),
+        (lambda X, g: standard_errors(bp.PCA(2).fit(X, groups=g), X, method="jackknife"), TypeError, "reads nothing"),
+        (lambda X, g: standard_errors(bp.PCA(2).fit(X), method="jackknife"), ValueError, "the model has no groups"),
+        (
+            lambda X, g: standard_errors(bp.ApproximatePCA(2).fit(X), method="jackknife"),
+            TypeError,
+            "a PCA was expected",
+        ),
+        (
+            lambda X, g: standard_errors(bp.PCA(2).fit(X, groups=g * 0), method="jackknife"),
+            ValueError,
+            "all rows are in the group 0",
+        ),
+        (
+            lambda X, g: standard_errors(bp.PCA(5).fit(X, groups=g > 2), method="jackknife"),
+            ValueError,
+            "without the group True, 3 rows are left, with fewer than 5 components",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:a jackknife over")
+def test_a_jackknife_needs_groups_and_no_rows(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(sample(gaussian, 40), np.arange(40))
+
+
+def test_a_jackknife_over_few_groups_warns() -> None:
+    model = bp.PCA(2).fit(sample(gaussian, 90), groups=np.arange(90) % 9)
+    with pytest.warns(bp.errors.ApproximationWarning, match="a jackknife over 9 groups"):
+        standard_errors(model, method="jackknife")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, replace
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -282,8 +282,8 @@ class PCA(LinearModel[Moments]):
         >>> pca.groups_.tolist(), pca.of_group("b").n_samples_, pca.without_group("b").n_samples_
         (['a', 'b', 'c'], 20, 40)
         """
-        states, i = _moments_of_groups(self, group)
-        return _model_of(self, states[i])
+        labels, states = moments_of_groups(self)
+        return model_of(self, states[place_of(group, labels)])
 
     def without_group(self, group: Unchecked) -> PCA:
         """Return the model of the rows of all groups but one, from the kept moments: no read, and no subtraction.
@@ -303,10 +303,11 @@ class PCA(LinearModel[Moments]):
         ValueError
             As :meth:`of_group`, and if there is no other group.
         """
-        states, i = _moments_of_groups(self, group)
+        labels, states = moments_of_groups(self)
+        i = place_of(group, labels)
         if len(states) < 2:
             raise ValueError(f"all rows are in the group {group!r}: without it, none are left. Fit more groups.")
-        return _model_of(self, next(islice(left_out(states), i, None)))
+        return model_of(self, next(islice(left_out(states), i, None)))
 
     def _missing_state(self, what: str, *, fitted: bool = True) -> str:
         if self.solver in ("krylov", "dot"):  # others read moments, which add up; a fit reports an unknown one
@@ -362,29 +363,57 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None) -> Covarianc
     return replace(fit, groups=of_groups)
 
 
-def _moments_of_groups(model: PCA, group: Unchecked) -> tuple[tuple[Moments, ...], int]:
-    """Return the moments of all groups, and the place of one.
+def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]:
+    """Return the labels of the groups of a fit, and the moments of each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another model, and one without groups.
+    """
+    if not isinstance(model, PCA):
+        raise TypeError(f"a {type(model).__name__} was given; a PCA was expected, fitted with fit(X, groups=labels).")
+    check_is_fitted(model)
+    check_same_steps(model)
+    folds = kept_by(model).state
+    if not isinstance(folds, FoldStates) or folds.labels is None:
+        raise ValueError("the model has no groups. Fit with PCA.fit(X, groups=labels).")
+    return folds.labels.tolist(), cast("tuple[Moments, ...]", folds.states)
+
+
+def place_of(group: Unchecked, known: list[str | int]) -> int:
+    """Return the place of a group among those of a fit; raises ValueError if it is none of them."""
+    if group not in known:
+        shown = brief(", ".join(map(repr, known)), 200)
+        raise ValueError(f"group = {group!r} is none of the {len(known)} groups of the fit: {shown}.")
+    return known.index(group)
+
+
+def model_of(model: PCA, state: Moments, n_components: NComponents = None) -> PCA:
+    """Return the model of other rows of the same features, from their moments; None keeps the parameter."""
+    check_enough_rows(state.count, sums=state.weight_sums)
+    other = twin(model)
+    if n_components is not None:
+        other.n_components = n_components
+    other._keep(KeptRows(state, 0, kept_by(model).roundings))
+    return other
+
+
+def models_without_each(model: PCA) -> Iterator[PCA]:
+    """Iterate over the models of all groups but one, with as many components as the model.
 
     Raises
     ------
     ValueError
-        If the model has no such group.
+        For fewer than two groups, and if the other groups have too few rows.
     """
-    check_is_fitted(model)
-    check_same_steps(model)
-    folds = kept_by(model).state
-    if not isinstance(folds, FoldStates):
-        raise ValueError(f"the model has no groups. Fit with {type(model).__name__}.fit(X, groups=labels).")
-    known = [] if folds.labels is None else folds.labels.tolist()
-    if group not in known:
-        shown = brief(", ".join(map(repr, known)), 200)
-        raise ValueError(f"group = {group!r} is none of the {len(known)} groups of the fit: {shown}.")
-    return cast("tuple[Moments, ...]", folds.states), known.index(group)
-
-
-def _model_of(model: PCA, state: Moments) -> PCA:
-    """Return the model of other rows of the same features."""
-    check_enough_rows(state.count, sums=state.weight_sums)
-    other = twin(model)
-    other._keep(KeptRows(state, 0, kept_by(model).roundings))
-    return other
+    (labels, states), k = moments_of_groups(model), model.n_components_
+    if len(states) < 2:
+        raise ValueError(f"all rows are in the group {labels[0]!r}: without it, none are left. Fit more groups.")
+    for label, others in zip(labels, left_out(states), strict=True):
+        found = model_of(model, others, k)
+        if found.n_components_ < k:
+            raise ValueError(
+                f"without the group {label!r}, {others.count} rows are left, with fewer than {k} components. Fit fewer."
+            )
+        yield found
