@@ -290,7 +290,7 @@ def _end(rows: Any, keys: Any, component: int) -> list[Any]:
     return named
 
 
-Metric = StrEnum("Metric", ["CKA", "SVCCA"])
+Metric = StrEnum("Metric", ["CKA", "SVCCA", "PROCRUSTES"])
 
 
 def compare(

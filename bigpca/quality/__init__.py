@@ -5,8 +5,8 @@
 - ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
   groups that differ from the others; weights of examples, rows at both ends, features that neighbours can replace.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
-- ``pairs``  How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with
-  errors.
+- ``pairs``  How similar two sets of features of the same rows are: aligned kernels, canonical correlations and
+  shapes, with errors.
 - ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the row maps that
   several share.
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bigpca.quality.metrics import reconstruction_error as reconstruction_error
     from bigpca.quality.metrics import similarity as similarity
     from bigpca.quality.pairs import cka as cka
+    from bigpca.quality.pairs import procrustes as procrustes
     from bigpca.quality.pairs import svcca as svcca
 
 HOMES = {
@@ -51,7 +52,7 @@ HOMES = {
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles recall "
         "reconstruction_error similarity"
     ),
-    "bigpca.quality.pairs": "cka svcca",
+    "bigpca.quality.pairs": "cka procrustes svcca",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -1,4 +1,4 @@
-"""How similar two sets of features of the same rows are: aligned kernels and canonical correlations, with errors.
+"""How similar two sets of features of the same rows are: aligned kernels, correlations and shapes, with errors.
 
 All pairs of the layers of one or two networks, in one read of all.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from scipy.linalg import svd
+from scipy.linalg import svd, svdvals
 from scipy.stats import chi2
 
-from bigpca.arrays import DType, Matrix, unpack
+from bigpca.arrays import DType, Matrix, packed_diagonal, unpack
 from bigpca.data.batches import blocks_in_batches
-from bigpca.errors import check_choice, positive_integer
+from bigpca.errors import check_choice, positive_integer, required
 from bigpca.estimators.pairs.fits import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
@@ -31,6 +32,9 @@ from bigpca.quality.measurement import read_once
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, unbiased_hsic, unbiased_rounding
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 State = TypeVar("State", bound=Accumulator)
 
@@ -188,6 +192,56 @@ def svcca(
     return Alignment(value, _error(states, lambda state: _svcca_of(state, rows, variance)), None, whole.count, omitted)
 
 
+def procrustes(
+    X: Any,
+    Y: Any = None,
+    *,
+    n_folds: int | None = 10,
+    groups: Any = None,
+    sample_weight: Any = None,
+    nan_policy: str = "raise",
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> Alignment:
+    """Return how well X, rotated and scaled, fits Y: the similarity of their shapes, in one read.
+
+    ``|C_xy|_* / sqrt(tr C_xx tr C_yy)`` of the covariances, with the sum of singular values in the numerator: 1 if one
+    side is a rotation of the other, times a factor, with an offset. With v = this value, ``sqrt(2 - 2 v)`` is the shape
+    distance and ``arccos(v)`` the angular one, both metrics (Williams et al. 2021, eqs. 3 and 4, alpha = 1); the former
+    is also the Bures distance of the two Gram matrices of trace 1. Like biased CKA, it is not 0 for independent
+    features: about ``sqrt(min(p, q) / n)``, for p and q directions of equal variance.
+
+    Parameters
+    ----------
+    X, Y, n_folds, groups, sample_weight, nan_policy, memory_limit, progress
+        As for :func:`cka`, with the same defaults; weights are always allowed.
+
+    Returns
+    -------
+    Alignment
+        The similarity and its standard error; ``p_value`` is None.
+
+    Raises
+    ------
+    ValueError
+        As :func:`cka`.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> round(procrustes(X, 3 * X @ [[0, 1, 0], [-1, 0, 0]] + 7).value, 6)
+    1.0
+    """
+    rows = _pair(X, Y, "procrustes", nan_policy, sample_weight)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress)
+    whole = merged(states)
+
+    def statistic(state: Moments) -> float:
+        return float(_procrustes_of(state, rows.widths, "XY")[0, 1])
+
+    return Alignment(statistic(whole), _error(states, statistic), None, whole.count, omitted)
+
+
 @dataclass(frozen=True)
 class LayerComparison:
     """How similar every two layers are.
@@ -217,6 +271,10 @@ class LayerComparison:
         ]
         return "\n".join([head, *lines])
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a pandas.DataFrame."""
+        return required("pandas", "to_frame", "pandas").DataFrame(self.values, self.rows, self.columns)
+
 
 def compare_layers(
     X: Any,
@@ -239,9 +297,10 @@ def compare_layers(
         Features of the same rows in layers of a network.
     Y : the same for another network, default None
         None compares the layers of X with each other.
-    metric : {"cka"}, default "cka"
+    metric : {"cka", "procrustes"}, default "cka"
+        As :func:`bigpca.quality.cka` or :func:`bigpca.quality.procrustes`.
     debiased : bool, default True
-        As for :func:`bigpca.quality.cka`.
+        As for :func:`bigpca.quality.cka`; the other metric has no debiased form.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values in any layer are rejected, or left out.
     memory_limit : int, str or None, default None
@@ -265,7 +324,7 @@ def compare_layers(
     >>> found.values.shape, float(found.values[0, 0])
     ((2, 2), 1.0)
     """
-    check_choice("metric", metric, ("cka",))
+    check_choice("metric", metric, ("cka", "procrustes"))
     if isinstance(X, Mapping):
         layers = [(f"{name}", one) for network in (X, Y or {}) for name, one in network.items()]
         opened = [open_side(one, "compare_layers", f"layer {name!r}") for name, one in layers]
@@ -279,10 +338,10 @@ def compare_layers(
         rows, names, split = found, [str(name) for name in blocks[1]], len(blocks[1])
     rows = rows.begun(nan_policy=nan_policy)
     of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
-    template = CrossMoments(rows.widths, of_all) if debiased else of_all
+    template = CrossMoments(rows.widths, of_all) if debiased and metric == "cka" else of_all
     with naming_sides(rows.widths, names):
         state: Any = read_once(rows, template, "layers", memory_limit=memory_limit, progress=progress)
-    values = _cka_of(state, rows.widths, names)
+    values = (_cka_of if metric == "cka" else _procrustes_of)(state, rows.widths, names)
     own, others = tuple(names[:split]), tuple(names[split:] or names)
     return LayerComparison(values[:split, split if Y else 0 :], own, others, metric, state.count)
 
@@ -354,6 +413,26 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
             "rows, or use debiased=False."
         )
     return alignment(hsic)
+
+
+def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
+    """Return the Procrustes similarity (L, L) of every two blocks, of which one is on each side of paired moments."""
+    edges, paired = block_edges(widths), isinstance(moments, PairedMoments)
+    if paired:
+        S, left = moments.cross, moments.cross.shape[0]
+        traces = np.array([packed_diagonal(one.packed, one.n_features).sum() for one in moments.own])
+    else:
+        S, left = unpack(moments.packed, moments.n_features), 0
+        traces = np.array([np.trace(S[one, one]) for one in edges])
+    constant = [name for name, own in zip(names, traces, strict=True) if not own > 0]
+    if constant:
+        raise ValueError(f"{constant[0]} is constant in all {moments.count} rows, so it has no shape. Leave it out.")
+    found = np.eye(len(edges))
+    for (i, a), (j, b) in combinations(enumerate(edges), 2):
+        if not paired or a.stop <= left <= b.start:
+            length = svdvals(S[a, b.start - left : b.stop - left]).sum()
+            found[i, j] = found[j, i] = min(1.0, length / np.sqrt(traces[i] * traces[j]))
+    return found
 
 
 def _svcca_of(moments: Moments, rows: Rows, variance: float) -> float:

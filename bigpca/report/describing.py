@@ -855,7 +855,8 @@ def _components_table(model: Any, errors: Any = None) -> Table:
 
 def _layers_table(found: Any) -> Table:
     rows = tuple((name, *map(float, row)) for name, row in zip(found.rows, found.values, strict=True))
-    return Table(f"{found.metric.upper()} of layers", ("layer", *found.columns), rows)
+    metric = found.metric.upper() if found.metric == "cka" else found.metric.capitalize()
+    return Table(f"{metric} of layers", ("layer", *found.columns), rows)
 
 
 def _features_table(own: Weights, names: list[str]) -> Table:

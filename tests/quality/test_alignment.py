@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.linalg import svdvals
+from scipy.linalg import orthogonal_procrustes, sqrtm, svdvals
 from scipy.sparse import csr_array
 from scipy.stats import kstest
 from sklearn.datasets import load_digits, load_iris
 
 import bigpca as bp
-from bigpca.quality import cka, svcca
+from bigpca.quality import cka, procrustes, svcca
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
@@ -153,6 +153,27 @@ def test_svcca_is_the_mean_canonical_correlation_of_leading_components() -> None
     assert svcca(X, Y, variance=0.9).value == pytest.approx(truth, rel=1e-10)
 
 
+def test_procrustes_is_the_fit_of_the_best_rotation_and_the_bures_distance_of_gram_matrices() -> None:
+    A, B = (one - one.mean(axis=0) for one in (X, Y))
+    A, B = A / np.linalg.norm(A), B / np.linalg.norm(B)
+    rotation, _ = orthogonal_procrustes(np.c_[A, np.zeros((N, B.shape[1]))], np.c_[B, np.zeros((N, A.shape[1]))])
+    distance = ((np.c_[A, np.zeros_like(B)] @ rotation - np.c_[B, np.zeros_like(A)]) ** 2).sum()
+    root = np.real(sqrtm(A @ A.T + 1e-16 * np.eye(N)))
+    found = procrustes(X, Y)
+    assert 2 - 2 * found.value == pytest.approx(distance, rel=1e-10)
+    assert found.value == pytest.approx(
+        np.sqrt(np.maximum(np.linalg.eigvalsh(root @ B @ B.T @ root), 0)).sum(), rel=1e-4
+    )
+    assert procrustes(X, 7 - 3 * X[:, ::-1]).value == pytest.approx(1, abs=1e-12)
+    error = procrustes(X, Y, groups=np.arange(N) % 5).standard_error
+    without = [procrustes(X[kept], Y[kept]).value for kept in (np.arange(N) % 5 != fold for fold in range(5))]
+    expected = np.sqrt(4 / 5 * ((without - np.mean(without)) ** 2).sum())
+    assert error == pytest.approx(expected, rel=1e-9)
+    w = np.arange(N) % 3
+    again = X.repeat(w, axis=0), Y.repeat(w, axis=0)
+    assert procrustes(X, Y, sample_weight=w).value == pytest.approx(procrustes(*again).value, rel=1e-9)
+
+
 def test_weights_are_repetitions_of_biased_alignment() -> None:
     w = np.arange(N) % 3
     again = X.repeat(w, axis=0), Y.repeat(w, axis=0)
@@ -181,6 +202,7 @@ FLAT = np.ones((N, 3))
         (lambda: cka(X, Y, sample_weight=np.ones(N)), TypeError, "copies of a row would count as independent pairs"),
         (lambda: cka(X, Y, n_folds=21), ValueError, "n_folds = 21; 2 to 20"),
         (lambda: cka(np.eye(N), Y), ValueError, "unbiased HSIC of X with itself is .* not above its rounding"),
+        (lambda: procrustes(FLAT, Y), ValueError, "X is constant"),
         (lambda: svcca(X, Y, variance=0), ValueError, r"variance = 0 is not in \(0, 1\]"),
         (lambda: cka(bp.from_batches([X])), ValueError, "the batches have one array each"),
         (lambda: cka(bp.from_batches([{"a": X, "b": Y, "c": Y}])), ValueError, "the batches have 3 blocks"),

@@ -461,6 +461,7 @@ WAYS: dict[str, Any] = {
     "cka": lambda a, b: bp.quality.cka(a, b),
     "biased cka": lambda a, b: bp.quality.cka(a, b, debiased=False),
     "svcca": lambda a, b: bp.quality.svcca(a, b),
+    "procrustes": lambda a, b: bp.quality.procrustes(a, b),
     "compare_layers": lambda a, b: bp.compare_layers({"X": a, "Y": b}),
     "CCA": lambda a, b: bp.CCA(1).fit(a, b),
     "PLSSVD": lambda a, b: bp.PLSSVD(1).fit(a, b),
@@ -551,6 +552,10 @@ def test_every_two_layers_are_compared_in_one_read() -> None:
     form = BlockForm(24 * 64, 1000, itemsize=4)
     assert pairs.state_bytes < 0.55 * every.state_bytes
     assert pairs.cost(form).flops < 0.57 * every.cost(form).flops
+    shapes = bp.compare_layers(layers, metric="procrustes")
+    assert shapes.values[0, 2] == pytest.approx(bp.quality.procrustes(X, Y).value, rel=1e-12)
+    two = bp.compare_layers(layers, {"out": Y, "in": X}, metric="procrustes")
+    np.testing.assert_allclose(two.to_frame()[["in", "out"]], shapes.values[:, [0, 2]], rtol=1e-10)
     two = bp.compare_layers(layers, {"out": Y, "in": X * 2.0**-60})
     np.testing.assert_allclose(two.values, bp.compare_layers(layers).values[:, [2, 0]], rtol=1e-10)
     assert "second" in str(two)
