@@ -500,9 +500,15 @@ class Device:
             return total, sums + xp.sum(xp.astype(Z, xp.float64), axis=0) / scale
 
     def scores(
-        self, rows: Array, mean: Vector, axes: Array, *, rest: Vector | None = None, factors: Vector | None = None,
+        self,
+        rows: Array,
+        mean: Vector,
+        axes: Array,
+        *,
+        rest: Vector | None = None,
+        factors: Vector | None = None,
         residuals: bool = False,
-    ) -> tuple[Array, Vector | None]:  # fmt: skip
+    ) -> tuple[Array, Vector | None]:
         """Return ``Z = V A`` (b, k) of ``V = (rows - mean + rest) factors`` (b, d), in the precision of A (d, k); and,
         with ``residuals``, ``|V - Z A'|^2`` (b,) in float64 for orthonormal columns of A.
 

@@ -345,9 +345,16 @@ def format_times(count: float) -> str:
 
 
 def plan_of(
-    passes: Sequence[PassCost], solve: SolveCost, resources: Resources, *,
-    solver: str, reason: str, notes: tuple[str, ...] = (), most_evaluations: float = inf, share: float = 1.0,
-) -> Plan:  # fmt: skip
+    passes: Sequence[PassCost],
+    solve: SolveCost,
+    resources: Resources,
+    *,
+    solver: str,
+    reason: str,
+    notes: tuple[str, ...] = (),
+    most_evaluations: float = inf,
+    share: float = 1.0,
+) -> Plan:
     """Return the cost of a fit: the sum of its passes, for that share of the declared rows, and its solve.
 
     What the fitting process holds is added where the passes run in the same process.

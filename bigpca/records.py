@@ -101,9 +101,14 @@ class FileForm:
 
 
 def stored(  # as of dataclasses.field
-    *sizes: str, of: Any = None, least: float = -math.inf, most: float = math.inf, coding: Coding | None = None,
-    optional: bool = False, default: object = MISSING,
-) -> Any:  # fmt: skip
+    *sizes: str,
+    of: Any = None,
+    least: float = -math.inf,
+    most: float = math.inf,
+    coding: Coding | None = None,
+    optional: bool = False,
+    default: object = MISSING,
+) -> Any:
     """Return a field that a file holds: an array of these sizes, or as :class:`FileForm` says.
 
     What is optional may be None, and one with a default may be missing in the file.

@@ -106,10 +106,13 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
         arithmetic: str | None = None,
     ) -> None:
         given = {
-            "memory_limit": memory_limit, "solve_threads": solve_threads, "workers_timeout": workers_timeout,
-            "keep_state_bytes": keep_state_bytes, "max_kernel_evaluations": max_kernel_evaluations,
+            "memory_limit": memory_limit,
+            "solve_threads": solve_threads,
+            "workers_timeout": workers_timeout,
+            "keep_state_bytes": keep_state_bytes,
+            "max_kernel_evaluations": max_kernel_evaluations,
             "arithmetic": arithmetic,
-        }  # fmt: skip
+        }
         self._given = {name: _checked(name, one) for name, one in given.items() if one is not None}
         self._block: AbstractContextManager[None] = nullcontext()
 

@@ -21,7 +21,7 @@ from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.landmark_moments import TILE_BYTES, compared_bytes, entries_work, tile_rows
-from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Given, Ones, Residual, RowWeight
+from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
@@ -324,7 +324,7 @@ def column_norm(request: LandmarkRequest) -> Landmarks:
     sweep, draw = column_norm_passes(request)
     shift = np.zeros(request.rows.n_columns) if request.shift is None else request.shift
     weights = kernel_row_squares(request.run, sweep, request.rows, request.kernel, shift=shift)
-    drawn = draw_rows(request, draw, Given(weights), request.count)
+    drawn = draw_rows(request, draw, GivenWeight(weights), request.count)
     reject_zero(drawn.weight_sum, f"all {drawn.count} columns of the matrix of {request.kernel}")
     return _landmarks(drawn, request)
 

@@ -95,9 +95,15 @@ class PanelGroup:
         about = shift.astype(self.dtype)
         if not steps:
             block = prepare_block(
-                slab, row, about, owned=owned, nan_policy="raise", where=where, find_largest=weights is None,
+                slab,
+                row,
+                about,
+                owned=owned,
+                nan_policy="raise",
+                where=where,
+                find_largest=weights is None,
                 dtype=self.dtype,
-            )  # fmt: skip
+            )
             values, largest = block.values, block.largest
         else:
             complete = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
@@ -175,19 +181,34 @@ def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shif
         reader, futures = rows.reader(layout.reads[members[0]][0], layout.n_rows)
         panel = tuple(layout.reads[i] for i in members)
         task = PanelGroup(
-            group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, cost.dtype, template,
-            stamp(group), rows.weights,
-        )  # fmt: skip
+            group,
+            reader,
+            panel,
+            layout.reads[members[-1] + 1 :],
+            layout.slab_rows,
+            cost.dtype,
+            template,
+            stamp(group),
+            rows.weights,
+        )
         return task, futures
 
     def rows_read(group: int) -> int:
         return layout.n_rows - layout.rows_of(group)[0]
 
     job = Pass(
-        cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.origin.paths,
-        rows_read=rows_read, unit_bytes=rows.origin.row_bytes, whole=rows.n_rows,
-        shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast, input=rows.identity,
-    )  # fmt: skip
+        cost=cost,
+        templates={"dot": template},
+        cut=cut,
+        stamp=stamp,
+        finish=finish,
+        paths=rows.origin.paths,
+        rows_read=rows_read,
+        unit_bytes=rows.origin.row_bytes,
+        whole=rows.n_rows,
+        shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast,
+        input=rows.identity,
+    )
     return run_pass(job, run)
 
 
@@ -256,9 +277,17 @@ def column_layout(rows: Rows) -> Layout | None:
 
 
 def column_pass(
-    rows: Rows, name: str, template: ColumnState, layout: Layout, *, times: Times = ONCE, driver_bytes: int = 0,
-    refinable: bool = False, collected: bool = False, dtype: DType | None = None,
-) -> PassPlan:  # fmt: skip
+    rows: Rows,
+    name: str,
+    template: ColumnState,
+    layout: Layout,
+    *,
+    times: Times = ONCE,
+    driver_bytes: int = 0,
+    refinable: bool = False,
+    collected: bool = False,
+    dtype: DType | None = None,
+) -> PassPlan:
     """Declare one read of X by column blocks that is folded into states like ``template``.
 
     Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states are

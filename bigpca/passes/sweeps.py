@@ -267,9 +267,17 @@ class SweepPlan(PassPlan):
 
 
 def sweep_pass(
-    rows: Rows, kernel: Kernel, name: str, template: SweepState, *, times: Times = ONCE, finish_bytes: int = 0,
-    driver_bytes: int = 0, refinable: bool = False, collected: bool = False,
-) -> SweepPlan:  # fmt: skip
+    rows: Rows,
+    kernel: Kernel,
+    name: str,
+    template: SweepState,
+    *,
+    times: Times = ONCE,
+    finish_bytes: int = 0,
+    driver_bytes: int = 0,
+    refinable: bool = False,
+    collected: bool = False,
+) -> SweepPlan:
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
 
     If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`. Collected states are panels,
@@ -366,9 +374,19 @@ def fold_kernel(
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n, there=cost.there, owned=cost.device is None or bool(rows.steps))
         task = KernelGroup(
-            group, reader, stop, layout.clipped(start, n), layout.tile_rows, layout.stream_rows, cost.dtype, kernel,
-            template.without_shared(), stamp(group), cost.device, layout.ahead if cost.device is None else 1,
-        )  # fmt: skip
+            group,
+            reader,
+            stop,
+            layout.clipped(start, n),
+            layout.tile_rows,
+            layout.stream_rows,
+            cost.dtype,
+            kernel,
+            template.without_shared(),
+            stamp(group),
+            cost.device,
+            layout.ahead if cost.device is None else 1,
+        )
         return task, futures
 
     shared = (

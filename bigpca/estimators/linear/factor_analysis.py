@@ -73,9 +73,13 @@ class FactorResult(RowCounts):
     def beside(self, state: Moments, omitted: int, roundings: tuple[float, ...]) -> Self:
         """Return the statistics of all rows, with the solution of fewer."""
         return replace(
-            self, n_samples_=state.count, n_omitted_=self.n_omitted_ + omitted, state=state,
-            weight_sums=state.weight_sums, roundings=tuple(map(max, self.roundings, roundings)),
-        )  # fmt: skip
+            self,
+            n_samples_=state.count,
+            n_omitted_=self.n_omitted_ + omitted,
+            state=state,
+            weight_sums=state.weight_sums,
+            roundings=tuple(map(max, self.roundings, roundings)),
+        )
 
     def merge(self, other: FactorResult) -> Self:
         """Return the statistics of the rows of both models."""
@@ -214,12 +218,19 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
             )
         kept = state.state_bytes <= setting(self, "keep_state_bytes")
         return FactorResult(
-            n_samples_=state.count, n_omitted_=omitted, mean_=state.mean, components_=fix_signs(components),
+            n_samples_=state.count,
+            n_omitted_=omitted,
+            mean_=state.mean,
+            components_=fix_signs(components),
             explained_variance_=(components**2).sum(axis=1),
-            total_variance_=float((components**2).sum() + variances.sum()), noise_variance_=variances,
-            loglike_=n * (likelihoods - np.log(deviations).sum()), converged_=converged,
-            roundings=roundings, weight_sums=state.weight_sums, state=state if kept else None,
-        )  # fmt: skip
+            total_variance_=float((components**2).sum() + variances.sum()),
+            noise_variance_=variances,
+            loglike_=n * (likelihoods - np.log(deviations).sum()),
+            converged_=converged,
+            roundings=roundings,
+            weight_sums=state.weight_sums,
+            state=state if kept else None,
+        )
 
     def _iterate(self, R: Matrix, k: int) -> tuple[Matrix, Vector, Vector, float, float]:
         """Return loadings (k, d), noise (d,), log-likelihoods of a row, their largest slope, and that of rounding.
@@ -249,9 +260,14 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
         options = {"maxiter": self.max_iter, "maxfun": 20 * self.max_iter, "ftol": 0.0, "gtol": self.tol, "maxcor": 20}
         start = np.full(d, np.log(0.5))
         found = minimize(
-            negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options,
+            negative,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options=options,
             callback=lambda logs: likelihoods.append(-latest[0]),
-        )  # fmt: skip
+        )
         last, slopes = negative(found.x)
         inside = np.where(found.x <= np.log(LEAST), np.minimum(slopes, 0.0), slopes)
         inside = np.where(found.x >= 0.0, np.maximum(inside, 0.0), inside)

@@ -133,9 +133,16 @@ class PLSRegression(SideScores, Predicts):
         explained = variances * (Q**2).sum(axis=0)
         coef = ((R @ Q.T) * std[p:]).T / std[:p]
         return {
-            "x_weights_": W, "y_weights_": Q.copy(), "x_rotations_": R, "y_rotations_": Q @ pinv(Q.T @ Q),
-            "x_loadings_": P, "y_loadings_": Q, "coef_": coef,
-            "intercept_": joint.mean[p:] - coef @ joint.mean[:p], "r2_": explained / total,
+            "x_weights_": W,
+            "y_weights_": Q.copy(),
+            "x_rotations_": R,
+            "y_rotations_": Q @ pinv(Q.T @ Q),
+            "x_loadings_": P,
+            "y_loadings_": Q,
+            "coef_": coef,
+            "intercept_": joint.mean[p:] - coef @ joint.mean[:p],
+            "r2_": explained / total,
             "vip_": np.sqrt(p * (W**2 @ explained) / explained.sum()) if explained.any() else np.zeros(p),
-            "x_std_": std[:p], "y_std_": std[p:],
-        }  # fmt: skip
+            "x_std_": std[:p],
+            "y_std_": std[p:],
+        }

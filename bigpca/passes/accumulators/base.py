@@ -615,9 +615,12 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
 
 
 def column_scale(
-    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale = True,
+    squares: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    count: int,
+    scale: LearnedScale = True,
     weight: float | None = None,
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
 
     ``count`` is the number n of rows that were added, and ``weight`` the sum of their weights. The rule for "constant"

@@ -286,9 +286,12 @@ class DotProduct(Accumulator):
 
     def merge(self, other: DotProduct) -> DotProduct:
         return replace(
-            self, product=self.product + other.product, total=self.total + other.total,
-            means=self.means | other.means, squares=self.squares | other.squares,
-        )  # fmt: skip
+            self,
+            product=self.product + other.product,
+            total=self.total + other.total,
+            means=self.means | other.means,
+            squares=self.squares | other.squares,
+        )
 
     def columns(self, which: str) -> Matrix:
         """Return the means or the squares of all columns, in order."""

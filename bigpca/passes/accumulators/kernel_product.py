@@ -175,15 +175,19 @@ class KernelProduct(Accumulator):
 
     def merge(self, other: KernelProduct) -> KernelProduct:
         first, second = (self, other) if self.start <= other.start else (other, self)
-        offset = second.start - first.start
+        offset = second.start - first.start  # tiles of K are above its diagonal: the later start has fewer rows
         product, squares = first.product.copy(), first.squares.copy()
         product[offset:] += second.product
         if self.squared:
             squares[offset:] += second.squares
         return replace(
-            first, product=product, squares=squares, diagonal=first.diagonal + second.diagonal,
-            evaluations=first.evaluations + second.evaluations, precision=max(first.precision, second.precision),
-        )  # fmt: skip
+            first,
+            product=product,
+            squares=squares,
+            diagonal=first.diagonal + second.diagonal,
+            evaluations=first.evaluations + second.evaluations,
+            precision=max(first.precision, second.precision),
+        )
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_samples * self.n_columns)

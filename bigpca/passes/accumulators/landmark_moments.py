@@ -342,11 +342,14 @@ class LandmarkMoments(Accumulator):
 
     def merge(self, other: LandmarkMoments) -> LandmarkMoments:
         return replace(
-            self, features=self.features if self.features is not None else other.features,
+            self,
+            features=self.features if self.features is not None else other.features,
             moments=tuple(a.merge(b) for a, b in zip(self.moments, other.moments, strict=True)),
-            diagonals=self.diagonals + other.diagonals, residuals=self.residuals + other.residuals,
-            evaluations=self.evaluations + other.evaluations, precision=max(self.precision, other.precision),
-        )  # fmt: skip
+            diagonals=self.diagonals + other.diagonals,
+            residuals=self.residuals + other.residuals,
+            evaluations=self.evaluations + other.evaluations,
+            precision=max(self.precision, other.precision),
+        )
 
     def cost(self, rows: BlockForm) -> Work:
         of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)

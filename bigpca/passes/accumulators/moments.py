@@ -128,9 +128,11 @@ class CentredRows(Weighted, Accumulator):
         # S = S_a + S_b + (w_a w_b / w) e e' with e = mean_b - mean_a (Chan, Golub & LeVeque 1983, eq. 2.1).
         weight, e = self.weight + other.weight, other.mean - self.mean
         both = replace(
-            self, count=self.count + other.count, mean=self.mean + e * (other.weight / weight),
+            self,
+            count=self.count + other.count,
+            mean=self.mean + e * (other.weight / weight),
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
-        )  # fmt: skip
+        )
         both._add(other, self.weight * (other.weight / weight), e)
         return both
 
@@ -474,10 +476,14 @@ class ClassMoments(Weighted, Accumulator):
         means = self.means + difference * share[:, None]
         both = (self.counts > 0) & (other.counts > 0)
         merged = replace(
-            self, codes=self.codes[:0], counts=counts, means=means, within=sum_of(self.within, other.within),
+            self,
+            codes=self.codes[:0],
+            counts=counts,
+            means=means,
+            within=sum_of(self.within, other.within),
             count=self.count + other.count,
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
-        )  # fmt: skip
+        )
         # Chan's term of each class that both have: its rows were centred about two means.
         merged._correct(difference[both] * np.sqrt(self.counts[both] * share[both])[:, None], 1.0)
         return merged

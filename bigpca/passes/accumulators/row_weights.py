@@ -94,7 +94,7 @@ class Ones(KnownWeight):
 
 
 @dataclass(frozen=True)
-class Given(KnownWeight):
+class GivenWeight(KnownWeight):
     """Weights that were computed before, one for each row of X.
 
     Attributes
@@ -108,8 +108,8 @@ class Given(KnownWeight):
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         return self.values[block.rows - self.first_row], np.zeros(block.count)
 
-    def for_rows(self, start: int, stop: int) -> Given:
-        return Given(self.values[start - self.first_row : stop - self.first_row], start)
+    def for_rows(self, start: int, stop: int) -> GivenWeight:
+        return GivenWeight(self.values[start - self.first_row : stop - self.first_row], start)
 
     def describe(self) -> dict[str, object]:
         return {"weight": "given", "values": content_digest(self.values)}

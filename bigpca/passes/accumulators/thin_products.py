@@ -362,9 +362,13 @@ class FusedProduct(Weighted, Accumulator):
             product += added
         squares = self.squares + 2 * e * self.sums + self.weight * e**2 if self.squared else self.squares
         return replace(
-            self, shift=shift, sums=self.sums + self.weight * e, weights=self.weights + self.weight * projected,
-            product=product, squares=squares,
-        )  # fmt: skip
+            self,
+            shift=shift,
+            sums=self.sums + self.weight * e,
+            weights=self.weights + self.weight * projected,
+            product=product,
+            squares=squares,
+        )
 
     @property
     def offset(self) -> Vector:

@@ -182,9 +182,12 @@ class Checkpoint:
     """
 
     def __init__(
-        self, given: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None,
+        self,
+        given: str | os.PathLike[str],
+        description: Mapping[str, object],
+        seed: int | None = None,
         user: Caller | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.seed, self.place = seed, _place_of(given)
         self.description = json.loads(json.dumps(description, default=str))
         self.fingerprint = digest({"format": FORMAT, **self.description})

@@ -85,9 +85,13 @@ class PassState:
         """Return the state of both ranges of groups, changing neither."""
         parts = {name: _merged(part, other.parts[name]) for name, part in self.parts.items()}
         return PassState(
-            parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps,
-            self.rounded + other.rounded, self.first | other.first,
-        )  # fmt: skip
+            parts,
+            self.rows + other.rows,
+            self.omitted + other.omitted,
+            self.stamps | other.stamps,
+            self.rounded + other.rounded,
+            self.first | other.first,
+        )
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the state as named arrays, without object arrays."""

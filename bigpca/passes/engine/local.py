@@ -212,9 +212,7 @@ class StateWriter:
 class LocalPass:
     """One pass in this process: its tasks and their graph."""
 
-    def __init__(
-        self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor, crew: Crew
-    ) -> None:  # fmt: skip
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor, crew: Crew) -> None:
         self.job, self.options, self.resumed, self.pool, self.crew = job, options, resumed, pool, crew
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
         self._groups = {job.key(str(group)): group for group in range(len(job.layout.groups))}

@@ -318,9 +318,17 @@ class Look:
 
 
 def block_on(
-    device: Device, values: Values, row_start: int, shift: Array | None, looks: list[Look], *, nan_policy: str,
-    where: str, numbers: Integers | None = None, dtype: DType,
-) -> Block:  # fmt: skip
+    device: Device,
+    values: Values,
+    row_start: int,
+    shift: Array | None,
+    looks: list[Look],
+    *,
+    nan_policy: str,
+    where: str,
+    numbers: Integers | None = None,
+    dtype: DType,
+) -> Block:
     """Put rows on a device, and subtract the shift there, or their mean: :func:`prepare_block` of another library.
 
     What shows whether all values are finite is added to ``looks``; only rows that are left out are looked for at once.
@@ -363,9 +371,14 @@ def check_looks(device: Device, looks: list[Look], sums: list[There], nan_policy
 
 
 def sparse_block(
-    values: csr_array, row_start: int, nan_policy: str, where: str, numbers: Integers | None = None,
-    centre: NDArray[np.float64] | None = None, keep_nan: bool = False,
-) -> Block:  # fmt: skip
+    values: csr_array,
+    row_start: int,
+    nan_policy: str,
+    where: str,
+    numbers: Integers | None = None,
+    centre: NDArray[np.float64] | None = None,
+    keep_nan: bool = False,
+) -> Block:
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
     rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
     bad = np.flatnonzero(np.isinf(values.data) if keep_nan else ~np.isfinite(values.data))

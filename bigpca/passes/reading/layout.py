@@ -140,10 +140,17 @@ class Layout:
 
 
 def plan_layout(
-    row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0,
-    row_bytes: int | None = None, open_ended: bool = False, work: float | None = None, on_device: bool = False,
+    row_chunks: Sequence[int],
+    n_columns: int,
+    dtype: DType,
+    state_bytes: int,
+    stored_row_bytes: int = 0,
+    row_bytes: int | None = None,
+    open_ended: bool = False,
+    work: float | None = None,
+    on_device: bool = False,
     there: bool = False,
-) -> Layout:  # fmt: skip
+) -> Layout:
     """Divide rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; where these would be larger

@@ -21,7 +21,7 @@ from bigpca.kernels.dot import Polynomial
 from bigpca.landmarks import LandmarkRequest, select_landmarks
 from bigpca.passes.accumulators import landmark_moments, row_weights
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Given, Ones, Residual, RowWeight
+from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import Rows
 from bigpca.seeds import uniforms
@@ -41,7 +41,12 @@ def residual(X: Any, kernel: Kernel = KERNEL, chosen: Any = CHOSEN, **options: A
 def weights_of(X: Any) -> dict[str, RowWeight]:
     given_weights = np.random.default_rng(1).exponential(size=N)
     given_weights[::5] = 0
-    return {"ones": Ones(), "given": Given(given_weights), "diagonal": Diagonal(KERNEL, 2), "residual": residual(X)}
+    return {
+        "ones": Ones(),
+        "given": GivenWeight(given_weights),
+        "diagonal": Diagonal(KERNEL, 2),
+        "residual": residual(X),
+    }
 
 
 def expected_weights(X: Any, name: str) -> Any:
@@ -113,7 +118,7 @@ def test_no_split_and_no_tree_of_merges_changes_the_winners(data: st.DataObject,
 def test_rows_are_drawn_one_after_the_other_by_their_weight_among_those_left() -> None:
     weights, draws = np.array([5.0, 0.0, 2.0, 1.0, 1.0]), 6000
     X = np.zeros((5, 1))
-    template = Given(weights)
+    template = GivenWeight(weights)
     counts: dict[tuple[int, ...], int] = {}
     for seed in range(draws):
         drawn = tuple(folded(BestRows(1, 2, template, seed, "race"), X, [0, 5]).indices.tolist())
@@ -151,7 +156,8 @@ def test_what_identifies_a_race_is_described() -> None:
     X = normal(N, D, dtype="f8")
     kernels = (KERNEL, Polynomial(degree=3, gamma=0.3, coef0=1.0))
     weights = [
-        Ones(), Given(np.ones(N)), Given(2 * np.ones(N)), *(Diagonal(k, p) for k in kernels for p in (1, 2)),
+        Ones(), GivenWeight(np.ones(N)), GivenWeight(2 * np.ones(N)),
+        *(Diagonal(k, p) for k in kernels for p in (1, 2)),
         Diagonal(KERNEL, 1, np.ones(D)), *(residual(X, k) for k in kernels), residual(X, chosen=[3, 50, 18]),
         residual(X, cap=0.5), residual(X, shift=np.ones(D)),
     ]  # fmt: skip
@@ -181,7 +187,7 @@ def test_weights_that_are_none_are_rejected(bad: float) -> None:
     weights = np.ones(N)
     weights[41] = bad
     with pytest.raises(ValueError, match=rf"the sampling weight of row 41 is {bad}; a finite number of at least 0"):
-        folded(BestRows(D, M, Given(weights), 5, "race"), normal(N, D), [0, 40, N])
+        folded(BestRows(D, M, GivenWeight(weights), 5, "race"), normal(N, D), [0, 40, N])
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -350,8 +350,15 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
 # identical versions. A scheduler runs no tasks, but it unpickles graphs, so the same applies to it.
 WHOLE = 99
 MUST_AGREE = {
-    "python": 2, "bigpca": WHOLE, "dask": 2, "distributed": 2, "numpy": 1, "zarr": 1, "scipy": 0, "numcodecs": 0,
-}  # fmt: skip
+    "python": 2,
+    "bigpca": WHOLE,
+    "dask": 2,
+    "distributed": 2,
+    "numpy": 1,
+    "zarr": 1,
+    "scipy": 0,
+    "numcodecs": 0,
+}
 PACKAGES = tuple(MUST_AGREE)
 INSTALL = (
     "It is best to run scheduler and workers in the same image or environment as the client. Running workers can "
