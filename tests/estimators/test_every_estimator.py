@@ -724,3 +724,16 @@ def test_a_parameter_that_cannot_be_is_named_before_any_read(kind: str, value: A
     for name in case.make().get_params(deep=False).keys() - ({"coef0"} if value == -7 else set()):
         with pytest.raises((TypeError, ValueError), match=rf"\b{name} (= |is|has)"):
             case.make().set_params(**{name: value}).fit(unreadable(N, D), case.y)
+
+
+def test_no_class_declares_for_its_bases_what_they_do_not_know() -> None:
+    """A hook that moved, such as ranges that became traits, would be ignored without a word where it was left."""
+    own = {
+        kind for case in CASES.values() for kind in type(case.make()).__mro__ if kind.__module__.startswith("bigpca")
+    }
+    for kind in own:
+        known = {name for base in kind.__mro__[1:] for name in (*vars(base), *vars(base).get("__annotations__", {}))}
+        known |= set(vars(kind).get("__annotations__", {}))  # declared here, for subclasses
+        plain = {name for name, value in vars(kind).items() if not callable(value) and not hasattr(value, "__get__")}
+        left = {name for name in plain - known if name[0] == "_" and name[:2] != "__"}
+        assert not left, f"{kind.__name__} declares {left}, which no base reads"
