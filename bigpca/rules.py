@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
+    from bigpca.solvers.components import CrossValidated as CrossValidated
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
     from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from bigpca.solvers.scaling import Whitening as Whitening
 
 HOMES = {
-    "bigpca.solvers.components": "Elbow GavishDonoho MarchenkoPastur ParallelAnalysis RelativeThreshold",
+    "bigpca.solvers.components": (
+        "CrossValidated Elbow GavishDonoho MarchenkoPastur ParallelAnalysis RelativeThreshold"
+    ),
     "bigpca.solvers.scaling": "CosLatitude Patterson Whitening",
 }
 

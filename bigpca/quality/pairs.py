@@ -23,12 +23,13 @@ from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
-from bigpca.passes.accumulators.folds import MAX_FOLDS, FoldStates, left_out, merged
+from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
+from bigpca.solvers.components import MAX_FOLDS
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, unbiased_hsic, unbiased_rounding

@@ -1,7 +1,7 @@
 """How many components: from ``n_components`` and a spectrum, whole or partial, to k.
 
-First the rules (thresholds, elbow, Gavish-Donoho, Marchenko-Pastur, Minka's evidence, parallel analysis), then their
-choice by name and by spectrum.
+First the rules (thresholds, elbow, Gavish-Donoho, Marchenko-Pastur, Minka's evidence, parallel analysis,
+cross-validation), then their choice by name and by spectrum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Matrix, Vector
 from bigpca.errors import check_choice, closest, positive_integer, real_number
 from bigpca.seeds import check_seed
 
@@ -22,7 +22,10 @@ MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: u
 TIE = 1e-9  # of lambda_1: heights that differ by less are equal, whatever their rounding in the units of the data
 SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are not a signal for Minka's rule
 NULLS = ("deterministic", "signflip")
+CRITERIA = ("column", "likelihood")
+ALONE = 1e-8  # part of a column outside of the components, below which it is a component of its own
 SMALLEST_VARIANCE = 1e-300  # from which on sums of squares keep all digits of float64
+MAX_FOLDS = 20  # of rows; groups may be more
 FIRST_GUESS = 64  # components to start with if a rule decides how many
 
 
@@ -430,6 +433,142 @@ class ParallelAnalysis(ComponentRule):
         return k if k < len(values) or len(values) == min(n_samples, n_features) else None
 
 
+@dataclass(frozen=True)
+class CrossValidated(ComponentRule):
+    """Keep the fewest components that predict rows left out as well as the best number does, within one standard error.
+
+    The rows are in folds, or in the groups of ``fit(X, groups=labels)``, whose moments are kept apart in the one read
+    of ``PCA(solver="covariance")``. Each fold has errors by the axes V and eigenvalues l of all others:
+
+    - ``criterion="column"``: each value of a row is predicted from its other columns, as if it were missing:
+      ``sum_j [(I - V V') S (I - V V')]_jj / (1 - [V V']_jj)^2``, with the scatter S of the fold about the mean of the
+      others. A column that others predict worse than its mean is predicted by its mean.
+    - ``criterion="likelihood"``: minus the log-likelihood under probabilistic PCA, as scikit-learn's ``PCA.score``.
+      Noise of unequal variances counts as components.
+
+    k is the smallest number whose error exceeds the least one by no more than the standard error of that difference
+    over folds. With either criterion, noise that is correlated between columns counts as components.
+
+    Parameters
+    ----------
+    folds : int from 2 to 20, default 5
+        By a hash of the keys of the rows, or of their numbers if they have none; groups replace them.
+    criterion : {"column", "likelihood"}, default "column"
+    max_components : int or None, default None
+        The largest number that is tried; None for one less than the rank allows.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For other values.
+
+    Notes
+    -----
+    The error of whole rows that were left out falls with every further component, so that it chooses nothing: Bro,
+    Kjeldahl, Smilde & Kiers 2008 (Cross-validation of component models), whose missing-data imputation with least
+    squares, one value at a time, is the first criterion. Costs one eigen-decomposition and three products of (d, d)
+    matrices for each fold.
+
+    Examples
+    --------
+    >>> rule = CrossValidated().at(np.array([[9.0, 4.0, 4.1], [8.0, 5.0, 4.9]]), np.array([10.0, 10.0]))
+    >>> rule.choose(np.array([5.0, 1.0, 0.5]), 6.5, 20, 3)
+    1
+    """
+
+    folds: int = 5
+    criterion: str = "column"
+    max_components: int | None = None
+    _errors: Matrix | None = field(default=None, init=False, repr=False, compare=False)
+    _weights: Vector | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 2 <= positive_integer("folds", self.folds) <= MAX_FOLDS:
+            raise ValueError(f"folds = {self.folds}; 2 to {MAX_FOLDS} were expected. Groups may be more.")
+        check_choice("criterion", self.criterion, CRITERIA)
+        if self.max_components is not None:
+            positive_integer("max_components", self.max_components)
+
+    def at(self, errors: Matrix, weights: Vector) -> CrossValidated:
+        """Return the rule with the errors (f, m) of 0 to m - 1 components per row of each fold, and the folds' rows."""
+        rule = replace(self)
+        object.__setattr__(rule, "_errors", errors)
+        object.__setattr__(rule, "_weights", weights)
+        return rule
+
+    @property
+    def whole_spectrum_because(self) -> str | None:
+        """The folds."""
+        return "it leaves out folds of the rows"
+
+    def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
+        """Apply the one-standard-error rule to paired differences of the folds.
+
+        Raises
+        ------
+        ValueError
+            If the errors are not known.
+        """
+        if self._errors is None or self._weights is None:
+            raise ValueError(
+                f"{self} needs the moments of folds of the rows, which are not available here. Use fit of "
+                'PCA(solver="covariance"), MarchenkoPastur, or an int.'
+            )
+        best = int(np.argmin(self._weights @ self._errors))
+        excess = self._errors[:, : best + 1] - self._errors[:, best : best + 1]
+        error = excess.std(axis=0, ddof=1) / np.sqrt(len(excess))
+        return int(np.argmax(self._weights @ excess / self._weights.sum() <= error))
+
+    def errors(self, values: Vector, V: Matrix, S: Matrix, n_rows: float, rank: int) -> Vector:
+        """Return the errors (m,) per row of a fold, of 0 to m - 1 components.
+
+        Parameters
+        ----------
+        values, V : ndarray of shape (d,), (d, d)
+            Eigenvalues of the other folds, descending, and eigenvectors as columns.
+        S : ndarray of shape (d, d)
+            Scatter of the fold about the mean of the others.
+        n_rows : float
+            Of the fold, or the sum of their weights.
+        rank : int
+            Of what the eigenvalues may have.
+        """
+        d, T = len(values), V.T @ S @ V
+        m = min(rank, d) if self.max_components is None else min(rank, d, self.max_components + 1)
+        t = np.diagonal(T)
+        if self.criterion == "likelihood":
+            # Of k components: log |C| and the trace of C^-1 S, with the noise s2 = mean(l_k+1, ...) along all others.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                left, logs, parts = (_before(one) for one in (values, np.log(values), t / values))
+                k = np.arange(m)
+                s2 = (values[:rank].sum() - left[:m]) / (rank - k)
+                determinant = logs[:m] + (d - k) * np.log(s2)
+                fit = parts[:m] + (t.sum() - _before(t)[:m]) / s2
+                found = (n_rows * (d * np.log(2 * np.pi) + determinant) + fit) / (2 * n_rows)
+            known = s2 > rounding_level(values, d)
+            return np.where(known & np.isfinite(found), found, np.inf)
+        # diag((I - V_k V_k') S (I - V_k V_k')): sums over pairs of the axes after k, the last first.
+        U = V @ np.tril(T, -1)  # sum over b > a of V_jb T_ba
+        residual, squares = _after(V * (2 * U + V * t))[:, :m], V**2
+        outside = _after(squares)[:, :m]
+        # NOTE: a column that the other columns predict worse than its mean does, in the rows of the other folds, is
+        # predicted by its mean. Else a column that is nearly a component of its own would outweigh all others.
+        divisors = np.maximum(outside, ALONE) ** 2
+        alone = (outside < ALONE) | (_after(squares * values)[:, :m] / divisors >= (squares @ values)[:, None])
+        errors = np.where(alone, np.diagonal(S)[:, None], residual / divisors)
+        return np.asarray(errors.sum(axis=0) / n_rows)
+
+
+def _before(values: Vector) -> Vector:
+    """Return the sums (d + 1,) of the first 0, 1, ... values."""
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _after(values: Matrix) -> Matrix:
+    """Return for each column the sum of it and all later ones."""
+    return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+
+
 def unknown_edge(rule: ParallelAnalysis) -> str:
     """Return the message where nothing determines the edge of a rule."""
     what = "the variances of the columns" if rule.null == "deterministic" else "the rows again, with flipped signs"
@@ -464,6 +603,7 @@ def noise_edge(variances: Vector, m: int) -> float:
 
 __all__ = [
     "ComponentRule",
+    "CrossValidated",
     "Elbow",
     "GavishDonoho",
     "MarchenkoPastur",
@@ -487,6 +627,7 @@ RULES: dict[str, type[ComponentRule]] = {
     "gavish_donoho": GavishDonoho,
     "marchenko_pastur": MarchenkoPastur,
     "parallel_analysis": ParallelAnalysis,
+    "cross_validated": CrossValidated,
 }  # by their names, "-" or "_"
 
 

@@ -47,6 +47,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "text": ("text.csv", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "row groups": ("groups.parquet", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "groups": ("tall", lambda: bp.PCA(8, **LIMIT)),
+    "folds": ("tall", lambda: bp.PCA("cross-validated", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),
     "dot": ("wide", lambda: bp.PCA(8, solver="dot", **LIMIT)),
     "signflip": ("tall", lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", 2), solver="krylov", **LIMIT)),

@@ -499,7 +499,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _restored(self, held: Held) -> Spectrum:
         q = len(held.arrays.get("regression__mean", ()))
-        held.context["state"] = lambda held, name: held_folds(held, self._template(held.size("d") + q))
+        held.context["state"] = lambda held, name: held_folds(held, name, self._template(held.size("d") + q))
         found = super()._restored(held)
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:

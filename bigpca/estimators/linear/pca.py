@@ -45,7 +45,7 @@ from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import setting
-from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.components import CrossValidated, NComponents, by_name, check_n_components
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class PCA(LinearModel[Moments]):
     ----------
     n_components : int, float in (0, 1), "mle", RelativeThreshold or None, default None
         A number, a share of the variance, Minka's choice, all components with lambda_i >= eps lambda_1, or min(n, d)
-        for None. Further rules: :class:`bigpca.rules.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow.
+        for None. Further rules: :class:`bigpca.rules.ParallelAnalysis`, MarchenkoPastur, GavishDonoho, Elbow, and
+        CrossValidated, which leaves out folds, or groups, of the same read.
     solver : {"auto", "covariance", "dot", "krylov"}, default "auto"
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
         (algorithm 2, dual PCA). "krylov": neither matrix, but usually two to four reads for eigenvalues to ``tol``.
@@ -142,6 +143,8 @@ class PCA(LinearModel[Moments]):
         Of ``fit(X, groups=labels)``, where the moments of each group are kept, from the same read: see
         :meth:`of_group`, :meth:`without_group`, :func:`bigpca.quality.drift` and
         :func:`bigpca.quality.standard_errors`. Rows that ``partial_fit`` or a merge adds join the group of their label.
+    cv_errors_ : ndarray of shape (f, m)
+        Of :class:`bigpca.rules.CrossValidated`: errors per row of each fold with 0 to m - 1 components.
     centring_error_ : float
         Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
         of any column, ``max_j c eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2`` with the number c of roundings: 4, and for
@@ -213,7 +216,7 @@ class PCA(LinearModel[Moments]):
 
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        if rows.covariates is not None or rows.groups is not None:
+        if rows.covariates is not None or rows.groups is not None or _cross_validated(self) is not None:
             return _moments_fit(self, rows)
         rows, standardization, resources = rows_to_fit(self, rows)
         fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
@@ -231,7 +234,7 @@ class PCA(LinearModel[Moments]):
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
         # Products have the precision of one read of all rows, with those before.
-        fit = _moments_fit(self, rows, 0 if old is None else old.count)
+        fit = _moments_fit(self, rows, 0 if old is None else old.count, getattr(old, "n_rows", 0))
         if old is not None:
             check_folds(old, fit.template)
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
@@ -267,7 +270,8 @@ class PCA(LinearModel[Moments]):
         Returns
         -------
         PCA
-            As fitted to those rows alone, to rounding; of fewer rows than ``n_components`` one component per row.
+            As fitted to those rows alone, to rounding; of fewer rows than ``n_components`` one component per row, and
+            with as many as this model where :class:`bigpca.rules.CrossValidated` chose them.
             ``n_omitted_`` is 0: rows that were left out are in no group.
 
         Raises
@@ -323,8 +327,16 @@ class PCA(LinearModel[Moments]):
         return Moments(d)
 
 
-def _moments_fit(model: PCA, rows: Rows, before: int | None = None) -> CovarianceFit:
-    """Plan the one read into moments: of added rows, of rows beside their covariates, or of each group of rows.
+def _cross_validated(model: PCA) -> CrossValidated | None:
+    """Return the rule for the number of components, if it needs folds."""
+    rule = by_name(model.n_components)
+    return rule if isinstance(rule, CrossValidated) else None
+
+
+def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int = 0) -> CovarianceFit:
+    """Plan the one read into moments: of added rows, of rows beside covariates, or of each group or fold of rows.
+
+    Of added rows, ``before`` is the number of rows that were used before, and ``offset`` that of all that were read.
 
     Raises
     ------
@@ -334,7 +346,9 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None) -> Covarianc
     from bigpca.estimators.linear.choosing import reject_undecided
 
     q, groups = 0 if rows.covariates is None else rows.covariates.viewed_columns, rows.groups
-    what = " and ".join(["covariates (given)"] * (q > 0) + ["groups"] * (groups is not None))
+    rule = _cross_validated(model)
+    named = {"covariates (given)": q, "groups": groups is not None, "CrossValidated": rule is not None}
+    what = " and ".join(name for name, there in named.items() if there)
     # Given numbers and rules would be applied to the columns before the covariates are taken out.
     plain = not q or all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
     for name, value, allowed, known in (
@@ -343,8 +357,10 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None) -> Covarianc
         ("center and scale", f"{model.center}, {model.scale}", "True or False", plain),
     ):
         if what and not known:
-            other = "write the residuals to a store, and fit those" if q else "fit the rows of each group"
-            raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}. Or {other}.")
+            other = " Or write the residuals to a store, and fit those." if q else ""
+            raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}.{other}")
+    if q and rule is not None:
+        raise ValueError(f"n_components = {rule} cannot be used with covariates (given). Use an int, or a share.")
     reject_undecided(model.n_components, variances=True)
     if q:
         joined, resources = rows_of_fit(model, beside_covariates(rows))
@@ -354,10 +370,11 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None) -> Covarianc
     check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
     settings = replace(model._settings(standardization, rows.seed), covariates=q)
     fit = CovarianceFit(joined, resources, settings, before)
-    if groups is None:
+    if groups is None and rule is None:
         return fit
-    of_groups = placed_in_folds(FoldStates(Moments(joined.n_columns), 1), joined, groups, least=1)
-    if of_groups.state_bytes > settings.keep_state_bytes:
+    folds = FoldStates(Moments(joined.n_columns), 1 if rule is None else rule.folds, offset=offset)
+    of_groups = placed_in_folds(folds, joined, groups, least=1 if rule is None or before is not None else 2)
+    if groups is not None and of_groups.state_bytes > settings.keep_state_bytes:
         n, d = of_groups.n_folds, joined.n_columns
         raise ValueError(no_state("fit(X, groups=labels)", "covariance", d, settings.keep_state_bytes, n))
     return replace(fit, groups=of_groups)
@@ -393,8 +410,8 @@ def model_of(model: PCA, state: Moments, n_components: NComponents = None) -> PC
     """Return the model of other rows of the same features, from their moments; None keeps the parameter."""
     check_enough_rows(state.count, sums=state.weight_sums)
     other = twin(model)
-    if n_components is not None:
-        other.n_components = n_components
+    if n_components is not None or _cross_validated(model) is not None:  # which has no folds here
+        other.n_components = model.n_components_ if n_components is None else n_components
     other._keep(KeptRows(state, 0, kept_by(model).roundings))
     return other
 

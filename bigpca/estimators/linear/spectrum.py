@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
-from bigpca.passes.accumulators.folds import FoldStates, merged
+from bigpca.passes.accumulators.folds import FoldStates, left_out, merged, numbered
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
@@ -35,7 +35,9 @@ from bigpca.planning import BlockForm, PassCost, Resources, SolveCost, Times
 from bigpca.records import bytes_of, stored
 from bigpca.solvers.components import (
     MULTIPLIED,
+    CrossValidated,
     NComponents,
+    by_name,
     check_n_components,
     check_total,
     resolve_components,
@@ -48,6 +50,7 @@ from bigpca.solvers.eigh import (
     FAINT,
     NOISE,
     ROUNDED,
+    eigh_bytes,
     fix_signs,
     noise_edge,
     numerical_rank,
@@ -230,6 +233,8 @@ class Spectrum(RowCounts, Certified):
         Sufficient statistics, for ``partial_fit`` and ``merge``; for each group, if there are groups.
     groups_ : ndarray or None
         Labels of the groups.
+    cv_errors_ : ndarray of shape (f, m), or None
+        As of :class:`bigpca.PCA`.
     certificate : Certificate or None
         None for exact solvers, whose only error is rounding.
     weight_sums : (float, float) or None
@@ -254,6 +259,7 @@ class Spectrum(RowCounts, Certified):
     total_variance_: float = stored(of=float, least=0)
     state: Accumulator | None = stored(default=None)
     groups_: Array | None = stored(coding=OF_VALUES, default=None)
+    cv_errors_: Matrix | None = stored("f", "m", default=None)
     certificate: Certificate | None = stored(of=Certificate, default=None)
     weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
     centring_error_: float | None = stored(of=float, least=0, default=None)
@@ -394,7 +400,11 @@ def solve_moments(
     total = float(columns.sum())
     check_total(total)
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, d, weight, columns, moments.precision)
+    rule, errors = by_name(settings.n_components), None
+    if isinstance(rule, CrossValidated) and isinstance(sums, FoldStates):
+        errors, weights = held_out_errors(sums, settings, rule)
+        rule = rule.at(errors, weights)
+    k = resolve_components(rule, values, total, n, d, weight, columns, moments.precision)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
     rank = numerical_rank(values, d)  # the others are rounding of the solver
     noise = rounded_squares(spread if before is None else before, moments.mean, weight, settings.roundings[0])
@@ -422,11 +432,44 @@ def solve_moments(
         total,
         state,
         groups_=getattr(state, "labels", None),
+        cv_errors_=errors,
         weight_sums=moments.weight_sums,
         centring_error_=centred,
         regression=regression,
         roundings=settings.roundings,
     )
+
+
+def held_out_errors(folds: FoldStates, settings: Settings, rule: CrossValidated) -> tuple[Matrix, Vector]:
+    """Return the errors (f, m) of 0 to m - 1 components per row of each fold, by all others, and the rows of each.
+
+    Raises
+    ------
+    ValueError
+        If fewer than two folds have rows.
+    """
+    states = [state for state in cast("tuple[Moments, ...]", folds.states) if state.count]
+    if len(states) < 2:
+        raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or an int.")
+    found = []
+    for state, rest in zip(states, left_out(states), strict=True):
+        check_enough_rows(rest.count, sums=rest.weight_sums)
+        d, C, S = rest.n_features, rest.scatter, unpack(state.packed, state.n_features)
+        e, scale = state.mean, None
+        if settings.scale:
+            scale = column_scale(np.diagonal(C).copy(), rest.mean, rest.count, settings.scale, rest.weight)
+        if settings.center:
+            e = e - rest.mean
+        else:
+            C = plus_outer(C, rest.weight, rest.mean)
+        S += state.weight * np.outer(e, e)
+        if scale is not None:
+            C, S = divided_by(C, scale), S / scale / scale[:, None]
+        values, axes = top_eigenpairs(C / (rest.weight - 1), threads=settings.threads)
+        rank = min(rest.count, d)
+        found.append(rule.errors(np.maximum(values, 0.0), axes.T, S, state.weight, rank))
+    m = min(map(len, found))
+    return np.stack([errors[:m] for errors in found]), np.array([state.weight for state in states])
 
 
 def without_covariates(
@@ -535,7 +578,7 @@ class CovarianceFit(PCAFit):
         precision of one pass over all of these rows. Few rows in memory form one group, because the states of several
         groups would cost more than the rows.
     groups : FoldStates or None
-        Of the groups of the rows, whose moments are kept apart.
+        Of the groups, or folds, of the rows, whose moments are kept apart.
     """
 
     solver: ClassVar[str] = "covariance"
@@ -546,7 +589,9 @@ class CovarianceFit(PCAFit):
     @property
     def account(self) -> str:
         d, q = self.rows.n_columns, self.settings.covariates
-        groups = "" if self.groups is None else f", for each of {self.groups.n_folds} groups"
+        groups = ""
+        if self.groups is not None:
+            groups = f", for each of {self.groups.n_folds} {'folds' if self.groups.labels is None else 'groups'}"
         return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix{groups}"
 
     @property
@@ -589,7 +634,12 @@ class CovarianceFit(PCAFit):
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
         size = 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
-        return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, bytes=size, output_bytes=output)
+        flops = 4 / 3 * d**3 + 2.0 * d * d * k
+        if isinstance(by_name(self.settings.n_components), CrossValidated):
+            # The same for each fold, and products of (d, d) matrices, which are held beside all states.
+            flops += 12.0 * d**3 * getattr(self.template, "n_folds", 1)
+            size = 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
+        return SolveCost(flops, bytes=size, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
         """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
@@ -599,7 +649,8 @@ class CovarianceFit(PCAFit):
     def read(self, run: Run) -> Folded[Accumulator]:
         """Return the moments of X."""
         with naming_sides(self.rows.widths, "XZ"):
-            return fold(run, self.moments, self.rows, self.template)  # one pass over X
+            read = fold(run, self.moments, self.rows, self.template)  # one pass over X
+        return replace(read, state=numbered(read.state, read.rows))
 
     def run(self, run: Run) -> Spectrum:
         settings = replace(self.settings, roundings=self.rows.roundings)
@@ -630,4 +681,4 @@ class CovarianceFit(PCAFit):
 
 def _solve(state: PassState, *, settings: Settings) -> Spectrum:
     """Solve in the task that holds the state."""
-    return solve_moments(state.parts["moments"], settings, omitted=state.omitted)
+    return solve_moments(numbered(state.parts["moments"], state.rows), settings, omitted=state.omitted)

@@ -581,7 +581,10 @@ class PairModel(Estimator[PairResult], Grows):
         return tags
 
     def _restored(self, held: Held) -> PairResult:
-        held.context["state"] = lambda held, name: held_folds(held, self._template(held.size("d") + held.size("q")))
+        def template(held: Held, name: str) -> Accumulator:
+            return held_folds(held, name, self._template(held.size("d") + held.size("q")))
+
+        held.context["state"] = template
         return super()._restored(held)
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Vector, named
 from bigpca.estimators.shared.files import unpack_values
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.rows import Rows
-from bigpca.records import Held
+from bigpca.records import PART, Held
 
 
 def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, least: int = 2) -> FoldStates:
@@ -71,10 +71,19 @@ def check_folds(before: Accumulator, added: Accumulator) -> None:
         )
 
 
-def held_folds(held: Held, template: Accumulator) -> Accumulator:
-    """Return the template of the states that a file holds: one for each group, if it names groups."""
-    if "groups" not in held.values:
+def held_folds(held: Held, name: str, template: Accumulator) -> Accumulator:
+    """Return the template of the statistics of that name in a file, which may be one state for each fold or group.
+
+    Raises
+    ------
+    ValueError
+        For a file with another number of groups.
+    """
+    folds = {key.partition("_")[0] for key in named(held.arrays, f"{name}{PART}states_")}
+    if not folds:
         return template
-    labels = unpack_values(held.values["groups"])
-    folds = template if isinstance(template, FoldStates) else FoldStates(template, 1)
-    return replace(folds, n_folds=len(labels), labels=labels)
+    labels = unpack_values(held.values["groups"]) if "groups" in held.values else None
+    if labels is not None and len(labels) != len(folds):
+        raise ValueError(f"it has statistics of {len(folds)} groups, and {len(labels)} labels of groups")
+    found = template if isinstance(template, FoldStates) else FoldStates(template, 1)
+    return replace(found, n_folds=len(folds), labels=labels)

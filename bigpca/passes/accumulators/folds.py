@@ -18,7 +18,6 @@ from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 
 State = TypeVar("State", bound=Accumulator)
-MAX_FOLDS = 20
 
 
 @dataclass
@@ -162,6 +161,11 @@ def left_out(states: Sequence[State]) -> Iterator[State]:
         else:
             yield before.merge(rest)
         before = state if before is None else before.merge(state)
+
+
+def numbered(state: State, n_rows: int) -> State:
+    """Return the state of so many rows; folds of rows that are added are drawn by numbers that continue."""
+    return cast("State", replace(state, n_rows=n_rows)) if isinstance(state, FoldStates) else state
 
 
 def merged(states: Sequence[State]) -> State:

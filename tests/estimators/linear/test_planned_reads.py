@@ -33,6 +33,7 @@ CASES: dict[str, Callable[[], Any]] = {
     **{f"PCA {s}": lambda s=s: bp.PCA(2, solver=s) for s in ("covariance", "dot", "krylov")},
     "PCA signflip": lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", n_flips=2), solver="covariance"),
     "PCA signflip krylov": lambda: bp.PCA(bp.rules.ParallelAnalysis("signflip", n_flips=2), solver="krylov"),
+    "PCA cross-validated": lambda: bp.PCA("cross-validated"),
     "PCA parallel dot": lambda: bp.PCA("parallel-analysis", solver="dot"),
     "ApproximatePCA parallel": lambda: bp.ApproximatePCA("parallel-analysis", Gaussian(8)),
     **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), approximation=c)
