@@ -10,24 +10,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
-from bigpca.estimators.linear.factor_analysis import FactorAnalysis
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.growing import kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
 from bigpca.estimators.supervised.model import SupervisedModel
-from bigpca.estimators.supervised.pencils import PencilModel
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.local import threads_here
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 MAX_SHOWN = 60  # characters of a parameter in a message
-Model = TypeVar("Model", bound=LinearModel[Any] | FactorAnalysis | PairModel | PencilModel | SupervisedModel)
+Model = TypeVar("Model", bound=LinearModel[Any] | SumsModel[Any] | PairModel | SupervisedModel)
 
 
 def merge(a: Model, b: Model) -> Model:
@@ -82,9 +81,7 @@ def merge(a: Model, b: Model) -> Model:
 
 def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features, columns or patterns; raises as :func:`merge`."""
-    if type(a) is not type(b) or not isinstance(
-        a, LinearModel | FactorAnalysis | PairModel | PencilModel | SupervisedModel
-    ):
+    if type(a) is not type(b) or not isinstance(a, LinearModel | SumsModel | PairModel | SupervisedModel):
         raise TypeError(
             f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both with the same linear class."
         )

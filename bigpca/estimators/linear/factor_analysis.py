@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Self
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector, packed_diagonal, unpack
-from bigpca.data.provenance import Provenance
-from bigpca.errors import positive_integer, warn_approximation
+from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
-from bigpca.estimators.linear.spectrum import check_enough_rows, no_state
-from bigpca.estimators.linear.sums import SumsFit
-from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import called, execute, unfitted
-from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Lazy, Unchecked
-from bigpca.estimators.shared.opening import open_like, reject_groups, rows_of_fit
+from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.linear.sums import SumsModel, SumsResult
+from bigpca.estimators.shared.inputs import Input, Lazy
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
-from bigpca.estimators.shared.results import RowCounts, Traits
-from bigpca.estimators.shared.transformer import Estimator, with_parameters
+from bigpca.estimators.shared.results import Traits
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
-from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
-from bigpca.passes.rows import Rows
-from bigpca.records import Held, stored
+from bigpca.records import stored
 from bigpca.settings import setting
-from bigpca.solvers.components import check_n_components, check_total
+from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, fix_signs, rounded_squares, top_eigenpairs
 
 EXPECTED = 30  # iterations in plans
@@ -39,26 +30,14 @@ LEAST = 1e-6  # of the variance of a column: its noise is at least that
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorResult(RowCounts):
-    """The result of :class:`FactorAnalysis`, whose attributes it has; ``state`` is None if it is not kept."""
+class FactorResult(SumsResult):
+    """The result of :class:`FactorAnalysis`, whose attributes it has."""
 
-    n_samples_: int = stored(of=int, least=0)
-    n_omitted_: int = stored(of=int, least=0)
-    mean_: Vector = stored("d")
-    components_: Matrix = stored("k", "d")
     noise_variance_: Vector = stored("d")
     explained_variance_: Vector = stored("k")
     total_variance_: float = stored(of=float, least=0)
     loglike_: Vector = stored("i")
     converged_: bool = stored(of=bool)
-    roundings: tuple[float, ...] = stored(of=tuple, least=0)
-    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
-    state: Moments | None = stored(default=None)
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.components_)
 
     @property
     def explained_variance_ratio_(self) -> Vector:
@@ -70,32 +49,9 @@ class FactorResult(RowCounts):
         """Iterations of the solve."""
         return len(self.loglike_)
 
-    def beside(self, state: Moments, omitted: int, roundings: tuple[float, ...]) -> Self:
-        """Return the statistics of all rows, with the solution of fewer."""
-        return replace(
-            self,
-            n_samples_=state.count,
-            n_omitted_=self.n_omitted_ + omitted,
-            state=state,
-            weight_sums=state.weight_sums,
-            roundings=tuple(map(max, self.roundings, roundings)),
-        )
-
-    def merge(self, other: FactorResult) -> Self:
-        """Return the statistics of the rows of both models."""
-        if self.state is None or other.state is None:
-            return replace(self, state=None)
-        return self.beside(self.state.merge(other.state), other.n_omitted_, other.roundings)
-
-    def checked(self) -> Self:
-        """Return itself; raises ValueError for statistics of other rows."""
-        if self.state is not None and self.state.count != self.n_samples_:
-            raise ValueError(f"it has n_samples = {self.n_samples_} other than those of its state")
-        return self
-
 
 @with_parameters
-class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes):
+class FactorAnalysis(SumsModel[FactorResult]):
     """Factor analysis by maximum likelihood: ``x = mean + W'z + noise``, with noise of its own variance in each column.
 
     PCA treats the noise of all columns alike; where it is not, its components follow the noisy columns, and factors do
@@ -159,31 +115,12 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
     tol: float = 1e-7
     max_iter: int = 500
 
-    def _begun(self, rows: Rows) -> SumsFit[FactorResult, Moments]:
-        rows, resources = rows_of_fit(self, rows)
-        if self.n_components is not None:
-            positive_integer("n_components", self.n_components)
-            check_n_components(self.n_components, None, rows.n_columns)
-        return SumsFit(rows, resources, Moments(rows.n_columns), unfitted(self)._solved, EXPECTED)
+    @property
+    def _problems(self) -> int:
+        return EXPECTED
 
-    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[FactorResult, Moments]:
-        return self._begun(rows)
-
-    def _more(self, kept: FactorResult, more: MoreRows) -> tuple[FactorResult, Provenance]:
-        old = self._known(kept, "partial_fit")
-        reject_groups(self, more.groups)
-        fit = self._begun(open_like(self, more.X, more.given).weighted(more.weights))
-        read, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=more.progress, adds=True)
-        return kept.beside(old.merge(read.state), read.omitted, fit.rows.roundings), made
-
-    def _solution(self, kept: FactorResult) -> tuple[Callable[[], FactorResult], str]:
-        state, solve = self._known(kept, "merge"), unfitted(self)._solved
-        return lambda: solve(state, kept.n_omitted_, kept.roundings), self.solver_
-
-    def _known(self, kept: FactorResult, what: str) -> Moments:
-        if kept.state is None:
-            raise ValueError(no_state(what, "covariance", self.n_features_in_, setting(self, "keep_state_bytes")))
-        return kept.state
+    def _template(self, d: int) -> Moments:
+        return Moments(d)
 
     def _solved(self, state: Moments, omitted: int, roundings: tuple[float, ...]) -> FactorResult:
         """Return the factors of the rows of a state.
@@ -351,7 +288,3 @@ class FactorAnalysis(Estimator[FactorResult], Grows, LinearExports, FeatureAxes)
         """
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
-
-    def _restored(self, held: Held) -> FactorResult:
-        held.context["state"] = lambda held, name: Moments(held.size("d"))
-        return super()._restored(held)

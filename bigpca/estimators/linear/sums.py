@@ -1,19 +1,34 @@
-"""One read into a state, and a solve from it: the fit of models that need nothing else."""
+"""One read into a state, and a solve from it: the fit, the result and the base of models that need nothing else."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
-from bigpca.estimators.shared.fit import Fit
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.arrays import Matrix, Vector
+from bigpca.data.provenance import Provenance
+from bigpca.errors import positive_integer
+from bigpca.estimators.linear.spectrum import limit_of_states
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.fit import Fit, called, execute, unfitted
+from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.estimators.shared.opening import open_like, planned_fit, rows_of_fit
+from bigpca.estimators.shared.results import RowCounts
+from bigpca.estimators.shared.transformer import Estimator
+from bigpca.passes.accumulators.base import Accumulator, WeightSums
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
+from bigpca.records import Held, stored
+from bigpca.settings import setting
+from bigpca.solvers.components import check_n_components
 from bigpca.solvers.eigh import eigh_bytes
 
 Found = TypeVar("Found")
@@ -70,3 +85,104 @@ class SumsFit(Fit[Found], Generic[Found, State]):
     def run(self, run: Run) -> Found:
         read = self.read(run)
         return self.solve(read.state, read.omitted, self.rows.roundings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumsResult(RowCounts):
+    """The result of such a fit, with what all have; ``state`` is None if it is not kept."""
+
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
+    mean_: Vector = stored("d")
+    components_: Matrix = stored("k", "d")
+    roundings: tuple[float, ...] = stored(of=tuple, least=0)
+    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
+    state: Unchecked = stored(default=None)
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.components_)
+
+    def beside(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> Self:
+        """Return the statistics of all rows, with the solution of fewer."""
+        return replace(
+            self, n_samples_=state.count, n_omitted_=self.n_omitted_ + omitted, state=state,
+            weight_sums=getattr(state, "weight_sums", None), roundings=tuple(map(max, self.roundings, roundings)),
+        )  # fmt: skip
+
+    def merge(self, other: SumsResult) -> Self:
+        """Return the statistics of the rows of both models."""
+        if self.state is None or other.state is None:
+            return replace(self, state=None)
+        return self.beside(self.state.merge(other.state), other.n_omitted_, other.roundings)
+
+    def checked(self) -> Self:
+        """Return itself; raises ValueError for statistics of other rows."""
+        if self.state is not None and self.state.count != self.n_samples_:
+            raise ValueError(f"it has n_samples = {self.n_samples_} other than those of its state")
+        return self
+
+
+Solved = TypeVar("Solved", bound=SumsResult)
+
+
+class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
+    """Axes that follow from the sums of one read, to which rows can be added."""
+
+    n_components: int | None
+
+    @abstractmethod
+    def _template(self, d: int) -> Unchecked:
+        """Check the parameters, and return the empty sums of d columns."""
+
+    @abstractmethod
+    def _solved(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> Solved:
+        """Return the axes of the rows of a state; raises ValueError where there are none."""
+
+    def _placed(self, template: Unchecked, rows: Rows, y: Unchecked) -> Unchecked:
+        """Return the sums of these rows: a hook for those that depend on labels of the rows."""
+        return template
+
+    @property
+    def _problems(self) -> int:
+        """How many (d, d) problems are expected."""
+        return 1
+
+    def _finished(self, state: Unchecked) -> Unchecked:
+        """Return the state of all rows of a read, to which those of another are added."""
+        return state
+
+    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[Solved, Unchecked]:
+        rows, resources = rows_of_fit(self, rows, weighted=not self._traits.unweighted)
+        if self.n_components is not None:
+            positive_integer("n_components", self.n_components)
+            check_n_components(self.n_components, None, rows.n_columns)
+        template = self._placed(self._template(rows.n_columns), rows, y)
+        return SumsFit(rows, resources, template, unfitted(self)._solved, self._problems)
+
+    def _more(self, kept: Solved, more: MoreRows) -> tuple[Solved, Provenance]:
+        old = self._known(kept, "partial_fit")
+        rows = replace(open_like(self, more.X, more.given).weighted(more.weights), groups=more.groups)
+        fit = cast("SumsFit[Solved, Unchecked]", planned_fit(self, rows, more.y))
+        call = f"{called(self)}.partial_fit(X)"
+        read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
+        return kept.beside(old.merge(self._finished(read.state)), read.omitted, fit.rows.roundings), made
+
+    def _solution(self, kept: Solved) -> tuple[Callable[[], Solved], str]:
+        state, solve = self._known(kept, "merge"), unfitted(self)._solved
+        return lambda: solve(state, kept.n_omitted_, kept.roundings), self.solver_
+
+    def _known(self, kept: Solved, what: str) -> Unchecked:
+        if kept.state is None:
+            size = self._finished(self._template(self.n_features_in_)).state_bytes
+            limit = limit_of_states(size, setting(self, "keep_state_bytes"))
+            raise ValueError(
+                f"{what} needs the sums of all rows, which are not kept because {limit}. Fit with fewer columns, or "
+                "set keep_state_bytes."
+            )
+        return kept.state
+
+    def _restored(self, held: Held) -> Solved:
+        held.context["state"] = lambda held, name: self._finished(self._template(held.size("d")))
+        return super()._restored(held)

@@ -6,37 +6,29 @@ A method is a row of :data:`PENCILS`: what is summed, what is solved, and what t
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Self
 
 import numpy as np
 from scipy.linalg import eigh
 
 from bigpca.arrays import Matrix, Vector, packed_diagonal, unpack
 from bigpca.blas import blas_threads
-from bigpca.data.provenance import Provenance
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states
-from bigpca.estimators.linear.sums import SumsFit
-from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import called, execute, unfitted
+from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.folds import placed_in_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import open_like, rows_of_fit
-from bigpca.estimators.shared.results import RowCounts, Traits
-from bigpca.estimators.shared.transformer import Estimator, with_parameters
-from bigpca.passes.accumulators.base import WeightSums
+from bigpca.estimators.shared.results import Traits
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.rows import Rows
-from bigpca.records import Held, stored
+from bigpca.records import stored
 from bigpca.settings import setting
-from bigpca.solvers.components import check_n_components, check_total
+from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
 from bigpca.solvers.moments import Scatter
 
@@ -118,48 +110,17 @@ PENCILS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PencilResult(RowCounts):
-    """The result of a fit of a pencil, whose attributes it has; ``state`` is None if it is not kept."""
+class PencilResult(SumsResult):
+    """The result of a fit of a pencil, whose attributes it has."""
 
-    n_samples_: int = stored(of=int, least=0)
-    n_omitted_: int = stored(of=int, least=0)
-    mean_: Vector = stored("d")
-    components_: Matrix = stored("k", "d")
     patterns_: Matrix = stored("d", "k")
     eigenvalues_: Vector = stored("k")
     rank_: int = stored(of=int, least=0)
     solve_error_: float = stored(of=float, least=0)
     lag: int = stored(of=int, least=1)
-    roundings: tuple[float, ...] = stored(of=tuple, least=0)
-    state: SteppedMoments | None = stored(default=None)
-    weight_sums: WeightSums = None
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.eigenvalues_)
-
-    def beside(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> Self:
-        """Return the statistics of all rows, with the solution of fewer."""
-        return replace(
-            self, n_samples_=state.count, n_omitted_=self.n_omitted_ + omitted, state=state,
-            roundings=tuple(map(max, self.roundings, roundings)),
-        )  # fmt: skip
-
-    def merge(self, other: PencilResult) -> Self:
-        """Return the statistics of the rows of both models."""
-        if self.state is None or other.state is None:
-            return replace(self, state=None)
-        return self.beside(self.state.merge(other.state), other.n_omitted_, other.roundings)
-
-    def checked(self) -> Self:
-        """Return itself; raises ValueError for statistics of other rows."""
-        if self.state is not None and self.state.count != self.n_samples_:
-            raise ValueError(f"it has n_samples = {self.n_samples_} other than those of its state")
-        return self
 
 
-class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
+class PencilModel(SumsModel[PencilResult]):
     """Scores ``components_ (x - mean_)`` along axes v of extreme ``v'A v / v'B v``, from one read of ordered rows.
 
     Pairs of rows at a lag are formed in the task that reads them, in float64, however the rows are cut; a row with
@@ -183,51 +144,19 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     n_samples_, n_omitted_ : int
     """
 
-    n_components: int | None
-
-    @abstractmethod
-    def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
-        """Check the parameters, and return the empty sums of d columns."""
-
-    def _begun(self, rows: Rows, groups: Unchecked) -> SumsFit[PencilResult, SteppedMoments]:
-        rows, resources = rows_of_fit(self, rows, weighted=False)
-        d = rows.n_columns
-        if self.n_components is not None:
-            positive_integer("n_components", self.n_components)
-            check_n_components(self.n_components, None, d)
-        template = self._template(d)
+    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
         if template.width and not np.isnan(rows.n_rows) and rows.n_rows % template.width:
             raise ValueError(
                 f"width = {template.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line "
                 "of an image whose rows are its pixels, line by line."
             )
-        if groups is not None:
-            template = replace(template, codes=placed_in_folds(FoldStates(Moments(1), 1), rows, groups, least=1).codes)
-        return SumsFit(rows, resources, template, unfitted(self)._solved)
+        if rows.groups is None:
+            return template
+        placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
+        return replace(template, codes=placed.codes)
 
-    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[PencilResult, SteppedMoments]:
-        return self._begun(rows, rows.groups)
-
-    def _more(self, kept: PencilResult, more: MoreRows) -> tuple[PencilResult, Provenance]:
-        old = self._known(kept, "partial_fit")
-        fit = self._begun(open_like(self, more.X, more.given).weighted(more.weights), more.groups)
-        call = f"{called(self)}.partial_fit(X)"
-        read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
-        return kept.beside(old.merge(read.state.finished()), read.omitted, fit.rows.roundings), made
-
-    def _solution(self, kept: PencilResult) -> tuple[Callable[[], PencilResult], str]:
-        state, solve = self._known(kept, "merge"), unfitted(self)._solved
-        return lambda: solve(state, kept.n_omitted_, kept.roundings), self.solver_
-
-    def _known(self, kept: PencilResult, what: str) -> SteppedMoments:
-        if kept.state is None:
-            size = self._template(self.n_features_in_, ends=False).state_bytes
-            raise ValueError(
-                f"{what} needs the sums of all rows, which are not kept because "
-                f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}. Fit with fewer columns, or set "
-                "keep_state_bytes."
-            )
-        return kept.state
+    def _finished(self, state: SteppedMoments) -> SteppedMoments:
+        return state.finished()
 
     def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
         """Return the axes of the pencil, of unit ``v'A v`` or ``v'B v``.
@@ -237,7 +166,7 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
         ValueError
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
-        pencil, d, state = PENCILS[type(self).__name__], state.n_features, state.finished()
+        pencil, d, state = PENCILS[type(self).__name__], state.n_features, self._finished(state)
         check_enough_rows(state.count, omitted)
         if state.steps.count < 2:
             raise ValueError(
@@ -301,10 +230,6 @@ class PencilModel(Estimator[PencilResult], Grows, LinearExports, FeatureAxes):
     def _reconstruction(self) -> Reconstruction:
         return Reconstruction(self.mean_, None, np.ascontiguousarray(self.patterns_.T), None)
 
-    def _restored(self, held: Held) -> PencilResult:
-        held.context["state"] = lambda held, name: self._template(held.size("d"), ends=False)
-        return super()._restored(held)
-
 
 @with_parameters
 class SlowFeatureAnalysis(PencilModel):
@@ -348,8 +273,8 @@ class SlowFeatureAnalysis(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
 
-    def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
-        return SteppedMoments.of(d, 1, ends=ends)
+    def _template(self, d: int) -> SteppedMoments:
+        return SteppedMoments.of(d, 1)
 
 
 @with_parameters
@@ -407,9 +332,9 @@ class MinimumNoiseFraction(PencilModel):
         """Shares of the noise in the variances of the scores."""
         return 1 / self._result.eigenvalues_
 
-    def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
+    def _template(self, d: int) -> SteppedMoments:
         width = 0 if self.width is None else positive_integer("width", self.width)
-        return SteppedMoments.of(d, width + 1, width=width, ends=ends)
+        return SteppedMoments.of(d, width + 1, width=width)
 
 
 @with_parameters
@@ -467,5 +392,5 @@ class TICA(PencilModel):
         with np.errstate(divide="ignore"):
             return -self._result.lag / np.log(np.abs(self._result.eigenvalues_))
 
-    def _template(self, d: int, *, ends: bool = True) -> SteppedMoments:
-        return SteppedMoments.of(d, positive_integer("lag", self.lag), sums=True, ends=ends)
+    def _template(self, d: int) -> SteppedMoments:
+        return SteppedMoments.of(d, positive_integer("lag", self.lag), sums=True)

@@ -73,9 +73,9 @@ class SteppedMoments(Accumulator):
     _numbers: Integers | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, d: int, lag: int, *, sums: bool = False, width: int = 0, ends: bool = True) -> SteppedMoments:
+    def of(cls, d: int, lag: int, *, sums: bool = False, width: int = 0) -> SteppedMoments:
         """Return a template."""
-        return cls(d, lag, Moments(d), Moments(d), sums, width, ends=ends)
+        return cls(d, lag, Moments(d), Moments(d), sums, width)
 
     @property
     def _ends(self) -> int:

@@ -114,7 +114,7 @@ def test_weights_are_repetitions_and_rows_and_models_add_up() -> None:
     with bp.config(keep_state_bytes=0):
         small = bp.FactorAnalysis(K).fit(X)
         for call in (lambda: small.partial_fit(X), lambda: bp.merge(small, small)):
-            with pytest.raises(ValueError, match="needs the moments of all rows"):
+            with pytest.raises(ValueError, match="needs the sums of all rows"):
                 call()
 
 

@@ -150,8 +150,9 @@ def test_what_has_no_pairs_or_no_variance_is_rejected(name: str) -> None:
         ValueError, match=r"1 components|components of 5 columns were requested, but the rows vary in 0"
     ):
         make(1).fit(np.full((N, D), 7.1))
-    with pytest.raises(TypeError, match="a step belongs to two rows"):
-        make().fit(X, sample_weight=np.ones(N))
+    for call in (make().fit, make().fit(X).partial_fit):
+        with pytest.raises(TypeError, match="a step belongs to two rows"):
+            call(X, sample_weight=np.ones(N))
 
 
 def test_a_width_that_does_not_divide_the_rows_is_rejected_unread() -> None:
