@@ -124,6 +124,16 @@ def test_accuracy_holds_1e_6_of_lambda_1_at_every_offset(
     assert max(row["bigpca_to_lambda_1"] for row in rows) < 1e-6
 
 
+def test_cross_validation_finds_a_planted_rank_in_any_noise_that_is_not_correlated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("components.py", "--draws", 1, monkeypatch=monkeypatch)
+    chosen = {row["noise"]: row for row in map(json.loads, capsys.readouterr().out.strip().splitlines())}
+    assert chosen.pop("correlated")["column"][0] > 15
+    assert {tuple(row["column"]) for row in chosen.values()} == {(6, 6)}
+    assert chosen["unequal, 5 times the rows"]["mle"][0] > 50
+
+
 def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
     run("honesty.py", "--spectra", 30, "--largest", 160, "--seed", 3, monkeypatch=monkeypatch)

@@ -462,7 +462,7 @@ def held_out_errors(folds: FoldStates, settings: Settings, rule: CrossValidated)
             e = e - rest.mean
         else:
             C = plus_outer(C, rest.weight, rest.mean)
-        S += state.weight * np.outer(e, e)
+        S += state.weight * np.outer(e, e)  # about the mean of the others, which has seen none of these rows
         if scale is not None:
             C, S = divided_by(C, scale), S / scale / scale[:, None]
         values, axes = top_eigenpairs(C / (rest.weight - 1), threads=settings.threads)
