@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import itertools
 import os
 import re
@@ -39,10 +41,13 @@ class Looks(Counter[tuple[str, str]]):
         super().__init__()
         for name in ("stat", "lstat", "scandir", "open"):
             monkeypatch.setattr(os, name, partial(self._count, getattr(os, name), name, str(folder)))
+        for module in (io, builtins):  # pathlib takes the first
+            monkeypatch.setattr(module, "open", partial(self._count, open, "open", str(folder)))
 
     def _count(self, call: Any, name: str, folder: str, path: Any = ".", *rest: Any, **options: Any) -> Any:
         found = "" if isinstance(path, int) else os.fspath(path)
-        if isinstance(found, str) and found.startswith(folder) and re.search(r"\.zarr/.*\d$", found):
+        chunk = isinstance(found, str) and found.startswith(folder) and re.search(r"\.zarr/.*\d$", found)
+        if chunk and "opener" not in options:  # which calls os.open
             self[name, found.removeprefix(folder)] += 1
         return call(path, *rest, **options)
 
