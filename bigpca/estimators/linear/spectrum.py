@@ -23,7 +23,7 @@ from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
-from bigpca.passes.accumulators.folds import FoldStates, left_out, merged, numbered
+from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.local import threads_here
@@ -650,7 +650,9 @@ class CovarianceFit(PCAFit):
         """Return the moments of X."""
         with naming_sides(self.rows.widths, "XZ"):
             read = fold(run, self.moments, self.rows, self.template)  # one pass over X
-        return replace(read, state=numbered(read.state, read.rows))
+        if isinstance(read.state, FoldStates):
+            read.state.n_rows = read.rows  # from which the numbers of added rows continue
+        return read
 
     def run(self, run: Run) -> Spectrum:
         settings = replace(self.settings, roundings=self.rows.roundings)
@@ -681,4 +683,7 @@ class CovarianceFit(PCAFit):
 
 def _solve(state: PassState, *, settings: Settings) -> Spectrum:
     """Solve in the task that holds the state."""
-    return solve_moments(numbered(state.parts["moments"], state.rows), settings, omitted=state.omitted)
+    sums = state.parts["moments"]
+    if isinstance(sums, FoldStates):
+        sums.n_rows = state.rows
+    return solve_moments(sums, settings, omitted=state.omitted)

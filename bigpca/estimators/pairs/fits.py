@@ -16,7 +16,7 @@ from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.folds import FoldStates, numbered
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
@@ -151,7 +151,9 @@ class PairFit(Fit[Found], Generic[Found, State]):
     def _folded(self, run: Run, cost: PassPlan, rows: Rows) -> Folded[State]:
         with naming_sides(self.rows.widths):
             read = fold(run, cost, rows, self.template)  # one pass over X and Y
-        return replace(read, state=numbered(read.state, read.rows))
+        if isinstance(read.state, FoldStates):
+            read.state.n_rows = read.rows  # from which the numbers of added rows continue
+        return read
 
     def run(self, run: Run) -> Found:
         read = self.read(run)

@@ -163,11 +163,6 @@ def left_out(states: Sequence[State]) -> Iterator[State]:
         before = state if before is None else before.merge(state)
 
 
-def numbered(state: State, n_rows: int) -> State:
-    """Return the state of so many rows; folds of rows that are added are drawn by numbers that continue."""
-    return cast("State", replace(state, n_rows=n_rows)) if isinstance(state, FoldStates) else state
-
-
 def merged(states: Sequence[State]) -> State:
     """Return the state of all."""
     return reduce(lambda a, b: a.merge(b), states)
