@@ -66,7 +66,7 @@ class FoldStates(Accumulator):
 
     def fresh(self, start: int, stop: int) -> FoldStates:
         states = tuple(self.template.fresh(start, stop) for _ in range(self.n_folds))
-        return replace(self.for_rows(start, stop), states=states)
+        return replace(super().fresh(start, stop), states=states)
 
     def _folds_of(self, rows: Integers) -> Integers:
         if self.codes is not None:
