@@ -91,3 +91,12 @@ def test_small_groups_are_named_and_groups_that_are_alike_have_no_distance() -> 
 def test_what_has_no_drift_is_said(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_weights_are_repetitions() -> None:
+    weights = RNG.integers(1, 4, len(X))
+    many = np.repeat(np.arange(len(X)), weights)
+    weighted = drift(bp.PCA(K).fit(X, groups=DAYS, sample_weight=weights))
+    repeated = drift(bp.PCA(K).fit(X[many], groups=DAYS[many]))
+    for name in ("n_rows", "t2", "spe", "lost"):
+        np.testing.assert_allclose(getattr(weighted, name), getattr(repeated, name), rtol=1e-8, atol=1e-11)

@@ -381,7 +381,7 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
 
 
 def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]:
-    """Return the labels of the groups of a fit, and the moments of each.
+    """Return the labels of the groups of a fit that have rows, and the moments of each.
 
     Raises
     ------
@@ -395,14 +395,16 @@ def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]
     folds = kept_by(model).state
     if not isinstance(folds, FoldStates) or folds.labels is None:
         raise ValueError("the model has no groups. Fit with PCA.fit(X, groups=labels).")
-    return folds.labels.tolist(), cast("tuple[Moments, ...]", folds.states)
+    states = cast("tuple[Moments, ...]", folds.states)
+    labels = [label for label, state in zip(folds.labels.tolist(), states, strict=True) if state.count]
+    return labels, tuple(state for state in states if state.count)
 
 
 def place_of(group: Unchecked, known: list[str | int]) -> int:
     """Return the place of a group among those of a fit; raises ValueError if it is none of them."""
     if group not in known:
         shown = brief(", ".join(map(repr, known)), 200)
-        raise ValueError(f"group = {group!r} is none of the {len(known)} groups of the fit: {shown}.")
+        raise ValueError(f"group = {group!r} is none of the {len(known)} groups with rows: {shown}.")
     return known.index(group)
 
 

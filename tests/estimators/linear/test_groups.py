@@ -14,6 +14,8 @@ from scipy.sparse import csr_array
 
 import bigpca as bp
 from bigpca.arrays import Array
+from bigpca.estimators.shared.files import StoredModel
+from tests.estimators.stores import save_changed
 
 RNG = np.random.default_rng(0)
 N, D = 150, 7
@@ -130,7 +132,7 @@ def test_the_plan_has_a_state_for_each_group() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: FIT.of_group("site9"), ValueError, "group = 'site9' is none of the 4 groups of the fit: 'site0', 'si"),
+        (lambda: FIT.of_group("site9"), ValueError, "group = 'site9' is none of the 4 groups with rows: 'site0', 'si"),
         (lambda: bp.PCA(2).fit(X).of_group("a"), ValueError, r"the model has no groups. Fit with PCA.fit\(X, groups=l"),
         (lambda: bp.PCA(2).fit(X, groups=range(N)).of_group(3), ValueError, "array with 1 sample, while a min"),
         (lambda: bp.PCA(2).fit(X, groups=["a"] * N).without_group("a"), ValueError, "'a': without it, none are"),
@@ -158,3 +160,26 @@ def test_moments_of_groups_that_are_too_large_to_keep_are_rejected_by_the_plan()
         pytest.raises(ValueError, match=r"moments of 4 groups, 1\.. KiB, wh"),
     ):
         bp.PCA(2).plan(X, groups=GROUPS)
+
+
+@pytest.mark.filterwarnings("ignore:a jackknife over 3 groups")
+def test_a_group_all_of_whose_rows_were_left_out_is_no_group_of_the_models() -> None:
+    rows = np.where((GROUPS == "site2")[:, None], np.nan, X)
+    model = bp.PCA(2, nan_policy="omit").fit(rows, groups=GROUPS)
+    with pytest.raises(ValueError, match="'site2' is none of the 3 groups with rows"):
+        model.of_group("site2")
+    kept = bp.PCA(2).fit(X[GROUPS != "site2"], groups=GROUPS[GROUPS != "site2"])
+    same(model.without_group("site0"), kept.without_group("site0"))
+    ours, theirs = (bp.quality.standard_errors(one, method="jackknife") for one in (model, kept))
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_)
+    np.testing.assert_allclose(bp.quality.drift(model).t2, bp.quality.drift(kept).t2)
+
+
+def test_a_file_with_other_groups_than_labels_is_rejected(tmp_path: Path) -> None:
+    names = [name for name in StoredModel.of(FIT).arrays if name.startswith("state__states_3_")]
+    path = save_changed(FIT, dict.fromkeys(names), tmp_path / "m.zarr")
+    with pytest.raises(bp.errors.ModelFormatError, match="it has statistics of 3 groups, and 4 labels of groups"):
+        bp.load(path)
+    path = save_changed(FIT, {"state__states_3_mean": np.zeros(D + 1)}, tmp_path / "n.zarr")
+    with pytest.raises(bp.errors.ModelFormatError, match=r"it has mean of shape \(8,\), where \(7,\) was expected"):
+        bp.load(path)
