@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     )
     from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
     from bigpca.estimators.supervised.pencils import TICA as TICA
+    from bigpca.estimators.supervised.pencils import ContrastivePCA as ContrastivePCA
+    from bigpca.estimators.supervised.pencils import GeneralizedPCA as GeneralizedPCA
     from bigpca.estimators.supervised.pencils import MinimumNoiseFraction as MinimumNoiseFraction
     from bigpca.estimators.supervised.pencils import SlowFeatureAnalysis as SlowFeatureAnalysis
     from bigpca.estimators.supervised.roweis_map import roweis_map as roweis_map
@@ -79,7 +81,9 @@ HOMES = {
     "bigpca.estimators.pairs.ridge": "Ridge",
     "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
-    "bigpca.estimators.supervised.pencils": "MinimumNoiseFraction SlowFeatureAnalysis TICA",
+    "bigpca.estimators.supervised.pencils": (
+        "ContrastivePCA GeneralizedPCA MinimumNoiseFraction SlowFeatureAnalysis TICA"
+    ),
     "bigpca.estimators.supervised.roweis_map": "roweis_map",
     "bigpca.estimators.supervised.scored_pca": "ScoredPCA",
     "bigpca.estimators.supervised.supervised_pca": "SupervisedPCA SupervisedRandomProjection",

@@ -30,7 +30,13 @@ from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
-from bigpca.estimators.supervised.pencils import TICA, MinimumNoiseFraction, SlowFeatureAnalysis
+from bigpca.estimators.supervised.pencils import (
+    TICA,
+    ContrastivePCA,
+    GeneralizedPCA,
+    MinimumNoiseFraction,
+    SlowFeatureAnalysis,
+)
 from bigpca.estimators.supervised.scored_pca import ScoredPCA
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.records import Held, Values, check_number
@@ -60,6 +66,8 @@ CLASSES: dict[str, type[AnyEstimator]] = {
     "SupervisedRandomProjection": SupervisedRandomProjection,
     "ScoredPCA": ScoredPCA,
     "SketchTransformer": SketchTransformer,
+    "ContrastivePCA": ContrastivePCA,
+    "GeneralizedPCA": GeneralizedPCA,
     "MinimumNoiseFraction": MinimumNoiseFraction,
     "SlowFeatureAnalysis": SlowFeatureAnalysis,
     "TICA": TICA,

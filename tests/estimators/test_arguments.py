@@ -276,6 +276,10 @@ NOT_MISSING |= {  # keys, and what functions of quality compare
         np.arange(12), "replacements are float",
     ),
 }  # fmt: skip
+NOT_MISSING["metric"] = (
+    Argument("metric", lambda M: bp.GeneralizedPCA(2, metric=M).fit(np.tile(X, 7)[:, :20]).components_),
+    np.eye(20) + 0.5, "a finite and symmetric matrix",
+)  # fmt: skip
 HELD: dict[str, Argument] = {  # functions of rows in memory
     "kernel(X, X)": Argument("X", lambda A: bp.kernels.RBF(1.0)(A, X)),
     "kernel(X, Y)": Argument("Y", lambda A: bp.kernels.RBF(1.0)(X, A)),
@@ -483,11 +487,12 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 OPENED = {  # by a row of the tables above, or by the same function as one
     "Y", "given", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center", "scale",
     "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "latitude", "means",
-    "covariances",
+    "covariances", "metric",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
-    "a", "b", "absent", "alphas", "columns", "components", "description", "dtype", "ends", "errors", "estimator", "f",
+    "a", "alpha", "b", "absent", "alphas", "background", "columns", "components", "description", "dtype", "ends",
+    "errors", "estimator", "f",
     "feature_names", "found", "function", "gammas", "grid", "images", "input_features", "kernel", "levels", "model",
     "models", "names", "path", "pictures", "preprocess", "sample_dims", "score", "standard_errors", "write",
 }  # fmt: skip

@@ -43,6 +43,7 @@ CLASSES = np.array(["ape", "bee", "cod"])[CODES]
 NUMBERS = X[:, :2] ** 2
 RBF = {"kernel": "rbf", "gamma": 0.1}
 LANDMARKS = {**RBF, "n_landmarks": 25}
+METRIC = np.diag(np.arange(1, D + 1.0)) + 0.5
 HOLED = np.where(RNG.random((N, D)) < 0.1, np.nan, X)
 HOLED[5] = np.nan
 
@@ -77,6 +78,8 @@ CASES: dict[str, Case] = {
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
     "MinimumNoiseFraction": Case(lambda: bp.MinimumNoiseFraction(2)),
     "TICA": Case(lambda: bp.TICA(2, lag=3)),
+    "ContrastivePCA": Case(lambda: bp.ContrastivePCA(2, background="bee"), CLASSES),
+    "GeneralizedPCA": Case(lambda: bp.GeneralizedPCA(2, metric=METRIC)),
     "SketchTransformer": Case(lambda: bp.SketchTransformer(bp.sketches.Gaussian(3))),
     **{f"KernelPCA {s}": Case(lambda s=s: bp.KernelPCA(2, solver=s, **RBF)) for s in ("dense", "krylov")},
     "KernelPCA features": Case(lambda: bp.KernelPCA(2, kernel="poly", degree=2, solver="features")),
@@ -420,7 +423,7 @@ CONSTANT = [
     name for name in CASES
     if "values" not in name and name.split()[0] in (
         "PCA", "ApproximatePCA", "SketchTransformer", "KernelPCA", "ApproximateKernelPCA", "NystromKernelPCA",
-        "RoweisDiscriminantAnalysis", "ScoredPCA",
+        "RoweisDiscriminantAnalysis", "ScoredPCA", "ContrastivePCA", "GeneralizedPCA",
     )
 ]  # fmt: skip
 
@@ -469,7 +472,7 @@ PREFIXES = {
     "FisherDiscriminantAnalysis": "fisher", "RoweisDiscriminantAnalysis": "roweis",
     "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
     "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf", "TICA": "tica", "FactorAnalysis": "factor",
-    "PLSRegression": "pls",
+    "PLSRegression": "pls", "ContrastivePCA": "cpca", "GeneralizedPCA": "gpca",
 }  # fmt: skip
 
 
@@ -610,6 +613,7 @@ OWN = {
     "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
     "RotatedPCA": {"components_": 1, "transform": 0},
     "FactorAnalysis": {"components_": 1, "transform": 0, "n_iter_": 0},
+    "ContrastivePCA": {"patterns_": 0, "alphas_": 0}, "GeneralizedPCA": {"patterns_": 0},
     **dict.fromkeys(STEPPED, RATIO | {"patterns_": 1, "noise_fractions_": 0, "timescales_": 0}),
 }  # fmt: skip
 LINEAR: dict[str, Any] = {"kernel": "linear"}

@@ -119,6 +119,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "partial least squares": ("tall", lambda: bp.PLSRegression(3, **LIMIT)),
     "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
     "steps": ("tall", lambda: bp.TICA(3, lag=500, **LIMIT)),
+    "contrasts": ("tall", lambda: bp.ContrastivePCA(alpha=[0, 1, 2], **LIMIT)),
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
 }  # fmt: skip
 TARGETS = {"cca": 300, "mca": 300, "partial least squares": 300, "ridge of folds": 20}  # columns of Y
@@ -203,6 +204,7 @@ for name in sys.argv[2:]:
 
 
 LABELLED = (
+    "contrasts",
     "supervised",
     "random projection",
     "fisher",

@@ -115,9 +115,8 @@ class FactorAnalysis(SumsModel[FactorResult]):
     tol: float = 1e-7
     max_iter: int = 500
 
-    @property
-    def _problems(self) -> int:
-        return EXPECTED
+    def _sizes(self) -> tuple[int, int]:
+        return EXPECTED, 1
 
     def _template(self, d: int) -> Moments:
         return Moments(d)

@@ -48,6 +48,8 @@ class SumsFit(Fit[Found], Generic[Found, State]):
         (state, omitted, roundings of the stored values) -> the result.
     problems : int
         How many are expected: 1, or as many as an iteration takes.
+    sets : int
+        How many sets of axes the result has.
     """
 
     solver: ClassVar[str] = "covariance"
@@ -55,6 +57,7 @@ class SumsFit(Fit[Found], Generic[Found, State]):
     template: State
     solve: Callable[[State, int, tuple[float, ...]], Found]
     problems: int = 1
+    sets: int = 1
 
     @property
     def account(self) -> str:
@@ -71,8 +74,9 @@ class SumsFit(Fit[Found], Generic[Found, State]):
 
     def solve_cost(self) -> SolveCost:
         d, size = self.rows.n_columns, self.template.state_bytes
-        held = 2 * size + COPIES * 8 * d * d + eigh_bytes(d)
-        return SolveCost(FLOPS * self.problems * d**3, bytes=held, output_bytes=size + 2 * 8 * d * d)
+        held = 2 * size + COPIES * self.sets * 8 * d * d + eigh_bytes(d)
+        flops = FLOPS * self.problems * self.sets * d**3
+        return SolveCost(flops, bytes=held, output_bytes=size + 2 * self.sets * 8 * d * d)
 
     def identity(self) -> dict[str, object]:
         """One checkpoint serves any number of components."""
@@ -144,10 +148,9 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
         """Return the sums of these rows: a hook for those that depend on labels of the rows."""
         return template
 
-    @property
-    def _problems(self) -> int:
-        """How many (d, d) problems are expected."""
-        return 1
+    def _sizes(self) -> tuple[int, int]:
+        """Return how many (d, d) problems are expected for a set of axes, and how many sets there are."""
+        return 1, 1
 
     def _finished(self, state: Unchecked) -> Unchecked:
         """Return the state of all rows of a read, to which those of another are added."""
@@ -159,7 +162,7 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
             positive_integer("n_components", self.n_components)
             check_n_components(self.n_components, None, rows.n_columns)
         template = self._placed(self._template(rows.n_columns), rows, y)
-        return SumsFit(rows, resources, template, unfitted(self)._solved, self._problems)
+        return SumsFit(rows, resources, template, unfitted(self)._solved, *self._sizes())
 
     def _more(self, kept: Solved, more: MoreRows) -> tuple[Solved, Provenance]:
         old = self._known(kept, "partial_fit")

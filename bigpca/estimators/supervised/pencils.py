@@ -6,22 +6,32 @@ A method is a row of :data:`PENCILS`: what is summed, what is solved, and what t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Self, TypeAlias, cast
 
 import numpy as np
-from scipy.linalg import eigh
+from numpy.typing import ArrayLike
+from scipy.linalg import eigh, pinv
+from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Matrix, Vector, packed_diagonal, unpack
+from bigpca.arrays import Matrix, Vector, packed_diagonal, unmasked, unpack
 from bigpca.blas import blas_threads
-from bigpca.errors import positive_integer, warn_approximation
+from bigpca.data.labels import merge_classes
+from bigpca.errors import brief, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.linear.model import whole_state
+from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.folds import placed_in_folds
+from bigpca.estimators.shared.growing import kept_by
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.shared.opening import set_known
+from bigpca.estimators.shared.results import VARIANCES, Traits
+from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
+from bigpca.estimators.supervised.problems import open_classes
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
@@ -45,11 +55,14 @@ class Sums:
     divisor : float
     noise : ndarray of shape (d,)
         What that rounding adds to the diagonal.
+    freedom : int
+        Most directions in which what is summed can differ.
     """
 
     matrix: Matrix
     divisor: float
     noise: Vector
+    freedom: int
 
     @classmethod
     def of(cls, moments: Moments, eps: float, level: Moments, *, about_zero: bool = False) -> Sums:
@@ -59,7 +72,15 @@ class Sums:
             matrix += n * np.outer(moments.mean, moments.mean)
         squares = packed_diagonal(level.packed, level.n_features)
         noise = rounded_squares(squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
-        return cls(matrix, n if about_zero else n - 1, noise)
+        return cls(matrix, n if about_zero else n - 1, noise, moments.count - 1)
+
+    @classmethod
+    def known(cls, matrix: Matrix) -> Sums:
+        """Return a matrix that is given, not summed."""
+        return cls(matrix, 1.0, np.zeros(len(matrix)), len(matrix))
+
+
+Pair: TypeAlias = tuple[Sums, Sums]  # A and B
 
 
 @dataclass(frozen=True)
@@ -69,43 +90,70 @@ class Pencil:
     Attributes
     ----------
     summed : callable
-        (state, eps of the stored values) -> A and B.
+        (model, state, eps of the stored values) -> the pencils: one, or one for each of several alphas.
     eigenvalue : callable
         From ``v'A v / v'B v``.
     order : callable
         A key of eigenvalues, whose smallest come first.
     of_a : bool
         Whether scores have unit ``v'A v``, or else unit ``v'B v``.
+    unknown : {"reported", "left out", "kept"}
+        What becomes of axes along which ``v'A v`` is rounding.
+    signed : bool
+        Whether ``v'A v`` may be less than 0.
     """
 
-    summed: Callable[[SteppedMoments, float], tuple[Sums, Sums]]
-    eigenvalue: Callable[[Vector], Vector]
-    order: Callable[[Vector], Vector]
+    summed: Callable[[Unchecked, Unchecked, float], Iterator[Pair]]
+    eigenvalue: Callable[[Vector], Vector] = lambda ratio: ratio
+    order: Callable[[Vector], Vector] = lambda eigenvalue: -eigenvalue
     of_a: bool = False
+    unknown: str = "reported"
+    signed: bool = False
 
 
-def _slowness(state: SteppedMoments, eps: float) -> tuple[Sums, Sums]:
-    return Sums.of(state.steps, eps * np.sqrt(2), state.level), Sums.of(state.level, eps, state.level)
+def _slowness(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
+    yield Sums.of(state.steps, eps * np.sqrt(2), state.level), Sums.of(state.level, eps, state.level)
 
 
-def _noise(state: SteppedMoments, eps: float) -> tuple[Sums, Sums]:
-    steps, rows = _slowness(state, eps)
-    return replace(steps, divisor=2 * steps.divisor), rows
+def _noise(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
+    ((steps, rows),) = _slowness(model, state, eps)
+    yield replace(steps, divisor=2 * steps.divisor), rows
 
 
-def _lagged(state: SteppedMoments, eps: float) -> tuple[Sums, Sums]:
+def _lagged(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
     # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
     # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
     d, s = Sums.of(state.steps, eps, state.level, about_zero=True), Sums.of(state.level, eps, state.level)
-    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise)
-    return replace(d, divisor=both.divisor), both
+    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, 2 * state.steps.count - 1)
+    yield replace(d, divisor=both.divisor), both
+
+
+def _contrast(model: ContrastivePCA, state: FoldStates, eps: float) -> Iterator[Pair]:
+    B, C = (_covariance(cast("Moments", one), eps) for one in state.states)
+    for alpha in model._alphas:
+        yield Sums.known(C - alpha * B), Sums.known(np.eye(len(C)))
+
+
+def _covariance(moments: Moments, eps: float) -> Matrix:
+    sums = Sums.of(moments, eps, moments)
+    check_total(float(np.trace(sums.matrix)))
+    sums.matrix[:] /= sums.divisor
+    return sums.matrix
+
+
+def _of_metric(model: GeneralizedPCA, state: Moments, eps: float) -> Iterator[Pair]:
+    sums = Sums.of(state, eps, state)
+    check_total(float(np.trace(sums.matrix)))
+    yield sums, Sums.known(model._metric(state.n_features))
 
 
 PENCILS = {
     # method: A and B, the eigenvalue by v'Av / v'Bv, those that come first, and the unit of scores
-    "SlowFeatureAnalysis": Pencil(_slowness, lambda ratio: ratio, lambda slowness: slowness),
-    "MinimumNoiseFraction": Pencil(_noise, lambda ratio: 1 / ratio, lambda signal: -signal, of_a=True),
+    "SlowFeatureAnalysis": Pencil(_slowness, order=lambda slowness: slowness),
+    "MinimumNoiseFraction": Pencil(_noise, lambda ratio: 1 / ratio, of_a=True),
     "TICA": Pencil(_lagged, lambda ratio: 1 - 2 * ratio, lambda correlation: -np.abs(correlation)),
+    "ContrastivePCA": Pencil(_contrast, unknown="kept", signed=True),
+    "GeneralizedPCA": Pencil(_of_metric, unknown="kept"),
 }
 
 
@@ -117,16 +165,35 @@ class PencilResult(SumsResult):
     eigenvalues_: Vector = stored("k")
     rank_: int = stored(of=int, least=0)
     solve_error_: float = stored(of=float, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteppedResult(PencilResult):
+    """That of rows in an order."""
+
     lag: int = stored(of=int, least=1)
 
 
-class PencilModel(SumsModel[PencilResult]):
-    """Scores ``components_ (x - mean_)`` along axes v of extreme ``v'A v / v'B v``, from one read of ordered rows.
+@dataclass(frozen=True, kw_only=True)
+class ContrastResult(PencilResult):
+    """That of several alphas."""
 
-    Pairs of rows at a lag are formed in the task that reads them, in float64, however the rows are cut; a row with
-    missing values that is left out takes its pairs with it. With ``fit(X, groups=labels)`` only rows of one label are
-    pairs: trajectories, runs, or images. Rows that ``partial_fit`` or :func:`bigpca.merge` add are trajectories of
-    their own: no pair has one row before and one after the border.
+    alphas_: Vector = stored("k")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The solution of one pencil: eigenvalues (k,), axes (k, d), patterns (d, k), how many exist, and their error."""
+
+    values: Vector
+    components: Matrix
+    patterns: Matrix
+    rank: int
+    error: float
+
+
+class PencilModel(SumsModel[PencilResult]):
+    """Scores ``components_ (x - mean_)`` along axes v of extreme ``v'A v / v'B v``, from one read.
 
     Attributes
     ----------
@@ -144,21 +211,11 @@ class PencilModel(SumsModel[PencilResult]):
     n_samples_, n_omitted_ : int
     """
 
-    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
-        if template.width and not np.isnan(rows.n_rows) and rows.n_rows % template.width:
-            raise ValueError(
-                f"width = {template.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line "
-                "of an image whose rows are its pixels, line by line."
-            )
-        if rows.groups is None:
-            return template
-        placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
-        return replace(template, codes=placed.codes)
+    @abstractmethod
+    def _facts(self, state: Unchecked, k: int) -> dict[str, Unchecked]:
+        """Return the mean of rows, and what else the result of k components holds."""
 
-    def _finished(self, state: SteppedMoments) -> SteppedMoments:
-        return state.finished()
-
-    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+    def _solved(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
         """Return the axes of the pencil, of unit ``v'A v`` or ``v'B v``.
 
         Raises
@@ -166,33 +223,36 @@ class PencilModel(SumsModel[PencilResult]):
         ValueError
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
-        pencil, d, state = PENCILS[type(self).__name__], state.n_features, self._finished(state)
+        state = self._finished(state)
         check_enough_rows(state.count, omitted)
-        if state.steps.count < 2:
-            raise ValueError(
-                f"{state.count:,} rows have {state.steps.count} pairs at a lag of {state.lag}; at least 2 were "
-                "expected. Give trajectories that are longer than the lag."
-            )
-        A, B = pencil.summed(state, roundings[0])
+        found = [self._axes(*pair) for pair in PENCILS[type(self).__name__].summed(self, state, roundings[0])]
+        components = np.concatenate([one.components for one in found])
+        # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
+        patterns = found[0].patterns if len(found) == 1 else np.asarray(pinv(components))
+        kept = state.state_bytes <= setting(self, "keep_state_bytes")
+        return cast("type[PencilResult]", self._traits.result)(
+            n_samples_=state.count, n_omitted_=omitted, components_=components, patterns_=patterns,
+            eigenvalues_=np.concatenate([one.values for one in found]), rank_=found[0].rank,
+            solve_error_=found[0].error, roundings=roundings, weight_sums=getattr(state, "weight_sums", None),
+            state=state if kept else None, **self._facts(state, len(components)),
+        )  # fmt: skip
+
+    def _axes(self, A: Sums, B: Sums) -> Axes:
+        pencil, d = PENCILS[type(self).__name__], len(B.noise)
         check_total(float(np.trace(B.matrix)))
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
-            scatter = Scatter.of(B.matrix, B.noise, EPS, (2 * state.steps.count if state.sums else state.count) - 1)
+            scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
             solution = scatter.solved()
             K = solution.across(solution.across(scatter.frame.congruent(A.matrix)).T)
             ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
         error = solution.error
         if solution.triangular is None:  # directions that are left out are no error of the others
             error = scatter.level * float((scatter.spectral.inverse**2).sum(axis=1).max(initial=0.0))
-        k = len(ratios) if self.n_components is None else self.n_components
-        if not len(ratios) or k > len(ratios):
-            raise ValueError(
-                f"{k} components of {d} columns were requested, but the rows vary in {len(ratios)} directions only, to "
-                "the rounding of their values. Ask for fewer, or give other rows."
-            )
-        ratios, axes, patterns = np.maximum(ratios, 0.0), solution.along(U).T, solution.products(U)
+        axes, patterns = solution.along(U).T, solution.products(U)
+        ratios = ratios if pencil.signed else np.maximum(ratios, 0.0)
         # What rounding alone makes of v'A v: of the stored values, and of the solve.
-        known = ratios > NOISE * (axes**2 @ A.noise) + d * EPS * float(ratios.max())
+        known = ratios > NOISE * (axes**2 @ A.noise) + d * EPS * float(ratios.max(initial=0.0))
         if pencil.of_a and not known.all():
             raise ValueError(
                 f"{np.count_nonzero(~known)} of {len(known)} directions vary, but rows that are pairs do not differ "
@@ -200,8 +260,16 @@ class PencilModel(SumsModel[PencilResult]):
                 "columns that are constant in space or follow from others."
             )
         values = pencil.eigenvalue(ratios * (B.divisor / A.divisor))
-        own = np.argsort(pencil.order(values), kind="stable")[:k]
-        if not known[own].all():
+        own = np.argsort(pencil.order(values), kind="stable")
+        own = own[known[own]] if pencil.unknown == "left out" else own
+        k = len(own) if self.n_components is None else self.n_components
+        if not len(own) or k > len(own):
+            raise ValueError(
+                f"{k} components of {d} columns were requested, but the rows vary in {len(own)} directions only, to "
+                "the rounding of their values. Ask for fewer, or give other rows."
+            )
+        rank, own = len(own), own[:k]
+        if pencil.unknown == "reported" and not known[own].all():
             warn_approximation(
                 f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the rounding "
                 "of their values, so their eigenvalues are not known. Give float64 rows, or a larger lag."
@@ -209,12 +277,7 @@ class PencilModel(SumsModel[PencilResult]):
         axes, patterns = axes[own], patterns[:, own]
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))
         root *= np.sign(axes[np.arange(k), np.abs(axes).argmax(axis=1)])  # as fix_signs, of the patterns too
-        kept = state.state_bytes <= setting(self, "keep_state_bytes")
-        return PencilResult(
-            n_samples_=state.count, n_omitted_=omitted, mean_=state.level.mean / (2 if state.sums else 1),
-            components_=axes * root[:, None], patterns_=patterns / root, eigenvalues_=values[own], rank_=len(ratios),
-            solve_error_=error, lag=state.lag, roundings=roundings, state=state if kept else None,
-        )  # fmt: skip
+        return Axes(values[own], axes * root[:, None], patterns / root, rank, error)
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
         super()._warn(found)
@@ -231,8 +294,44 @@ class PencilModel(SumsModel[PencilResult]):
         return Reconstruction(self.mean_, None, np.ascontiguousarray(self.patterns_.T), None)
 
 
+class SteppedModel(PencilModel):
+    """A pencil of rows in an order, and of the steps between them.
+
+    Pairs of rows at a lag are formed in the task that reads them, in float64, however the rows are cut; a row with
+    missing values that is left out takes its pairs with it. With ``fit(X, groups=labels)`` only rows of one label are
+    pairs: trajectories, runs, or images. Rows that ``partial_fit`` or :func:`bigpca.merge` add are trajectories of
+    their own: no pair has one row before and one after the border.
+    """
+
+    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
+        if template.width and not np.isnan(rows.n_rows) and rows.n_rows % template.width:
+            raise ValueError(
+                f"width = {template.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line "
+                "of an image whose rows are its pixels, line by line."
+            )
+        if rows.groups is None:
+            return template
+        placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
+        return replace(template, codes=placed.codes)
+
+    def _finished(self, state: SteppedMoments) -> SteppedMoments:
+        return state.finished()
+
+    def _facts(self, state: SteppedMoments, k: int) -> dict[str, Unchecked]:
+        return {"mean_": state.level.mean / (2 if state.sums else 1), "lag": state.lag}
+
+    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+        check_enough_rows(state.count, omitted)
+        if state.steps.count < 2:
+            raise ValueError(
+                f"{state.count:,} rows have {state.steps.count} pairs at a lag of {state.lag}; at least 2 were "
+                "expected. Give trajectories that are longer than the lag."
+            )
+        return super()._solved(state, omitted, roundings)
+
+
 @with_parameters
-class SlowFeatureAnalysis(PencilModel):
+class SlowFeatureAnalysis(SteppedModel):
     """Slow feature analysis: the directions whose scores change least from row to row, in one read.
 
     Minimises ``v'A v / v'B v`` with the covariance A of the differences of consecutive rows (about their mean) and the
@@ -266,7 +365,7 @@ class SlowFeatureAnalysis(PencilModel):
     """
 
     _traits = Traits(
-        PencilResult, "sfa", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        SteppedResult, "sfa", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("slowness", "eigenvalues_"),),
     )  # fmt: skip
 
@@ -278,7 +377,7 @@ class SlowFeatureAnalysis(PencilModel):
 
 
 @with_parameters
-class MinimumNoiseFraction(PencilModel):
+class MinimumNoiseFraction(SteppedModel):
     """Minimum noise fraction: the directions of images whose signal is largest beside the noise, in one read.
 
     Maximises ``v'B v / v'A v`` with the covariance B of rows, which are pixels, and the covariance A of the noise: half
@@ -319,7 +418,7 @@ class MinimumNoiseFraction(PencilModel):
     """
 
     _traits = Traits(
-        PencilResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("signal", "eigenvalues_"), ("noise_fraction", "noise_fractions_")),
     )  # fmt: skip
 
@@ -338,7 +437,7 @@ class MinimumNoiseFraction(PencilModel):
 
 
 @with_parameters
-class TICA(PencilModel):
+class TICA(SteppedModel):
     """Time-lagged independent component analysis: the directions with the largest autocorrelation, in one read.
 
     Solves ``A v = lambda B v`` of rows ``x_t`` and ``y_t = x_{t+lag}`` about the common mean of both: A is their
@@ -378,7 +477,7 @@ class TICA(PencilModel):
     """
 
     _traits = Traits(
-        PencilResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        SteppedResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("autocorrelation", "eigenvalues_"), ("timescale", "timescales_")),
     )  # fmt: skip
 
@@ -390,7 +489,239 @@ class TICA(PencilModel):
     def timescales_(self) -> Vector:
         """Implied timescales, in rows; infinite for an eigenvalue of 1."""
         with np.errstate(divide="ignore"):
-            return -self._result.lag / np.log(np.abs(self._result.eigenvalues_))
+            return -cast("SteppedResult", self._result).lag / np.log(np.abs(self._result.eigenvalues_))
 
     def _template(self, d: int) -> SteppedMoments:
         return SteppedMoments.of(d, positive_integer("lag", self.lag), sums=True)
+
+
+@with_parameters
+class ContrastivePCA(PencilModel):
+    """Contrastive PCA: the directions that vary more in some rows than in the background, in one read of both.
+
+    The axes are the eigenvectors of ``C - alpha B``, with the covariances C of the rows of interest and B of the
+    background (Abid, Zhang, Bagaria & Zou 2018). Columns are centred, each kind of rows about its own mean, and not
+    standardised; the package ``contrastive`` standardises by default: divide by deviations first for its numbers.
+    ``fit(["target.zarr", "background.zarr"], y)`` reads two dumps side by side; :meth:`of` takes two fitted PCAs and
+    reads nothing.
+
+    Parameters
+    ----------
+    n_components : int or None, default None
+        Of each alpha; None for d.
+    alpha : float or sequence of float, default 1.0
+        How much variance of the background counts against a direction; 0 is PCA. Several are solved from one read, and
+        their components are side by side: ``alphas_`` has the alpha of each.
+    background : label, default 0
+        What y is in the rows of the background; all other rows are of interest.
+    preprocess : as in :class:`bigpca.PCA`, default None
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values raise an error, or are left out.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (k,), descending for each alpha
+        Variance of the rows of interest less alpha times that of the background; may be negative.
+    alphas_ : ndarray of shape (k,)
+    components_ : ndarray of shape (k, d)
+        Orthonormal for each alpha.
+    mean_ : ndarray of shape (d,)
+        Of the rows of interest.
+    patterns_, rank_, solve_error_, n_samples_, n_omitted_
+        See :class:`bigpca.estimators.supervised.pencils.PencilModel`; rows of both kinds count.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((400, 3)) * [9, 1, 1]
+    >>> X[:200, 1] *= 3
+    >>> y = np.repeat([1, 0], 200)
+    >>> np.abs(ContrastivePCA(1, alpha=2).fit(X, y).components_).round(1).tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+
+    _traits = Traits(ContrastResult, "cpca", frozenset({"labels"}), summary=(("alpha", "alphas_"), *VARIANCES))
+
+    n_components: int | None = None
+    _: KW_ONLY
+    alpha: float | Sequence[float] = 1.0
+    background: object = 0
+
+    @classmethod
+    def of(
+        cls, model: PCA, background: PCA, n_components: int | None = None, *, alpha: float | Sequence[float] = 1.0
+    ) -> Self:
+        """Contrast two fitted PCAs that kept their moments; nothing is read.
+
+        Parameters
+        ----------
+        model, background : fitted PCA
+            Of the rows of interest, and of the background; not changed. :meth:`bigpca.PCA.of_group` makes two of one
+            fit.
+        n_components : int or None, default None
+            Of each alpha.
+        alpha : float or sequence of float, default 1.0
+            As for the class.
+
+        Returns
+        -------
+        ContrastivePCA
+            Fitted.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For models of another class, of other features or preprocessing, with covariates, or without moments.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X, Y = rng.standard_normal((200, 3)) * [9, 3, 1], rng.standard_normal((200, 3)) * [9, 1, 1]
+        >>> contrast = ContrastivePCA.of(PCA().fit(X), PCA().fit(Y), 1, alpha=[0, 2])
+        >>> np.abs(contrast.components_).round(1).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+        """
+        both = (background, model)
+        for one in both:
+            if not isinstance(one, PCA):
+                raise TypeError(f"a {type(one).__name__} was given; two fitted PCAs were expected.")
+            check_is_fitted(one)
+        names = [list(getattr(one, "feature_names_in_", range(one.n_features_in_))) for one in both]
+        steps = [(one._steps.preprocessing, one._steps.covariates) for one in both]
+        if names[0] != names[1] or steps[0] != steps[1] or steps[0][1]:
+            raise ValueError(
+                f"models of {len(names[1])} and {len(names[0])} features, preprocessed by {steps[1][0]} and "
+                f"{steps[0][0]}, with {steps[1][1]} and {steps[0][1]} covariates, cannot be compared. Fit both on the "
+                "same columns, with the same preprocess, without covariates."
+            )
+        made = cls(n_components, alpha=alpha, **{name: getattr(model, name) for name in OF_ALL})
+        states = tuple(whole_state(one, "ContrastivePCA.of") for one in both)
+        template = made._template(model.n_features_in_)
+        roundings = tuple(map(max, *(kept_by(one).roundings for one in both)))
+        omitted = background.n_omitted_ + model.n_omitted_
+        made._found = made._solved(replace(template, states=states), omitted, roundings)
+        made.n_features_in_, made.solver_ = model.n_features_in_, model.solver_
+        made._steps = made._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
+        of_a, of_b = model.provenance_, background.provenance_
+        known = {"feature_names_in_": vars(model).get("feature_names_in_")}
+        set_known(made, **known, _provenance=of_a and of_b and of_a.merged(of_b))
+        return made
+
+    @property
+    def _alphas(self) -> list[float]:
+        given = cast("Sequence[float]", self.alpha if np.ndim(self.alpha) else [self.alpha])
+        if not len(given):
+            raise ValueError("alpha = () has no number; one or several such as [0.5, 1, 2] were expected.")
+        return [real_number("alpha", one, "[0, inf)", "a number such as 1, or several,") for one in given]
+
+    def _sizes(self) -> tuple[int, int]:
+        return 1, len(self._alphas)
+
+    def _template(self, d: int) -> FoldStates:
+        return FoldStates(Moments(d), 1 + bool(self._alphas))
+
+    def _placed(self, template: FoldStates, rows: Rows, y: Unchecked) -> FoldStates:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Give the label "
+                f"{self.background!r} for each row of the background, and others for the rows of interest."
+            )
+        labels = open_classes(y, rows.n_rows, missing="raise")
+        try:
+            _, known, given = merge_classes(labels.classes, cast("Unchecked", [self.background]))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"background = {self.background!r} is not a label such as those in y: {error}") from None
+        codes = (~np.isin(known[labels.codes], given)).astype(np.int32)
+        if "_found" not in vars(self):  # rows that are added may be of one kind
+            self._check_kinds(*np.bincount(codes, minlength=2).tolist())
+        return replace(template, codes=codes)
+
+    def _check_kinds(self, of_background: int, others: int) -> None:
+        if min(of_background, others) < 2:
+            raise ValueError(
+                f"background = {self.background!r} is the label of {of_background:,} rows, and {others:,} have others; "
+                "at least 2 of each were expected. Give the label of the background."
+            )
+
+    def _facts(self, state: FoldStates, k: int) -> dict[str, Unchecked]:
+        alphas = self._alphas
+        return {"mean_": cast("Moments", state.states[1]).mean, "alphas_": np.repeat(alphas, k // len(alphas))}
+
+    def _solved(self, state: FoldStates, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+        self._check_kinds(*(cast("Moments", one).count for one in state.states))
+        return super()._solved(state, omitted, roundings)
+
+
+@with_parameters
+class GeneralizedPCA(PencilModel):
+    """Generalised PCA: the directions of largest variance in a metric of columns, in one read.
+
+    Maximises ``v'C v / v'M v`` with the covariance C of rows and a given positive definite M. With M the covariance of
+    noise, or of other rows, the eigenvalues are ratios of variances: M = ``PCA().fit(Z).get_covariance()``.
+
+    Parameters
+    ----------
+    n_components : int or None, default None
+        None for d.
+    metric : array-like of shape (d, d) or None, default None
+        M, symmetric and positive definite; None for the identity, which is PCA.
+    preprocess : as in :class:`bigpca.PCA`, default None
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values raise an error, or are left out.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (k,), descending
+        Variances of the scores.
+    components_ : ndarray of shape (k, d)
+        Axes with ``components_ M components_' = I``.
+    patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
+        See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((400, 2)) * [5, 3]
+    >>> GeneralizedPCA(1, metric=np.diag([25.0, 1.0])).fit(X).components_.round(1).tolist()
+    [[0.0, 1.0]]
+    """
+
+    _traits = Traits(PencilResult, "gpca")
+
+    n_components: int | None = None
+    _: KW_ONLY
+    metric: ArrayLike | None = None
+
+    def _metric(self, d: int) -> Matrix:
+        from bigpca.data.label_files import whole  # all formats of labels, of no use to other fits
+
+        if self.metric is None:
+            return np.eye(d)
+        held = whole(self.metric, "metric", "number", f"A matrix of {d} x {d} numbers")
+        try:
+            M = unmasked(held).astype(np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(f"metric = {brief(repr(self.metric))} is not a matrix of numbers.") from None
+        if M.shape != (d, d) or not np.isfinite(M).all() or np.abs(M - M.T).max() > 1e-8 * np.abs(M).max():
+            raise ValueError(
+                f"metric has shape {M.shape}; a finite and symmetric matrix of shape {(d, d)} was expected, such as "
+                "the covariance of noise."
+            )
+        M = (M + M.T) / 2
+        rank = Scatter.of(M, np.zeros(d), EPS, d).rank
+        if rank < d:
+            raise ValueError(
+                f"metric has {rank} directions of positive length to rounding; {d} were expected. Add a multiple of "
+                "the identity to it."
+            )
+        return M
+
+    def _template(self, d: int) -> Moments:
+        self._metric(d)
+        return Moments(d)
+
+    def _facts(self, state: Moments, k: int) -> dict[str, Unchecked]:
+        return {"mean_": state.mean}

@@ -12,7 +12,17 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, cost_of, kept, update_all
+from bigpca.passes.accumulators.base import (
+    KEPT,
+    Accumulator,
+    Codes,
+    WeightSums,
+    add_weights,
+    codes_bytes,
+    cost_of,
+    kept,
+    update_all,
+)
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
@@ -133,6 +143,15 @@ class FoldStates(Accumulator):
     def count(self) -> int:
         """Number of rows."""
         return sum(int(getattr(state, "count", 0)) for state in self.states)
+
+    @property
+    def weight_sums(self) -> WeightSums:
+        """Of all rows, as of :class:`bigpca.passes.accumulators.base.Weighted`."""
+        count, sums = 0, None
+        for state in self.states:
+            more = int(getattr(state, "count", 0))
+            sums, count = add_weights(count, sums, more, getattr(state, "weight_sums", None)), count + more
+        return sums
 
     @property
     def state_bytes(self) -> int:

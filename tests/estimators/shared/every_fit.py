@@ -76,6 +76,8 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "slow features": (lambda: bp.SlowFeatureAnalysis(2), None),
     "noise fraction": (lambda: bp.MinimumNoiseFraction(2), None),
     "lagged": (lambda: bp.TICA(2, lag=3), None),
+    "contrasts": (lambda: bp.ContrastivePCA(2, alpha=[0.5, 2.0]), Y),
+    "metric": (lambda: bp.GeneralizedPCA(2, metric=np.diag(np.arange(1.0, X.shape[1] + 1))), None),
     "ridge of folds": (lambda: bp.Ridge([0.1, 10.0], cv=3), REAL),
 }
 

@@ -37,7 +37,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         steps = "fit_transform returns the scores of X alone, for pipelines; scikit-learn's returns those of Y too"
         return dict.fromkeys(("check_transformer_general", "check_transformer_data_not_an_array"), steps)
     # As many components as classes, or as were asked for.
-    equal = (bp.SupervisedPCA, bp.SupervisedRandomProjection, bp.FactorAnalysis)
+    equal = (bp.SupervisedPCA, bp.SupervisedRandomProjection, bp.FactorAnalysis, bp.ContrastivePCA)
     linear = isinstance(estimator, PCA | ApproximatePCA)
     limited = "for fewer rows than columns: repeated rows add neither components nor rank"
     expected = dict.fromkeys(EQUIVALENCE, limited)
@@ -65,6 +65,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
         bp.KernelSupervisedPCA(), bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
         bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1), bp.Ridge([0.1, 1.0]),
+        bp.ContrastivePCA(1, background=1), bp.GeneralizedPCA(),
         bp.FactorAnalysis(1), bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
     ],
     expected_failed_checks=expected_failures,

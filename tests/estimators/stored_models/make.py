@@ -62,6 +62,8 @@ MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "SlowFeatureAnalysis": lambda: bp.SlowFeatureAnalysis(K).fit(X),
     "MinimumNoiseFraction": lambda: bp.MinimumNoiseFraction(K).fit(X),
     "TICA": lambda: bp.TICA(K, lag=2).fit(X),
+    "ContrastivePCA": lambda: bp.ContrastivePCA(K, alpha=(0.5, 2.0)).fit(X, Y),
+    "GeneralizedPCA": lambda: bp.GeneralizedPCA(K, metric=np.diag(np.arange(1.0, D + 1))).fit(X),
     "Ridge": lambda: bp.Ridge(alphas=(0.1, 1.0)).fit(X, REAL),
 }
 
@@ -69,7 +71,7 @@ LABELS: dict[str, Any] = {  # of the rows that are added
     **dict.fromkeys(
         ("SupervisedPCA", "SupervisedRandomProjection", "CCA", "PLSSVD", "PLSRegression", "Ridge"), REAL[:9]
     ),
-    **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ScoredPCA"), Y[:9]),
+    **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ScoredPCA", "ContrastivePCA"), Y[:9]),
     "KernelRoweisDiscriminantAnalysis": Y[:9],
     "FisherDiscriminantAnalysis": NAMES[Y[:9]],
 }

@@ -1,0 +1,130 @@
+"""Contrastive PCA and PCA in a metric equal dense eigenproblems of NumPy's covariances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+
+import bigpca as bp
+
+Array = NDArray[Any]
+D, ALPHAS = 5, [0.0, 0.7, 3.0]
+RNG = np.random.default_rng(5)
+OF_INTEREST = RNG.standard_normal((210, D)) @ RNG.standard_normal((D, D)) + 3.0
+BACKGROUND = RNG.standard_normal((140, D)) * [3, 1, 1, 0.5, 2] - 40.0
+ORDER = RNG.permutation(350)
+X = np.concatenate([OF_INTEREST, BACKGROUND])[ORDER]
+Y = np.repeat(["a", "b", "none"], [110, 100, 140])[ORDER]
+
+
+def assert_axes(components: Array, expected: Array, tolerance: float = 1e-11) -> None:
+    signs = np.sign(np.einsum("ij,ij->i", components, expected))
+    np.testing.assert_allclose(components * signs[:, None], expected, atol=tolerance)
+
+
+def assert_contrasts(model: Any, k: int, alphas: list[float], tolerance: float = 1e-11) -> None:
+    assert model.alphas_.tolist() == list(np.repeat(alphas, k))
+    for alpha in alphas:
+        values, V = eigh(np.cov(OF_INTEREST.T) - alpha * np.cov(BACKGROUND.T))
+        own = model.alphas_ == alpha
+        np.testing.assert_allclose(model.eigenvalues_[own], values[::-1][:k], atol=tolerance * np.abs(values).max())
+        assert_axes(model.components_[own], V[:, ::-1][:, :k].T, 10 * tolerance)
+    np.testing.assert_allclose(model.mean_, OF_INTEREST.mean(axis=0))
+
+
+@pytest.mark.parametrize("chunk", [3, 50, 350])
+def test_all_alphas_of_one_read_are_dense_eigenproblems_for_any_chunks(chunk: int) -> None:
+    model = bp.ContrastivePCA(2, alpha=ALPHAS, background="none").fit(da.from_array(X, chunks=(chunk, D)), Y)
+    assert_contrasts(model, 2, ALPHAS)
+    assert (model.plan_.passes, model.n_samples_) == (1, 350)
+    one = bp.ContrastivePCA(alpha=0.7, background="none").fit(X, Y)
+    np.testing.assert_allclose(one.inverse_transform(one.transform(X)), X, atol=1e-11)
+    np.testing.assert_allclose(one.components_[:2] @ (X[7] - model.mean_), model.transform(X[7:8])[0, 2:4])
+    # Of overlapping sets of axes, the nearest row with all of these scores.
+    scores = model.transform(X)
+    np.testing.assert_allclose(model.transform(model.inverse_transform(scores)), scores, atol=1e-10)
+
+
+def test_two_fitted_models_are_contrasted_without_a_read() -> None:
+    models = bp.PCA(1).fit(OF_INTEREST), bp.PCA(scale=True).fit(BACKGROUND)
+    assert_contrasts(bp.ContrastivePCA.of(*models, 2, alpha=ALPHAS), 2, ALPHAS)
+    kinds = bp.PCA(1).fit(X, groups=Y == "none")
+    model = bp.ContrastivePCA.of(kinds.of_group(False), kinds.of_group(True), alpha=[0.7])
+    assert_contrasts(model, D, [0.7])
+    assert (model.n_samples_, model.n_features_in_) == (350, D)
+    with pytest.raises(TypeError, match="a KernelPCA was given; two fitted PCAs were expected"):
+        bp.ContrastivePCA.of(models[0], bp.KernelPCA(1).fit(X))
+    for other in (bp.PCA(1).fit(X[:, :3]), bp.PCA(1, preprocess=bp.rows.L2()).fit(X), bp.PCA(1).fit(X, given=X[:, 0])):
+        with pytest.raises(ValueError, match=r"models of 5 and [35] features, preprocessed by \(\) and"):
+            bp.ContrastivePCA.of(models[0], other)
+    with bp.config(keep_state_bytes=0):
+        small = bp.PCA(1).fit(X)
+        with pytest.raises(ValueError, match=r"ContrastivePCA\.of needs the moments of all rows, 240 B, which"):
+            bp.ContrastivePCA.of(models[0], small)
+
+
+def test_weights_are_repetitions_and_rows_and_models_add_up() -> None:
+    counts = RNG.integers(1, 4, len(X))
+    options: dict[str, Any] = {"alpha": ALPHAS, "background": "none"}
+    weighted = bp.ContrastivePCA(2, **options).fit(X, Y, sample_weight=counts)
+    repeated = bp.ContrastivePCA(2, **options).fit(np.repeat(X, counts, axis=0), np.repeat(Y, counts))
+    np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, atol=1e-10)
+    assert weighted.sum_weights_ == counts.sum() == repeated.n_samples_
+    first = bp.ContrastivePCA(2, **options).fit(X[:200], Y[:200])
+    rest = bp.ContrastivePCA(2, **options).fit(X[200:], Y[200:])
+    assert_contrasts(bp.merge(first, rest), 2, ALPHAS)
+    for kind in (Y == "none", Y != "none"):  # batches of one kind
+        more = np.flatnonzero(kind & (np.arange(len(X)) >= 200))
+        first.partial_fit(X[more], Y[more])
+    assert_contrasts(first, 2, ALPHAS)
+    sparse = bp.ContrastivePCA(2, **options).fit(csr_array(X), Y)
+    assert_contrasts(sparse, 2, ALPHAS, 1e-9)
+
+
+def test_what_cannot_be_contrasted_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"requires y to be passed, but the target y is None\. Give the label 0 for"):
+        bp.ContrastivePCA(1).fit(X)
+    with pytest.raises(ValueError, match=r"background = 7 is the label of 0 rows, and 350 have others; at least 2 of"):
+        bp.ContrastivePCA(1, background=7).fit(X, (Y == "none").astype(int))
+    with pytest.raises(TypeError, match="background = 0 is not a label such as those in y: "):
+        bp.ContrastivePCA(1).fit(X, Y)
+    with pytest.raises(ValueError, match=r"alpha = \(\) has no number; one or several"):
+        bp.ContrastivePCA(1, alpha=()).fit(X, Y)
+    with pytest.raises(ValueError, match="there are 349 labels, but X has 350 rows"):
+        bp.ContrastivePCA(1, background="none").fit(X, Y[1:])
+
+
+@pytest.mark.parametrize("units", [1.0, np.array([1e60, 1e-60, 1.0, 300.0, 1e-3])], ids=["one", "own"])
+def test_a_metric_is_the_dense_pencil_in_any_units(units: Any) -> None:
+    M = np.cov(BACKGROUND.T)
+    values, V = eigh(np.cov(OF_INTEREST.T), M)
+    model = bp.GeneralizedPCA(metric=np.outer(units, units) * M).fit(da.from_array(OF_INTEREST * units, chunks=(50, D)))
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1], rtol=1e-10)
+    assert_axes(model.components_ * units, V[:, ::-1].T, 1e-9 * np.abs(V).max())
+    scores = model.transform(OF_INTEREST * units)
+    np.testing.assert_allclose(scores.var(axis=0, ddof=1), model.eigenvalues_, rtol=1e-9)
+    np.testing.assert_allclose(model.inverse_transform(scores) / units, OF_INTEREST, atol=1e-9)
+    plain, pca = bp.GeneralizedPCA(2).fit(X), bp.PCA(2).fit(X)
+    np.testing.assert_allclose(plain.eigenvalues_, pca.explained_variance_)
+    assert_axes(plain.components_, pca.components_)
+
+
+def test_what_is_no_metric_is_rejected_unread() -> None:
+    lazy = da.from_array(X, chunks=(50, D))
+    for metric, message in (
+        (np.eye(3), r"metric has shape \(3, 3\); a finite and symmetric matrix of shape \(5, 5\)"),
+        (np.triu(np.ones((D, D))), "a finite and symmetric matrix"),
+        (np.full((D, D), np.nan), "a finite and symmetric matrix"),
+        (np.ones((D, D)), "metric has 1 directions of positive length to rounding; 5 were expected"),
+        (np.diag([1.0, 1, 1, 1, -1]), "metric has 4 directions"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            bp.GeneralizedPCA(metric=metric).plan(lazy)
+    with pytest.raises(TypeError, match="metric = 'euclidean' is not a matrix of numbers"):
+        bp.GeneralizedPCA(metric="euclidean").plan(lazy)
