@@ -287,7 +287,6 @@ REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
         ValueError,
         r"a selection from the file .*cells.h5ad.* mask_var=.* adata.to_memory\(\)",
     ),
-    "CSC": (lambda p: (ad.AnnData(sp.csc_matrix(X)), {}), TypeError, r"csc_matrix of .* CSR .* Pass .*\.tocsr\(\)"),
     "CSC in a file": (
         lambda p: (ad.read_h5ad(written(ad.AnnData(sp.csc_matrix(X)), p), backed="r"), {}),
         TypeError,

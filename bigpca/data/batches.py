@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.sparse import csr_array, issparse
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
@@ -21,6 +23,7 @@ from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
 from bigpca.data.containers import embeddings, table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
+from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
 from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
 from bigpca.errors import brief, counted
@@ -313,10 +316,15 @@ def _references(arrays: list[Array]) -> list[int]:
 
 
 def batch_values(rows: Any, label: str) -> Any:
-    """Return an array or tensor in a dtype that PCA can use: NumPy's, or on its device; bfloat16 becomes float32."""
+    """Return an array, tensor or CSR in a dtype that PCA can use: NumPy's, or on its device; bfloat16 becomes float32.
+
+    Sparse rows of any form of SciPy become CSR: a batch is small.
+    """
     there = RowsThere.of(rows)
     if there is not None:
         return there
+    if issparse(rows) or is_sparse(rows):
+        return sparse_rows(rows.tocsr(), label, check_dtype(rows.dtype))
     if hasattr(rows, "detach") or is_on_gpu(rows):
         rows = host_array(rows)
     elif not isinstance(rows, np.ndarray):
@@ -346,7 +354,43 @@ def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     """
     if isinstance(rows, RowsThere) and np.can_cast(rows.dtype, dtype):
         return rows if rows.dtype == dtype else rows.astype(dtype)
+    if issparse(rows):
+        try:
+            return with_values(rows, fitted(rows.data, dtype, first))
+        except ValueError:
+            return fitted(rows.toarray(), dtype, first)  # which names the row
     return fitted(np.asarray(rows), dtype, first)
+
+
+class SparseRoom:
+    """Room for rows of CSR, which are put behind each other: what reads use of an array.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._parts: list[Any] = [csr_array((0, shape[1]), dtype=dtype)]
+
+    def __setitem__(self, rows: slice[Any, Any, None], values: Any) -> None:
+        self._parts.append(values)
+
+    def __getitem__(self, rows: slice[Any, Any, None]) -> Any:
+        self._parts = [stacked(self._parts)]
+        return row_range(self._parts[0], *rows.indices(self._parts[0].shape[0])[:2])
+
+
+def bytes_of(rows: Any, first: int) -> Any:
+    """Return the memory of rows, of which ``first`` is the number of the first: the same for any cut into batches."""
+    if not issparse(rows):
+        return np.ascontiguousarray(rows).data
+    numbers = np.repeat(np.arange(first, first + rows.shape[0]), np.diff(rows.indptr))
+    entries = np.empty(rows.nnz, [("row", "<i8"), ("column", "<i8"), ("value", rows.dtype)])
+    entries["row"], entries["column"], entries["value"] = numbers, rows.indices, rows.data
+    return entries.view(np.uint8).data
 
 
 class BatchStream:
@@ -396,6 +440,7 @@ class BatchStream:
         self._declared, self._asked = count is not None, dtype
         self._row_shape, self._dtype = row_shape, dtype
         self._names: list[Any] | None = None
+        self._sparse: bool | None = None
         self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
         self._lock = RLock()
         self._head: Any = None
@@ -450,6 +495,13 @@ class BatchStream:
         return self._labels
 
     @property
+    def sparse(self) -> bool:
+        """Whether the rows of the first batch are sparse, and so those of all; takes the first batch."""
+        if self._sparse is None:
+            self._require_first()
+        return bool(self._sparse)
+
+    @property
     def first_array(self) -> Any:
         """An array of the library, and on the device, of the first batch."""
         self._require_first()
@@ -475,15 +527,15 @@ class BatchStream:
             done = self._copy_head(start, out)
             if done == 0:
                 self._skip_to(start)
-            while done < len(out) and self._advance():
+            while done < out.shape[0] and self._advance():
                 done += self._take(out, done)
-            if done < len(out) and self._declared:
+            if done < out.shape[0] and self._declared:
                 raise ValueError(
                     f"the batches ended after {counted(self.position, 'row')}; shape says {self.count:,}. Correct "
                     "shape, or leave it out: the rows are then counted as they are read."
                 )
             if done:
-                self._compare(start, out[0], last=self._ended or start + done == self.count)
+                self._compare(start, out[:1], last=self._ended or start + done == self.count)
                 self._note_end(start + done)
             if start == 0 and self.position == done and not self._passing:
                 self._head = out[:done].astype(self.dtype)  # a copy
@@ -497,7 +549,7 @@ class BatchStream:
         with self._alone():
             self._passing = True
             if row < self.position:
-                return self._head is not None and row < len(self._head)
+                return self._head is not None and row < self._head.shape[0]
             self._skip_to(row)
             return self._advance()
 
@@ -542,8 +594,8 @@ class BatchStream:
             return
         if end == self.position:
             crc, labels = self._digests.get(chunk, (0, 0))[1], self._label_digests.get(chunk, 0)
-        elif self._head is not None and end < len(self._head):
-            crc = zlib.crc32(np.asarray(self._head[end - within : end]).data)
+        elif self._head is not None and end < self._head.shape[0]:
+            crc = zlib.crc32(bytes_of(self._head[end - within : end], end - within))
             column = None if self._column is None else self._column[np.arange(end - within, end)]
             labels = 0 if column is None else zlib.crc32(column.data)
         else:
@@ -577,7 +629,7 @@ class BatchStream:
             found = []
             while self._advance():
                 found.append(np.asarray(self._labels))
-                self.position += len(self._batch)
+                self.position += self._batch.shape[0]
             self._restart()
             return np.concatenate(found) if found else np.zeros(0)
 
@@ -608,6 +660,8 @@ class BatchStream:
         """
         if isinstance(self._batch, RowsThere):
             return self._batch.room(rows, self.dtype)
+        if self.sparse:
+            return SparseRoom((rows, row_width((0, *self.row_shape))), self.dtype)
         (unused,), counts = _references([np.empty(0)]), _references(self._rooms)
         held = [room for room, count in zip(self._rooms, counts, strict=True) if count > unused]
         free = [room for room, count in zip(self._rooms, counts, strict=True) if count == unused and len(room) >= rows]
@@ -615,15 +669,15 @@ class BatchStream:
         self._rooms = [] if self._ended else [*held, room]
         return room[:rows]
 
-    def _copy_head(self, start: int, out: Array) -> int:
+    def _copy_head(self, start: int, out: Any) -> int:
         """Copy rows that are kept, if the next rows continue them; return how many."""
         head = self._head
-        if head is None or start >= len(head) or self.position != len(head):
+        if head is None or start >= head.shape[0] or self.position != head.shape[0]:
             self._head = None
             return 0
-        kept = head[start : start + len(out)]
-        out[: len(kept)] = kept
-        return len(kept)
+        kept = head[start : start + out.shape[0]]
+        out[: kept.shape[0]] = kept
+        return int(kept.shape[0])
 
     def _skip_to(self, row: int, *, short: bool = False) -> None:
         """Read on to a row, or iterate again if it is behind; ``short`` if there may be fewer rows."""
@@ -648,33 +702,35 @@ class BatchStream:
 
     @property
     def _left(self) -> int:
-        return self._first + len(self._batch) - self.position
+        return self._first + int(self._batch.shape[0]) - self.position
 
-    def _take(self, out: Array, done: int) -> int:
+    def _take(self, out: Any, done: int) -> int:
         """Copy rows of the current batch to ``out``, behind those that are ``done``; return how many."""
-        count, offset = min(self._left, len(out) - done), self.position - self._first
-        out[done : done + count] = fitting(self._batch[offset : offset + count], out.dtype, self.position)
+        count, offset = min(self._left, int(out.shape[0]) - done), self.position - self._first
+        rows = fitting(row_range(self._batch, offset, offset + count), out.dtype, self.position)
+        out[done : done + count] = rows
         if self._column is not None:
             self._column.add(self.position, self._labels[offset : offset + count])
         self._torn = True
-        self._digest(out[done : done + count])
+        self._digest(rows if self.sparse else out[done : done + count])
         self.position += count
         self._torn = False
         return count
 
-    def _digest(self, rows: Array) -> None:
+    def _digest(self, rows: Any) -> None:
         digests, size, done = self._digests, self._digested_rows, 0
         if digests is None:
             return
-        while done < len(rows):
+        while done < rows.shape[0]:
             chunk, within = divmod(self.position + done, size)
-            part = rows[done : done + size - within]
+            part = row_range(rows, done, min(done + size - within, rows.shape[0]))
             before, crc = digests.get(chunk, (0, 0)) if within else (0, 0)
-            digests[chunk] = before + len(part), zlib.crc32(np.asarray(part).data, crc)
+            count = int(part.shape[0])
+            digests[chunk] = before + count, zlib.crc32(bytes_of(part, self.position + done), crc)
             if self._column is not None:
-                labels = self._column[np.arange(self.position + done, self.position + done + len(part))]
+                labels = self._column[np.arange(self.position + done, self.position + done + count)]
                 self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
-            done += len(part)
+            done += count
 
     def _compare(self, start: int, row: Any, *, last: bool) -> None:
         """Compare the first row of a read with that of an earlier iteration; rows on a device, many at a time."""
@@ -685,12 +741,12 @@ class BatchStream:
         if last or len(self._unseen) == MOST_UNSEEN:
             starts, rows = zip(*self._unseen, strict=True)
             self._unseen = []
-            fetched = np.asarray(RowsThere.joined([[one.reshape(1, -1)] for one in rows]))
+            fetched = np.asarray(RowsThere.joined([[one] for one in rows]))
             for one, values in zip(starts, fetched, strict=True):
                 self._compare_here(one, values)
 
-    def _compare_here(self, start: int, row: Array) -> None:
-        crc = zlib.crc32(np.ascontiguousarray(row).data)
+    def _compare_here(self, start: int, row: Any) -> None:
+        crc = zlib.crc32(bytes_of(row, start))
         if self._first_rows.setdefault(start, crc) != crc:
             raise ValueError(
                 f"row {start:,} differs from an earlier iteration of the batches: they are shuffled, or augmented "
@@ -746,6 +802,12 @@ class BatchStream:
             rows, labels = split_batch(batch, label)
             self._names = same_columns(batch, self._names, label)
         check_shape(rows.shape, label)
+        if self._sparse is None:
+            self._sparse = issparse(rows)
+        if self._sparse and not issparse(rows):
+            rows = csr_array(rows.reshape(rows.shape[0], row_width(rows.shape)))
+        if issparse(rows) and not self._sparse:
+            raise TypeError(f"{label} is sparse, but the first batch is dense. Give all batches in one form.")
         given = rows.shape[1:]
         if self._row_shape is None:
             self._row_shape = given
@@ -771,15 +833,21 @@ class BatchStream:
             )
         if labels is None and self._column is not None:
             raise ValueError(f"{label} has no labels, but the first batch has. Give pairs (rows, labels).")
-        if labels is not None and len(labels) != len(rows):
-            counts = f"{counted(len(rows), 'row')} and {counted(len(labels), 'label')}"
+        if labels is not None and len(labels) != rows.shape[0]:
+            counts = f"{counted(rows.shape[0], 'row')} and {counted(len(labels), 'label')}"
             raise ValueError(f"{label} has {counts}. Give one label for each row.")
-        return rows.reshape(len(rows), row_width(rows.shape)), labels
+        return rows if self._sparse else rows.reshape(len(rows), row_width(rows.shape)), labels
 
     def _side_by_side(self, batch: Any, label: str) -> Array:
         """Return the blocks of a batch as rows (b, sum of their columns), in the order of the first batch."""
         named = batch if isinstance(batch, Mapping) else dict(enumerate(_parts(batch)))
         values = {name: batch_values(block, f"{label}, block {name!r}") for name, block in named.items()}
+        sparse = [name for name, block in values.items() if issparse(block)]
+        if sparse:
+            raise TypeError(
+                f"{label}, block {sparse[0]!r} is sparse, and blocks stand side by side as dense rows. Pass its "
+                "toarray(), or fit the sparse rows alone."
+            )
         shapes = {name: block.shape[1:] or (1,) for name, block in values.items()}
         if not self._blocks:
             self._blocks, self.single = shapes, [block.ndim == 1 for block in values.values()]
@@ -866,10 +934,22 @@ class BatchRows(Source):
         """Dtype in native byte order."""
         return self.stream.dtype
 
+    @property
+    def stored_values(self) -> int | None:
+        """Of sparse rows one in ten, for all batches: what a plan and the cut of rows may not read off the first."""
+        return max(1, math.prod(self.shape) // 10) if self.stream.sparse else None
+
+    @property
+    def densest(self) -> float | None:
+        """All columns, by which memory holds whatever comes."""
+        return float(self.shape[1]) if self.stream.sparse else None
+
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
-        return rows if columns == (0, rows.shape[1]) else np.ascontiguousarray(rows[:, slice(*columns)])
+        if columns == (0, rows.shape[1]):
+            return rows
+        return rows[:, slice(*columns)] if self.sparse else np.ascontiguousarray(rows[:, slice(*columns)])
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those rows in place of a file's mtime; reads on to them if necessary."""
@@ -1011,7 +1091,8 @@ def _count_rows(batch: Any, label: str) -> int:
     if not isinstance(batch, Mapping):
         rows = _parts(batch)[0]  # not copied from a device: the fit does that
         return int(rows.shape[0]) if len(getattr(rows, "shape", ())) else len(split_batch(batch, label)[0])
-    return max((len(block) for block in batch.values()), default=0)
+    counts = (block.shape[0] if issparse(block) else len(block) for block in batch.values())
+    return max(counts, default=0)
 
 
 def blocks_in_batches(X: da.Array) -> tuple[da.Array, dict[Any, int]] | None:

@@ -273,18 +273,18 @@ def table_rows(X: Any, label: str) -> Any:
 
 
 def reject_sparse_forms(X: Any, label: str = "X") -> None:
-    """Reject sparse rows in a form other than CSR, which rows cannot be read from.
+    """Reject sparse arrays that are no rows (n, d).
 
     Raises
     ------
     TypeError
-        Names the form and the call that converts it.
+        Names the form and the shape.
     """
     names = type_names(X)
     if names[0].startswith(("scipy.", "sparse.")) and hasattr(X, "tocsr"):
         raise TypeError(
-            f"{label} is sparse data, {names[0]} of shape {getattr(X, 'shape', '?')}, which cannot be read row by row: "
-            "SciPy CSR was expected. Pass X.tocsr() if it fits in memory."
+            f"{label} is sparse data, {names[0]} of shape {getattr(X, 'shape', '?')}, but sparse rows (n, d) were "
+            "expected. Reshape it."
         )
 
 

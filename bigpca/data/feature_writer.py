@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
+from scipy.sparse import issparse
 
 from bigpca.arrays import Array
 from bigpca.data.batches import fitting, same_columns, split_batch
@@ -159,6 +160,11 @@ class FeatureWriter:
         self._check_open()
         label = f"the batch from row {self.n_rows:,}"
         given, labels = split_batch(batch, label)
+        if issparse(given):
+            raise TypeError(
+                f"{label} is sparse, but dense rows are stored. Write its toarray(), or fit the batches as they are: "
+                "bigpca.from_batches(batches)."
+            )
         rows = np.asarray(given)
         if labels is not None:
             raise TypeError(f"{label} has rows and labels; rows alone are stored. Call write(rows), or give keys.")

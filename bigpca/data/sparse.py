@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import psutil
 import scipy.sparse as sp
 from scipy.sparse import csr_array
 
@@ -17,7 +18,8 @@ from bigpca.arrays import Array, Integers
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
 from bigpca.devices import RowsThere
-from bigpca.errors import CorruptedChunkError, brief
+from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
+from bigpca.settings import memory_limit
 from bigpca.storage.files import kind_of
 
 CHECKED = 1 << 22  # indices that are checked at a time
@@ -33,15 +35,31 @@ def is_csr(X: Any) -> bool:
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether these are sparse rows: CSR or COO of SciPy, or an array of ``sparse`` that converts itself to CSR."""
+    """Whether these are sparse rows of two dimensions, of SciPy or ``sparse``, which convert themselves to CSR."""
     if sp.issparse(X):
-        return X.format in ("csr", "coo") and X.ndim == 2
+        return bool(X.ndim == 2)
     return type(X).__module__.partition(".")[0] == "sparse" and hasattr(X, "tocsr") and X.ndim == 2
 
 
 def as_csr(X: Any) -> Any:
-    """Return sparse rows as a CSR matrix or array of SciPy; one that is CSR is returned as it is."""
-    return X if is_csr(X) else X.tocsr()
+    """Return sparse rows as a CSR matrix or array of SciPy; one that is CSR is returned as it is.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If the copy does not fit in the memory of this machine.
+    """
+    if is_csr(X):
+        return X
+    needed = int(X.nnz) * (X.dtype.itemsize + INDEX_BYTES) + INDEX_BYTES * int(X.shape[0])
+    free = min(psutil.virtual_memory().available, memory_limit() - psutil.Process().memory_info().rss)
+    if needed > free:
+        raise MemoryBudgetError(
+            f"rows are read from CSR, and a copy of this {type(X).__name__} of shape {X.shape} in that form takes "
+            f"{format_bytes(needed)}, but {format_bytes(max(0, free))} are free. Write it once as CSR, such as "
+            "scipy.sparse.save_npz(path, X.tocsr()) where memory suffices, and pass the path."
+        )
+    return X.tocsr()
 
 
 def csr_meta(dtype: np.dtype[Any]) -> Any:

@@ -168,7 +168,7 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
         values = reader.read(done, stop)
         with one_blas_thread():
             parts.append(map_run(steps, values, done, reader.where(done, stop)))
-        done += len(values)
+        done += values.shape[0]
         _check_held(done, row_bytes, room)
     check_end(rows.n_rows, rows.order.has, open_ended=rows.order.open_ended)
     return np.concatenate(parts)

@@ -22,7 +22,7 @@ from bigpca.data.source import Source
 from bigpca.data.sources import open as open_dask
 from bigpca.data.sources import row_source
 from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.errors import CorruptedChunkError, MemoryBudgetError, MissingChunksError
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.rows import Rows
 from tests.data.sparse_savers import (
@@ -287,3 +287,11 @@ def test_a_stamp_names_what_holds_the_rows_only(tmp_path: Path) -> None:
     assert {key.split("/")[0] for key in names} == set(PARTS)
     assert "data/0" not in names
     assert len(names) < len(source.stamps(0, N))
+
+
+def test_a_copy_by_row_that_does_not_fit_is_rejected_with_the_way_to_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = sp.csc_array(counts())
+    assert_rows(opened(columns).read(0, N), counts())
+    monkeypatch.setattr(sparse, "memory_limit", lambda: 1)
+    with pytest.raises(MemoryBudgetError, match=r"this csc_array of shape \(61, 13\) .*save_npz\(path, X"):
+        opened(columns)

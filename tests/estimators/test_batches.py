@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from pandas import DataFrame
 
@@ -56,7 +57,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batched(rows: Array, size: int) -> list[Array]:
-    return [rows[i : i + size] for i in range(0, len(rows), size)]
+    return [rows[i : i + size] for i in range(0, rows.shape[0], size)]
 
 
 def fitted(model: Any, rows: Any, **options: Any) -> Any:
@@ -192,7 +193,7 @@ class Interrupted(Exception):
 
 
 def breaking(rows: Array, at: int, size: int = 11) -> Iterator[Array]:
-    for start in range(0, len(rows), size):
+    for start in range(0, rows.shape[0], size):
         if start >= at:
             raise Interrupted
         yield rows[start : start + size]
@@ -217,6 +218,66 @@ def test_a_fit_that_was_interrupted_skips_what_it_has_and_gives_the_same_bits(sh
     assert skipped + sum(event.rows for event in events if isinstance(event, GroupEvent)) == 240
     again = bp.PCA(2).fit(bp.from_batches(iter(batched(X, 50)), shape), checkpoint=tmp_path / "c")
     assert bits(again) == bits(whole)
+
+
+COUNTS = sp.random_array((240, 6), density=0.3, format="csr", dtype="f4", rng=RNG)
+FORMS = {"csr": sp.csr_array, "csc": sp.csc_array, "coo": sp.coo_array, "matrix": sp.csr_matrix}
+
+
+def sparse_batches(size: int, form: Any = sp.csr_array) -> list[Any]:
+    return [form(COUNTS[i : i + size]) for i in range(0, 240, size)]
+
+
+@pytest.mark.parametrize("name", ONE_READ)
+@pytest.mark.parametrize("shape", [COUNTS.shape, None], ids=["known", "unknown"])
+def test_sparse_batches_of_any_size_and_form_give_the_same_bits(name: str, shape: Any) -> None:
+    expected = fitted(ONE_READ[name](), COUNTS)
+    models = [
+        fitted(ONE_READ[name](), bp.from_batches(sparse_batches(size, form), COUNTS.shape))
+        for size, form in ((7, sp.csr_array), (240, sp.csc_array), (50, sp.coo_array), (100, sp.csr_matrix))
+    ]
+    if shape is None and "labels" not in expected._traits.accepts:
+        models += [ONE_READ[name]().fit(bp.from_batches(iter(sparse_batches(size)))) for size in (7, 100)]
+        models = models[-2:]
+    assert len({bits(model) for model in models}) == 1
+    np.testing.assert_allclose(models[0].transform(COUNTS), expected.transform(COUNTS), atol=1e-4)
+
+
+def test_sparse_batches_are_iterated_mapped_and_written_in_their_order(tmp_path: Path) -> None:
+    model = bp.PCA(2, solver="krylov", tol=1e-9).fit(bp.from_batches(sparse_batches(9)))
+    dense = bp.PCA(2, solver="krylov", tol=1e-9).fit(COUNTS.toarray().astype("f8"))
+    np.testing.assert_allclose(model.explained_variance_, dense.explained_variance_, rtol=1e-6)
+    scores = model.transform(COUNTS)
+    np.testing.assert_allclose(model.transform(bp.from_batches(sparse_batches(70))), scores, atol=1e-12)
+    written = model.transform(bp.from_batches(iter(sparse_batches(11))), out=tmp_path / "scores.zarr")
+    np.testing.assert_allclose(written, scores, atol=1e-12)
+    pairs = [(rows, CODES[i : i + 40]) for i, rows in zip(range(0, 240, 40), sparse_batches(40), strict=True)]
+    labelled = bp.FisherDiscriminantAnalysis(1).fit(bp.from_batches(pairs))
+    np.testing.assert_allclose(
+        np.abs(labelled.components_), np.abs(bp.FisherDiscriminantAnalysis(1).fit(COUNTS, CODES).components_), rtol=1e-4
+    )
+    with pytest.raises(ValueError, match=r"row 3 has 1e.99, which float32 cannot hold"):
+        bp.PCA(2).fit(bp.from_batches([sp.csr_array(np.diag([1, 1, 1, 1e99]))], dtype="f4"))
+    mixed = bp.PCA(2).fit(bp.from_batches([COUNTS[:100], COUNTS[100:].toarray()]))  # the first batch decides
+    assert bits(mixed) == bits(bp.PCA(2).fit(bp.from_batches(sparse_batches(240))))
+
+
+def test_a_fit_of_sparse_batches_that_was_interrupted_goes_on_with_batches_of_another_size(tmp_path: Path) -> None:
+    whole = bp.PCA(2).fit(bp.from_batches(iter(sparse_batches(9)), COUNTS.shape))
+    with pytest.raises(Interrupted):
+        bp.PCA(2).fit(bp.from_batches(breaking(COUNTS, 150), COUNTS.shape), checkpoint=tmp_path / "c")
+    events: list[Event] = []
+    again = bp.PCA(2).fit(
+        bp.from_batches(iter(sparse_batches(50)), COUNTS.shape), checkpoint=tmp_path / "c", progress=events.append
+    )
+    assert bits(again) == bits(whole)
+    assert any(isinstance(event, SkipEvent) for event in events)
+    with pytest.raises(Interrupted):
+        bp.PCA(2).fit(bp.from_batches(breaking(COUNTS, 150), COUNTS.shape), checkpoint=tmp_path / "d")
+    other = COUNTS.copy()
+    other.data[3] += 1
+    with pytest.raises(bp.errors.CheckpointError, match="the input changed"):
+        bp.PCA(2).fit(bp.from_batches(iter(batched(other, 50)), COUNTS.shape), checkpoint=tmp_path / "d")
 
 
 def test_a_fit_of_several_reads_is_resumed_where_its_groups_are_no_whole_chunks(tmp_path: Path) -> None:
@@ -316,6 +377,12 @@ def _spoilt(rows: Array) -> list[Array]:
     return batched(rows, 60)
 
 
+def _falling() -> Any:
+    rows = sp.csr_array(X)
+    rows.indptr[3] = 99
+    return rows
+
+
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ragged": (
         lambda: iter([X[:50], X[50:, :5]]), ValueError, r"batch 1 .* has shape \(190, 5\), but .* shape \(6,\)"
@@ -324,6 +391,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: iter([X[:50], X[50:].astype("f8")]), TypeError, "batch 1 .* is float64, but the first .* float32"
     ),
     "NaN": (lambda: _spoilt(X), bp.errors.NonFiniteError, "row 137"),
+    "sparse behind dense": (lambda: iter([X[:50], sp.csr_array(X[50:])]), TypeError, "batch 1 .* first batch is dense"),
+    "sparse blocks": (lambda: [{"a": sp.csr_array(X), "b": X}], TypeError, "block 'a' is sparse, and blocks stand"),
+    "damaged CSR": (lambda: [_falling()], ValueError, "indptr falls from"),
     "text": (lambda: iter([np.array([["a"]])]), TypeError, "dtype <U1 cannot be used"),
     "one dimension": (lambda: iter([X[:, 0]]), ValueError, r"batch 0 .* has shape \(240,\); rows of features"),
     "three arrays": (lambda: iter([(X, X, X)]), TypeError, r"has 3 arrays. Give the rows, or the rows and"),

@@ -365,7 +365,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         MemoryBudgetError
             Before any read, if the plan does not fit.
         TypeError
-            For dtypes and containers whose rows are not real numbers in memory (CSC, or on a GPU), for sparse rows in
+            For dtypes and containers whose rows are not real numbers in memory, for sparse rows in
             fits that pair all rows, and for weights that the fit cannot use; the message names an alternative.
         ValueError
             For weights that are negative or not finite, not one per row, or add up to at most 1.
