@@ -6,10 +6,12 @@ from bigpca.names import lazily
 
 if TYPE_CHECKING:
     from bigpca.passes.reading.row_maps import L2 as L2
+    from bigpca.passes.reading.row_maps import Log1p as Log1p
+    from bigpca.passes.reading.row_maps import NormalizeTotal as NormalizeTotal
     from bigpca.passes.reading.row_maps import Power as Power
 
 HOMES = {
-    "bigpca.passes.reading.row_maps": "L2 Power",
+    "bigpca.passes.reading.row_maps": "L2 Log1p NormalizeTotal Power",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -117,8 +117,8 @@ def record_of(text: str, module: str) -> Any:
 
     >>> record_of("gaussian:500", "sketches"), record_of("downsample:3x8x8:3x4x4", "sketches")
     (Gaussian(seed=0, q=500), Downsample(seed=0, shape=(3, 8, 8), to=(3, 4, 4)))
-    >>> record_of("l2:keep", "rows"), record_of("patterson", "rules")
-    (L2(zero_rows='keep'), Patterson(ploidy=2))
+    >>> record_of("l2:keep", "rows"), record_of("normalize-total:1e4", "rows"), record_of("patterson", "rules")
+    (L2(zero_rows='keep'), NormalizeTotal(target=10000.0), Patterson(ploidy=2))
     """
     home = import_module(f"bigpca.{module}")
     kinds = {re.sub("(?<=[a-z])(?=[A-Z])", "-", one).lower(): getattr(home, one) for one in home.__all__}

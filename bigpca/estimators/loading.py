@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.canonical import CCA, PLSSVD
 from bigpca.estimators.pairs.pls import PLSRegression
 from bigpca.estimators.pairs.ridge import Ridge
-from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters
+from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters, decode_record
 from bigpca.estimators.shared.inputs import Steps
 from bigpca.estimators.shared.labelled import kept_view
 from bigpca.estimators.shared.opening import set_known
@@ -39,6 +40,7 @@ from bigpca.estimators.supervised.pencils import (
 )
 from bigpca.estimators.supervised.scored_pca import ScoredPCA
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA, SupervisedRandomProjection
+from bigpca.passes.reading.row_maps import preprocessors
 from bigpca.records import Held, Values, check_number
 from bigpca.seeds import check_seed
 from bigpca.storage import MODEL_FORMAT, read_group
@@ -140,6 +142,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
     if grid is not None:
         grid = grid_from_stored(grid, stored.named("grid_"))
         model._steps = Steps(grid=grid)  # its scale may name coordinates
+    if (learnt := values.get("preprocessing")) is not None:
+        model._steps = replace(model._steps, preprocessing=preprocessors(decode_record(learnt)))
     held = Held(stored.arrays, values, {"trusted": stored.rows, "restored": restored}, {"d": (d, "n_features")})
     model._found, model.n_features_in_, model.solver_ = model._restored(held), d, solver
     view = None

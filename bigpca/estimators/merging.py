@@ -96,6 +96,11 @@ def _check_alike(a: Model, b: Model) -> None:
             + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
             + " cannot be merged. Fit both with the same parameters."
         )
+    if a._steps.preprocessing != b._steps.preprocessing and not differing:
+        raise ValueError(
+            f"rows were mapped by {list(a.preprocess_)} and {list(b.preprocess_)}, so the models cannot be merged. Fit "
+            "both with the same target."
+        )
     if a._steps.covariates != b._steps.covariates:
         raise ValueError(
             f"the models were fitted with {a._steps.covariates} and {b._steps.covariates} covariates. Fit both "

@@ -46,7 +46,7 @@ from bigpca.passes.reading.readers import (
     ViewReader,
     filled_dtype,
 )
-from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, chain_cost
+from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, PassCost, Work
 from bigpca.settings import setting
 from bigpca.storage.files import Seen, content_digest, kind_of, one_look
@@ -431,6 +431,8 @@ class Rows:
         Of the same samples, whose linear effect a fit takes out.
     groups : labels of the rows, as they were given, or None
         The folds of a fit that leaves out each group in turn.
+    preprocessing : tuple of RowPreprocessor, or None
+        What a new fit applies to each row first; None for what its model says.
     """
 
     origin: Origin
@@ -443,6 +445,7 @@ class Rows:
     limits: Limits | None = None
     covariates: Rows | None = None
     groups: object = None
+    preprocessing: tuple[RowPreprocessor, ...] | None = None
 
     @classmethod
     def opened(cls, X: da.Array, **given: Unpack[Given]) -> Rows:

@@ -15,6 +15,7 @@ from bigpca.errors import Shown, counted, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
+from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.jobs import PassPlan, PassState
 from bigpca.passes.engine.resources import find_resources
@@ -22,6 +23,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
+from bigpca.passes.reading.row_maps import MedianTotal, NormalizeTotal
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Times
 
@@ -111,6 +113,33 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
     fill.means = found.means
     if found.missing_share > 0:
         warn_approximation(_filled(found))
+
+
+def total_passes(rows: Rows) -> tuple[tuple[MedianTotal, Rows, PassPlan], ...]:
+    """Declare the read before each map that takes the median of the sums of the rows, with the rows that it is of."""
+    found = []
+    for i, step in enumerate(rows.steps):
+        if isinstance(step.f, MedianTotal):
+            before = replace(rows, steps=rows.steps[:i])
+            template = RowTotals(16 * rows.n_rows)
+            found.append((step.f, before, row_pass(before, "sums of the rows", [template])))
+    return tuple(found)
+
+
+def find_totals(run: Run, rows: Rows) -> None:
+    """Find the targets that no one gave, in the reads that :func:`total_passes` declares.
+
+    Raises
+    ------
+    ValueError
+        If no row has a sum above zero.
+    """
+    for f, before, cost in total_passes(rows):
+        # About zero: sums of counts are exact.
+        totals = fold(run, cost, before, RowTotals(16 * rows.n_rows), shift=np.zeros(before.n_columns)).state
+        if not len(totals.sums):
+            raise ValueError("all rows are zeros, so there is no median of their sums. Rows of counts were expected.")
+        f.found = NormalizeTotal(totals.median)
 
 
 def _filled(found: ObservedColumns) -> str:

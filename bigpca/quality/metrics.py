@@ -24,7 +24,7 @@ from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
-from bigpca.estimators.shared.opening import open_like, rows_of_fit
+from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import codes_of
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels.base import rows_of
@@ -32,7 +32,7 @@ from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.codes import Codes
-from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, preprocessors
+from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, RowPreprocessor, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
 from bigpca.quality.measurement import SquaredScores, read_once, read_rows, strip_rows
@@ -421,7 +421,7 @@ def reconstruction_error(
     mean = np.zeros(axes.shape[1]) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
     nan_policy = getattr(model, "nan_policy", "raise")
-    maps = preprocessors(getattr(model, "preprocess", None))
+    maps = _preprocessors_of(model)
     own = isinstance(model, Estimator)  # whose rows may need covariates, which it asks for
     rows = open_like(model, X) if own else as_fitted(model, open_rows(X, type(model).__name__))
     rows = rows.begun(nan_policy=nan_policy)
@@ -564,12 +564,17 @@ def frechet_distance(a: Any, b: Any) -> float:
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
 
 
+def _preprocessors_of(model: Any) -> tuple[RowPreprocessor, ...]:
+    own = isinstance(model, Estimator)
+    return fitted_preprocessors(model) if own else preprocessors(getattr(model, "preprocess", None))
+
+
 def _check_same_preprocess(a: Any, b: Any) -> None:
-    one, other = getattr(a, "preprocess", None), getattr(b, "preprocess", None)
-    if preprocessors(one) != preprocessors(other):
+    one, other = _preprocessors_of(a), _preprocessors_of(b)
+    if one != other:
         raise ValueError(
-            f"the models have preprocess={one!r} and {other!r}, so their rows are in different spaces. Fit both with "
-            "the same."
+            f"the models have preprocess={list(one) or None} and {list(other) or None}, so their rows are in different "
+            "spaces. Fit both with the same."
         )
 
 

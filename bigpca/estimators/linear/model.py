@@ -61,6 +61,7 @@ from bigpca.estimators.shared.inputs import (
 )
 from bigpca.estimators.shared.opening import (
     open_like,
+    preprocessors_of,
     reject_groups,
     rows_of_fit,
     with_covariates,
@@ -561,7 +562,7 @@ def small_batch(model: LinearModel[State], X: Unchecked, most: int) -> Array | N
     if batch.nbytes > most or not np.isfinite(batch).all():
         return None
     mapped = batch
-    for one in model._preprocessors():  # whose errors are those of this call, not of the solve
+    for one in preprocessors_of(model):  # whose errors are those of this call, not of the solve
         mapped = one.apply(mapped, "the added rows")
     return batch.copy()
 

@@ -300,7 +300,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, method, power)), model.solver_
         rotated.n_features_in_ = model.n_features_in_
         fitted_preprocessors(model)  # raises if they were changed after the fit
-        rotated._steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
+        steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
+        rotated._steps = replace(steps, preprocessing=model._steps.preprocessing)
         set_known(rotated, feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
         return rotated
 
@@ -332,7 +333,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         super()._remember(rows)
         grid = self._steps.grid  # the scale of the PCA may name coordinates of it
         self.estimator_.solver_ = self.solver_
-        self.estimator_._steps = self.estimator_._steps_of(rows.viewed_columns, None, grid)
+        steps = self.estimator_._steps_of(rows.viewed_columns, None, grid)
+        self.estimator_._steps = replace(steps, preprocessing=self._steps.preprocessing)
 
     def _column_shares(self) -> Vector | None:
         return self._result.estimator_._column_shares()

@@ -26,15 +26,17 @@ from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.records import Coding, Held, Values, pack
-from bigpca.rows import L2, Power
+from bigpca.rows import L2, Log1p, NormalizeTotal, Power
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.files import content_digest, kind_of, public
 
-Record: TypeAlias = L2 | Power | CosLatitude | Patterson | Whitening
-RECORDS: dict[str, type[Record]] = {one.__name__: one for one in (L2, Power, CosLatitude, Patterson, Whitening)}
+Record: TypeAlias = L2 | Log1p | NormalizeTotal | Power | CosLatitude | Patterson | Whitening
+RECORDS: dict[str, type[Record]] = {
+    one.__name__: one for one in (L2, Log1p, NormalizeTotal, Power, CosLatitude, Patterson, Whitening)
+}
 KEY = "record"  # of the name
 VECTOR = "vector"
 MAX_PLACE = 400  # characters of a path in a message
@@ -152,6 +154,8 @@ class StoredModel:
             "n_features": model.n_features_in_,
             "solver": model.solver_,
         }
+        if (steps := model._steps.preprocessing) and steps != of_fit._preprocessors():
+            common["preprocessing"] = encode_record(steps)  # with what the reads of the fit found
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
         if "covariate_names_in_" in vars(model):

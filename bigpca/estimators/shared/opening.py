@@ -53,7 +53,8 @@ def open_weighted(
     if rows.weights is not None:
         degrees_of_freedom(rows.n_present, rows.weight_sums)
     rows = without_absent_columns(model, rows, read=read, progress=progress)
-    return replace(with_covariates(model, rows, given), groups=groups)
+    begun = tuple(one.begun() for one in model._preprocessors())
+    return replace(with_covariates(model, rows, given), groups=groups, preprocessing=begun)
 
 
 def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
@@ -152,7 +153,7 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
         compare_own_names(rows.names, getattr(model, name, None), name)
     rows = (rows if weighted else replace(rows, weights=None)).begun(**policies(model))
     d = rows.n_columns
-    maps = of_first_side(model._preprocessors(), rows)
+    maps = of_first_side(preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing, rows)
     rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))
     return rows, find_resources(setting(model, "memory_limit"), in_process=rows.order.in_process)
 
@@ -185,6 +186,14 @@ def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Ro
     return rows
 
 
+def preprocessors_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
+    """Return what ``preprocess`` says now, with what the last fit found if it said the same."""
+    now: tuple[RowPreprocessor, ...] = model._preprocessors()
+    fitted: tuple[RowPreprocessor, ...] = model._steps.preprocessing or ()
+    same = len(now) == len(fitted) and all(one.becomes(f) for one, f in zip(now, fitted, strict=True))
+    return fitted if same else now
+
+
 def fitted_preprocessors(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
     """Return what was applied to each row of the fit.
 
@@ -193,8 +202,7 @@ def fitted_preprocessors(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
     ValueError
         If ``preprocess`` was changed since, which would map other rows than those that were fitted.
     """
-    now: tuple[RowPreprocessor, ...] = model._preprocessors()
-    fitted = model._steps.preprocessing
+    now, fitted = preprocessors_of(model), model._steps.preprocessing
     if fitted is not None and fitted != now:
         raise ValueError(
             f"preprocess = {model.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "

@@ -56,7 +56,14 @@ from bigpca.estimators.shared.inputs import (
     open_rows,
 )
 from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
-from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, open_weighted, planned_fit, set_known
+from bigpca.estimators.shared.opening import (
+    fitted_preprocessors,
+    open_like,
+    open_weighted,
+    planned_fit,
+    preprocessors_of,
+    set_known,
+)
 from bigpca.estimators.shared.outputs import (
     Destination,
     check_float,
@@ -539,6 +546,12 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         return vars(self).get("_provenance")
 
     @property
+    def preprocess_(self) -> tuple[RowPreprocessor, ...]:
+        """What is applied to each row first, in order, with what the fit found, such as the target of its rows."""
+        check_is_fitted(self)
+        return fitted_preprocessors(self)
+
+    @property
     def pattern_(self) -> RowPattern | None:
         """The pattern given to :func:`bigpca.open` for the fit, which says what a row is; None for whole samples."""
         view = self._steps.view
@@ -569,12 +582,13 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         labels, view = rows.labels, rows.view if rows.view is not None and rows.view.kept else None
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
-        self._steps = replace(analysed, covariates=of_each)
+        applied = analysed.preprocessing if rows.preprocessing is None else tuple(f.settled for f in rows.preprocessing)
+        self._steps = replace(analysed, covariates=of_each, preprocessing=applied)
         set_known(self, covariate_names_in_=rows.covariates and rows.covariates.names)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
-        return Steps(view, grid, self._preprocessors(), parameters=self.get_params(deep=False))
+        return Steps(view, grid, preprocessors_of(self), parameters=self.get_params(deep=False))
 
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.

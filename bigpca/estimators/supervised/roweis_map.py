@@ -18,7 +18,7 @@ from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.inputs import Input, Unchecked
-from bigpca.estimators.shared.opening import labels_of_fit, open_like, policies
+from bigpca.estimators.shared.opening import fitted_preprocessors, labels_of_fit, open_like, policies
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
@@ -87,7 +87,7 @@ class RoweisMap:
         rows = opened.begun(**policies(first))
         labels = open_classes(labels_of_fit(first, opened.X, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
-        stacked = chained(first._preprocessors(), _joint_map(flat))
+        stacked = chained(fitted_preprocessors(first), _joint_map(flat))
         ends = np.cumsum([model.n_components_ for model in flat])
         if rows.in_memory:
             scores = project_in_memory(rows, stacked, int(ends[-1]))

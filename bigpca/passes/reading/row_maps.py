@@ -22,7 +22,7 @@ from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.devices import Device
 from bigpca.errors import check_choice, real_number
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips, scaled_rows
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.storage.files import content_digest
@@ -505,6 +505,19 @@ class RowPreprocessor(NumberedMap):
         """Rows in the working dtype, and the result."""
         return 2 * rows * d * itemsize, 0
 
+    def begun(self) -> RowPreprocessor:
+        """Return what a new fit applies: the same, unless a read of the fit finds what is not given."""
+        return self
+
+    @property
+    def settled(self) -> RowPreprocessor:
+        """What a fit applied, with all that its reads found."""
+        return self
+
+    def becomes(self, fitted: RowPreprocessor) -> bool:
+        """Whether a fit with this one may have applied ``fitted``."""
+        return self == fitted
+
     def sklearn_step(self) -> object:
         """Return the same function as a transformer of scikit-learn; it imports bigpca if there is none."""
         from sklearn.preprocessing import FunctionTransformer  # only exports need it
@@ -648,6 +661,149 @@ class Power(RowPreprocessor):
             OnnxNode("Sign", ("rows",), "sign"), OnnxNode("Mul", ("sign", "power"), "result"),
         )  # fmt: skip
         return OnnxForm(nodes, {"exponent": self.exponent})
+
+
+@dataclass(frozen=True)
+class NormalizeTotal(RowPreprocessor):
+    """Divides each row of counts by its sum, and multiplies it by a target: cells become as deep as each other.
+
+    Parameters
+    ----------
+    target : float > 0, or None, default None
+        The sum of every row; None for the median of the sums of the rows that are not zero, which one more read of
+        ``fit`` finds. ``model.preprocess_`` has it.
+
+    Raises
+    ------
+    ValueError
+        For rows with negative values, by number; and with None outside a fit, or in the first ``partial_fit``.
+
+    Notes
+    -----
+    As ``scanpy.pp.normalize_total``. Rows of zeros remain zero. The sum is that of the row as it is given: leave
+    columns out after this map, not before it.
+
+    Examples
+    --------
+    >>> NormalizeTotal(10).apply(np.array([[1.0, 3.0], [0.0, 0.0]]), "X").tolist()
+    [[2.5, 7.5], [0.0, 0.0]]
+    """
+
+    # Yes: zeros stay zeros.
+    takes_csr: ClassVar[bool] = True
+
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None:
+            real_number("target", self.target, "(0, inf)", "1e4, or None for the median of the sums of the rows")
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the divided rows."""
+        if self.target is None:
+            raise ValueError(
+                "NormalizeTotal(target=None) takes the median of the sums of all rows, which only the reads of a fit "
+                "find, and not this call. Give the target: NormalizeTotal(1e4)."
+            )
+        values = rows.astype(working_dtype(rows.dtype), copy=False)
+        _reject_below(values, 0, numbers, where, "NormalizeTotal() takes counts")
+        totals = row_totals(values)
+        with np.errstate(over="ignore"):
+            factors = self.target / np.where((totals == 0) | ~np.isfinite(totals), self.target, totals)
+        return scaled_rows(values, factors)
+
+    def begun(self) -> RowPreprocessor:
+        """Return a map to the median of the sums that a fit finds, if there is no target."""
+        return MedianTotal() if self.target is None else self
+
+    def becomes(self, fitted: RowPreprocessor) -> bool:
+        """Whether ``fitted`` has the same target, or any if there is none here."""
+        return self == fitted or (self.target is None and isinstance(fitted, NormalizeTotal))
+
+    def onnx_form(self) -> OnnxForm:
+        """Return the row divided by its sum, times the target."""
+        nodes = (
+            OnnxNode("LpNormalization", ("rows",), "share", {"axis": 1, "p": 1}),
+            OnnxNode("Mul", ("share", "target"), "result"),
+        )
+        assert self.target is not None  # of a fitted model
+        return OnnxForm(nodes, {"target": self.target})
+
+
+@dataclass(eq=False)
+class MedianTotal(RowPreprocessor):
+    """:class:`NormalizeTotal` in a fit whose own read finds the target.
+
+    Attributes
+    ----------
+    found : NormalizeTotal
+        Without a target before that read.
+    """
+
+    takes_csr: ClassVar[bool] = True
+
+    found: NormalizeTotal = field(default_factory=NormalizeTotal)
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        return self.found.apply_at(rows, numbers, where)
+
+    @property
+    def settled(self) -> RowPreprocessor:
+        return self.found
+
+
+@dataclass(frozen=True)
+class Log1p(RowPreprocessor):
+    """The natural logarithm of 1 + x of each value, the usual second step for counts.
+
+    Raises
+    ------
+    ValueError
+        For values of -1 or less; names the row.
+
+    Examples
+    --------
+    >>> Log1p().apply(np.array([[0.0, np.e - 1]]), "X").tolist()
+    [[0.0, 1.0]]
+    """
+
+    # Yes: log(1 + 0) is 0.
+    takes_csr: ClassVar[bool] = True
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the logarithms; for sparse rows, those of the stored values."""
+        values = rows.astype(working_dtype(rows.dtype), copy=False)
+        below_one = np.nextafter(values.dtype.type(-1), values.dtype.type(0))
+        _reject_below(values, below_one, numbers, where, "Log1p() takes values above -1")
+        return with_values(values, np.log1p(values.data)) if isinstance(values, csr_array) else np.log1p(values)
+
+    def onnx_form(self) -> OnnxForm:
+        """Return ``log(x + 1)``."""
+        nodes = (OnnxNode("Add", ("rows", "one"), "more"), OnnxNode("Log", ("more",), "result"))
+        return OnnxForm(nodes, {"one": 1.0})
+
+
+def row_totals(values: Values) -> Vector:
+    """Return the sum of each row (b,), in float64."""
+    if not isinstance(values, csr_array):
+        return np.asarray(values.sum(axis=1, dtype=np.float64))
+    line = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+    sums: Vector = np.bincount(line, values.data, values.shape[0]).astype(np.float64, copy=False)
+    return sums
+
+
+def _reject_below(values: Values, least: float, numbers: Integers, where: str, takes: str) -> None:
+    """Reject rows with values below the least, minus infinity excepted, which others report."""
+    stored = values.data if isinstance(values, csr_array) else values
+    low = (stored < least) & ~np.isinf(stored)
+    if not low.any():
+        return
+    place = tuple(np.argwhere(low)[0])
+    row = int(np.searchsorted(values.indptr, place[0], side="right")) - 1 if isinstance(values, csr_array) else place[0]
+    raise ValueError(
+        f"{takes}, but row {numbers[row]} of {where} has {stored[place]:g}. Were these rows normalised or scaled "
+        f"before? Pass the counts, or leave this step out."
+    )
 
 
 def preprocessors(preprocess: Preprocess, name: str = "preprocess") -> tuple[RowPreprocessor, ...]:

@@ -44,9 +44,11 @@ LINEAR: dict[str, Callable[[], Any]] = {
     ).fit(X),
     "scaled columns": lambda: bp.ScoredPCA(estimator=bp.PCA(2, scale=True, whiten=True)).fit(X, X[:, 0]),
 }
+COUNTS_FIRST = [bp.rows.NormalizeTotal(), bp.rows.Log1p()]
 CURVED: dict[str, Callable[[], Any]] = {
     "of unit length": lambda: bp.PCA(2, preprocess=bp.rows.L2()).fit(X),
     "roots of unit length": lambda: bp.PCA(2, preprocess=[bp.rows.Power(0.3), bp.rows.L2("keep")]).fit(X),
+    "logarithms of counts": lambda: bp.PCA(2, preprocess=COUNTS_FIRST).fit(np.abs(X)),
     "scores of unit length": lambda: bp.PCA(2, whiten=bp.rules.Whitening(l2=True)).fit(X),
     **{name: made for name, made in LINEAR.items() if name == "PCA of values"},
 }
@@ -62,6 +64,8 @@ def fitted(name: str) -> Any:
 def rows_for(name: str) -> Array:
     if "rounding" in name:
         return NEW[:, [0, 1, 2, 0, 1, 2]]
+    if "counts" in name:
+        return np.vstack([np.abs(NEW), np.zeros(6)])
     return np.vstack([NEW, np.zeros(6)]) if "roots" in name else NEW + 1e4 if "origin" in name else NEW
 
 

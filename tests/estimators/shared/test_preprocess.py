@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
@@ -124,3 +125,91 @@ def test_a_checkpoint_of_other_preprocessing_is_rejected(tmp_path: Any) -> None:
         bp.PCA(2, preprocess=bp.rows.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
     with pytest.raises(bp.errors.CheckpointError):
         bp.PCA(2, preprocess=bp.rows.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")
+
+
+COUNTS = np.random.default_rng(1).poisson(np.outer(np.arange(N) % 7, np.arange(1.0, D + 1))).astype("f4")  # some zero
+TOTALS = COUNTS.sum(axis=1, dtype="f8")
+MEDIAN = float(np.median(TOTALS[TOTALS > 0]))
+MEDIAN_FIRST = [bp.rows.NormalizeTotal(), bp.rows.Log1p()]
+
+
+def normalised(target: float) -> Any:
+    return np.log1p(COUNTS * (target / np.where(TOTALS > 0, TOTALS, 1))[:, None])
+
+
+def stored_csr(path: Path) -> Any:
+    anndata = pytest.importorskip("anndata")
+    anndata.AnnData(csr_array(COUNTS)).write_h5ad(path / "counts.h5ad")
+    return bp.open(path / "counts.h5ad")
+
+
+FORMS: dict[str, Any] = {
+    "in memory": lambda path: COUNTS,
+    "CSR": lambda path: csr_array(COUNTS),
+    "Dask": lambda path: da.from_array(COUNTS, chunks=(17, D)),
+    "stored CSR": stored_csr,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_median_of_the_sums_takes_one_more_read_and_belongs_to_the_model(form: str, tmp_path: Path) -> None:
+    rows, expected = FORMS[form](tmp_path), bp.PCA(2).fit(normalised(MEDIAN))
+    assert np.median(TOTALS) != MEDIAN
+    model = bp.PCA(2, preprocess=MEDIAN_FIRST)
+    plan = model.plan(rows)
+    assert plan.passes == 2
+    assert any("one more read finds the median" in note for note in plan.notes)
+    scores = np.asarray(model.fit(rows).transform(rows))
+    assert model.preprocess_ == (bp.rows.NormalizeTotal(MEDIAN), bp.rows.Log1p())
+    assert model.provenance_.reads == 2
+    assert bp.PCA(2, preprocess=[bp.rows.NormalizeTotal(5.0), bp.rows.Log1p()]).plan(rows).passes == 1
+    np.testing.assert_allclose(np.abs(scores), np.abs(expected.transform(normalised(MEDIAN))), rtol=0, atol=2e-5)
+    model.save(tmp_path / "m.zarr")
+    loaded = bp.load(tmp_path / "m.zarr")
+    assert (loaded.preprocess_, loaded.preprocess) == (model.preprocess_, MEDIAN_FIRST)
+    few = rows if form == "stored CSR" else rows[:9]  # whose own median is another one
+    found = np.asarray(loaded.transform(few))
+    np.testing.assert_array_equal(found, np.asarray(model.transform(few)))
+    np.testing.assert_allclose(np.abs(found[:9]), np.abs(scores[:9]), rtol=0, atol=2e-5)
+
+
+def test_a_weighted_row_counts_as_often_for_the_median() -> None:
+    weights = np.arange(N) % 4
+    model = bp.PCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, sample_weight=weights)
+    repeated = np.repeat(TOTALS, weights)
+    assert model.preprocess_[0] == bp.rows.NormalizeTotal(float(np.median(repeated[repeated > 0])))
+    assert model.preprocess_[0] != bp.rows.NormalizeTotal(MEDIAN)
+
+
+def test_added_rows_are_mapped_by_the_median_of_the_fit_and_models_of_two_medians_do_not_mix(tmp_path: Path) -> None:
+    first, more = COUNTS[:50], COUNTS[50:]
+    model = bp.PCA(2, preprocess=MEDIAN_FIRST).fit(first)
+    target = model.preprocess_[0].target
+    assert target != MEDIAN
+    model.partial_fit(more)
+    np.testing.assert_allclose(model.mean_, normalised(target).mean(axis=0), atol=1e-6)
+    assert model.preprocess_[0].target == target
+    other = bp.PCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS)
+    for use in (bp.merge, bp.quality.compare):
+        with pytest.raises(ValueError, match=r"NormalizeTotal\(target=.*NormalizeTotal\(target="):
+            use(model, other)
+    assert bp.merge(model, model).preprocess_ == model.preprocess_
+    rotated = (bp.RotatedPCA.of(other), bp.RotatedPCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS))
+    for one in rotated:
+        one.save(tmp_path / "r.zarr", overwrite=True)
+        np.testing.assert_array_equal(bp.load(tmp_path / "r.zarr").transform(COUNTS), one.transform(COUNTS))
+    np.testing.assert_allclose(reconstruction_error(other, COUNTS).relative, 1 - other.explained_variance_ratio_.sum())
+
+
+def test_a_median_that_no_read_finds_is_an_error() -> None:
+    for use in (
+        lambda: bp.PCA(2, preprocess=MEDIAN_FIRST).partial_fit(COUNTS),
+        lambda: bp.PCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, given=Y[:, None]),
+        lambda: bp.CCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, COUNTS[:, :3]),
+    ):
+        with pytest.raises(ValueError, match=r"only the reads of a fit find.* Give the target"):
+            use()
+    with pytest.raises(ValueError, match="all rows are zeros"):
+        bp.PCA(2, preprocess=MEDIAN_FIRST).fit(np.zeros((20, D)))
+    with pytest.raises(ValueError, match=r"takes up to 2 reads"):
+        bp.PCA(2, preprocess=MEDIAN_FIRST).fit(bp.from_batches(iter([COUNTS[:40], COUNTS[40:]]), shape=COUNTS.shape))

@@ -30,6 +30,7 @@ from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
+from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
@@ -461,6 +462,11 @@ def _furthest(X: Array) -> list[Array]:
     return [rows, np.take_along_axis(ends, rows, axis=2)]
 
 
+def _totals(X: Array) -> list[Array]:
+    sums = X.sum(1, "f8")
+    return [*np.unique(sums[sums > 0], return_counts=True), np.median(sums[sums > 0])]
+
+
 CASES = [
     Case("CrossMoments", lambda: CrossMoments(SIDES, Moments(D)), row_state, N, _cross_answer, _cross_truth),
     Case("CrossMoments of pairs", lambda: CrossMoments(SIDES, PAIRED), row_state, N, _paired_answer, _paired_truth),
@@ -499,6 +505,17 @@ CASES = [
         N,
         lambda s: [s.rows, s.values],
         _furthest,
+    ),
+    *(
+        Case(
+            f"RowTotals {fold.__name__}",
+            lambda: RowTotals(16 * N),
+            fold,
+            N,
+            lambda s: [s.sums, s.weights, np.array(s.median)],
+            _totals,
+        )
+        for fold in (state_about_zero, sparse_state)
     ),
     _within_product(),
     _class_moments(True),

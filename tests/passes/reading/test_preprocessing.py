@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import bigpca as bp
 from bigpca.passes.reading.row_maps import Affine, RowPreprocessor, chained, preprocessors
@@ -17,19 +18,30 @@ EXPECTED: dict[RowPreprocessor, Any] = {
     bp.rows.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
     bp.rows.Power(): lambda x: np.sign(x) * np.sqrt(np.abs(x)),
     bp.rows.Power(0.3): lambda x: np.sign(x) * np.abs(x) ** 0.3,
+    bp.rows.NormalizeTotal(1e4): lambda x: 1e4 * x / x.sum(axis=1, keepdims=True),
+    bp.rows.Log1p(): np.log1p,
 }
+
+
+def rows_for(f: RowPreprocessor) -> Any:
+    """Return X, or its absolute values where they are taken for counts."""
+    return np.abs(X) if isinstance(f, bp.rows.NormalizeTotal | bp.rows.Log1p) else X
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i1"])
 @pytest.mark.parametrize("f", EXPECTED, ids=repr)
 def test_rows_are_those_of_the_formula_and_the_input_is_unchanged(f: RowPreprocessor, dtype: str) -> None:
-    rows = (100 * X).astype(dtype)
+    rows = (100 * rows_for(f)).clip(-128, 127).astype(dtype)
     before = rows.copy()
     found = f.apply(rows, "X")
     assert found.dtype == f.output_dtype(rows.dtype) == ("f8" if dtype == "f8" else "f4")
     np.testing.assert_allclose(found, EXPECTED[f](rows.astype("f8")), rtol=4 * np.finfo(found.dtype).eps)
     assert np.array_equal(rows, before)
-    assert eval(repr(f), {"L2": bp.rows.L2, "Power": bp.rows.Power}) == f
+    assert eval(repr(f), vars(bp.rows) | {one: getattr(bp.rows, one) for one in bp.rows.__all__}) == f
+    if dtype != "f2":  # which SciPy has no sparse arrays of
+        sparse = f.apply(csr_array(rows), "X")
+        np.testing.assert_allclose(sparse.toarray(), found, rtol=4 * np.finfo(found.dtype).eps)
+    assert f.keeps_csr
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e200, 1e308])
@@ -41,13 +53,13 @@ def test_norms_of_any_size_are_norms(size: float) -> None:
 
 @pytest.mark.parametrize("f", EXPECTED, ids=repr)
 def test_what_is_not_finite_remains_in_its_place(f: RowPreprocessor) -> None:
-    rows = X.copy()
-    rows[2, 3], rows[4, 1] = np.nan, -np.inf
+    rows = rows_for(f).copy()
+    rows[2, 3], rows[4, 1] = np.nan, np.inf if rows is not X and rows.min() >= 0 else -np.inf
     found = f.apply(rows, "X")
     assert np.array_equal(np.isnan(found), np.isnan(rows))
     assert np.array_equal(np.isinf(found), np.isinf(rows))
     kept = [0, 1, 3, 5, 6]
-    np.testing.assert_array_equal(found[kept], f.apply(X[kept], "X"))
+    np.testing.assert_array_equal(found[kept], f.apply(rows[kept], "X"))
 
 
 def test_rows_of_zeros_are_rejected_by_number_or_kept() -> None:
@@ -56,6 +68,20 @@ def test_rows_of_zeros_are_rejected_by_number_or_kept() -> None:
     with pytest.raises(ValueError, match=r"2 of the rows in the store, which are zeros: 101, 105\. .*L2\(zero_rows="):
         bp.rows.L2().apply_at(rows, np.arange(100, 107), "the store")
     assert not bp.rows.L2(zero_rows="keep").apply(rows, "X")[[1, 5]].any()
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_negative_counts_are_rejected_by_row_and_rows_of_zeros_stay(form: Any) -> None:
+    rows = np.abs(X)
+    rows[3] = 0
+    for f in (bp.rows.NormalizeTotal(100), bp.rows.Log1p()):
+        found = f.apply(form(rows), "X")
+        assert not np.asarray(found if form is np.asarray else found.toarray())[3].any()
+    rows[5, 1] = -1.5
+    takes = {bp.rows.NormalizeTotal(100): "takes counts", bp.rows.Log1p(): "takes values above -1"}
+    for f, words in takes.items():
+        with pytest.raises(ValueError, match=rf"{words}, but row 105 of the store has -1\.5\. Were these rows"):
+            f.apply_at(form(rows), np.arange(100, 107), "the store")
 
 
 def test_a_chain_is_one_map_after_the_other() -> None:
@@ -75,6 +101,9 @@ def test_a_chain_is_one_map_after_the_other() -> None:
         (lambda: bp.rows.Power(0), ValueError, "exponent = 0 is outside"),
         (lambda: bp.rows.Power(2), ValueError, "exponent = 2 is outside"),
         (lambda: bp.rows.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
+        (lambda: bp.rows.NormalizeTotal(0), ValueError, "target = 0 is outside"),
+        (lambda: bp.rows.NormalizeTotal("1e4"), TypeError, "target = '1e4' is a str"),
+        (lambda: bp.rows.NormalizeTotal().apply(np.abs(X), "X"), ValueError, r"the median .* Give the target"),
         (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
         (lambda: preprocessors([bp.rows.L2(), 1]), TypeError, "is not known; None, a record such as"),
         (lambda: preprocessors(bp.rows.L2), TypeError, "is not known"),

@@ -1,0 +1,70 @@
+"""The sums of the rows: each sum that occurs, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from bigpca.arrays import Vector
+from bigpca.passes.accumulators.base import KEPT, Accumulator
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.row_maps import row_totals
+from bigpca.planning import BlockForm, Work
+
+
+@dataclass
+class RowTotals(Accumulator):
+    """The sums of the rows that are above zero (folded about a shift of zero), and the weights of their rows.
+
+    Sums of counts are integers of which few differ, so that many rows take little memory.
+
+    Attributes
+    ----------
+    most_bytes : int
+        Of the state, if all sums differ.
+    sums : ndarray of shape (m,), float64, ascending
+    weights : ndarray of shape (m,), float64
+        Sum of the weights of the rows with each sum: their number, if rows are not weighted.
+    """
+
+    tag: ClassVar[str] = "RowTotals"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+
+    most_bytes: int
+    sums: Vector = field(default_factory=lambda: np.zeros(0), metadata=KEPT)
+    weights: Vector = field(default_factory=lambda: np.zeros(0), metadata=KEPT)
+
+    @property
+    def median(self) -> float:
+        """The median of the sums above zero; a row of weight w counts w times."""
+        ends = np.cumsum(self.weights)
+        middle = [int(np.searchsorted(ends, ends[-1] / 2, side)) for side in ("left", "right")]
+        return float(self.sums[middle].mean())
+
+    def update(self, block: Block) -> None:
+        totals = row_totals(block.values)
+        above = totals > 0
+        weights = np.ones(len(totals)) if block.weights is None else block.weights
+        self._add(totals[above], weights[above])
+
+    def _add(self, sums: Vector, weights: Vector) -> None:
+        self.sums, places = np.unique(np.concatenate([self.sums, sums]), return_inverse=True)
+        both = np.concatenate([self.weights, weights])
+        self.weights = np.bincount(places, both, len(self.sums)).astype(np.float64, copy=False)
+
+    def merge(self, other: RowTotals) -> RowTotals:
+        merged = replace(self)
+        merged._add(other.sums, other.weights)
+        return merged
+
+    @property
+    def state_bytes(self) -> int:
+        return self.most_bytes
+
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, rows.values)
+
+    def identity(self) -> dict[str, object]:
+        return {}
