@@ -20,6 +20,7 @@
 - ``kept_rows``  States that keep rows: those with given numbers, a sample, all of them, or the ends of each column.
 - ``observed_columns``  What there is in each column of rows with missing values: its weight, and the mean; and the
   reads that found it.
+- ``row_totals``  The sums of the rows: each sum that occurs, and how often.
 - ``thin_products``  Products of all rows with thin matrices: ``X'(X W)`` in one read instead of two, and ``V'X``.
 
 Life of a state: the estimator makes a template, ``for_rows`` cuts its parameters to the rows of a group,
