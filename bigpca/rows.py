@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from bigpca.passes.reading.row_maps import Log1p as Log1p
     from bigpca.passes.reading.row_maps import NormalizeTotal as NormalizeTotal
     from bigpca.passes.reading.row_maps import Power as Power
+    from bigpca.passes.reading.row_maps import Standardize as Standardize
 
 HOMES = {
-    "bigpca.passes.reading.row_maps": "L2 Log1p NormalizeTotal Power",
+    "bigpca.passes.reading.row_maps": "L2 Log1p NormalizeTotal Power Standardize",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

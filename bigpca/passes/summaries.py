@@ -14,6 +14,7 @@ from bigpca.arrays import Array, Integers
 from bigpca.errors import Shown, counted, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
+from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
@@ -23,7 +24,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
-from bigpca.passes.reading.row_maps import MedianTotal, NormalizeTotal
+from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, Standardize
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Times
 
@@ -115,31 +116,48 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
         warn_approximation(_filled(found))
 
 
-def total_passes(rows: Rows) -> tuple[tuple[MedianTotal, Rows, PassPlan], ...]:
-    """Declare the read before each map that takes the median of the sums of the rows, with the rows that it is of."""
-    found = []
-    for i, step in enumerate(rows.steps):
-        if isinstance(step.f, MedianTotal):
-            before = replace(rows, steps=rows.steps[:i])
-            template = RowTotals(16 * rows.n_rows)
-            found.append((step.f, before, row_pass(before, "sums of the rows", [template])))
-    return tuple(found)
+@dataclass(frozen=True)
+class Lesson:
+    """The read before a map of a fit, which finds what the map was not given.
 
-
-def find_totals(run: Run, rows: Rows) -> None:
-    """Find the targets that no one gave, in the reads that :func:`total_passes` declares.
-
-    Raises
-    ------
-    ValueError
-        If no row has a sum above zero.
+    Attributes
+    ----------
+    of : Learning
+    rows : Rows
+        Those that come to the map.
+    template : Accumulator
+    cost : PassPlan
     """
-    for f, before, cost in total_passes(rows):
-        # About zero: sums of counts are exact.
-        totals = fold(run, cost, before, RowTotals(16 * rows.n_rows), shift=np.zeros(before.n_columns)).state
-        if not len(totals.sums):
-            raise ValueError("all rows are zeros, so there is no median of their sums. Rows of counts were expected.")
-        f.found = NormalizeTotal(totals.median)
+
+    of: Learning
+    rows: Rows
+    template: Accumulator
+    cost: PassPlan
+
+    def learn(self, run: Run) -> None:
+        """Read, and put what was found into the map."""
+        about = np.zeros(self.rows.n_columns) if isinstance(self.template, RowTotals) else None  # sums of counts: exact
+        state = fold(run, self.cost, self.rows, self.template, shift=about).state
+        given: object = self.of.found
+        if isinstance(given, NormalizeTotal) and isinstance(state, RowTotals):
+            self.of.found = replace(given, target=state.median)
+        if isinstance(given, Standardize) and isinstance(state, StoredColumnMoments):
+            scale = np.sqrt(state.squares / (state.weight - 1))
+            self.of.found = replace(given, mean=tuple(state.mean.tolist()), scale=tuple(scale.tolist()))
+
+
+def lessons(rows: Rows) -> tuple[Lesson, ...]:
+    """Declare the reads that find what maps of these rows were not given, in order: each needs those before it."""
+    found = list[Lesson]()
+    for i, step in enumerate(rows.steps):
+        if not isinstance(step.f, Learning):
+            continue
+        before, of_totals = replace(rows, steps=rows.steps[:i]), isinstance(step.f.found, NormalizeTotal)
+        template = RowTotals(16 * rows.n_rows) if of_totals else StoredColumnMoments(before.n_columns)
+        name = "sums of the rows" if of_totals else "means and deviations of the columns"
+        dtype = np.dtype(np.float64)
+        found.append(Lesson(step.f, before, template, row_pass(before, name, [template], dtype=dtype)))
+    return tuple(found)
 
 
 def _filled(found: ObservedColumns) -> str:

@@ -26,16 +26,16 @@ from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.records import Coding, Held, Values, pack
-from bigpca.rows import L2, Log1p, NormalizeTotal, Power
+from bigpca.rows import L2, Log1p, NormalizeTotal, Power, Standardize
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.files import content_digest, kind_of, public
 
-Record: TypeAlias = L2 | Log1p | NormalizeTotal | Power | CosLatitude | Patterson | Whitening
+Record: TypeAlias = L2 | Log1p | NormalizeTotal | Power | Standardize | CosLatitude | Patterson | Whitening
 RECORDS: dict[str, type[Record]] = {
-    one.__name__: one for one in (L2, Log1p, NormalizeTotal, Power, CosLatitude, Patterson, Whitening)
+    one.__name__: one for one in (L2, Log1p, NormalizeTotal, Power, Standardize, CosLatitude, Patterson, Whitening)
 }
 KEY = "record"  # of the name
 VECTOR = "vector"
@@ -50,7 +50,9 @@ GONE = "which is gone; new rows are compared with them. Restore them there, or f
 def encode_record(value: Any) -> Any:
     """Return a record, a vector, or a list of records as JSON values; other parameters unchanged."""
     if type(value) in RECORDS.values():
-        return {KEY: type(value).__name__, **{field.name: getattr(value, field.name) for field in fields(value)}}
+        return {KEY: type(value).__name__} | {
+            one.name: encode_record(getattr(value, one.name)) for one in fields(value)
+        }
     if isinstance(value, list | tuple):
         return [encode_record(one) for one in value]
     return {KEY: VECTOR, "values": value.tolist()} if isinstance(value, np.ndarray) else value

@@ -32,7 +32,7 @@ from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows, keys_bytes, warn_repeats
-from bigpca.passes.summaries import fill_pass, find_fill, find_totals, total_passes
+from bigpca.passes.summaries import fill_pass, find_fill, lessons
 from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
@@ -92,7 +92,7 @@ class Reading(ABC):
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
         filling = () if self.rows.fill is None else fill_pass(self.rows)
-        return (*self.rows.prices.counting, *filling, *(cost for *_, cost in total_passes(self.rows)), *self.passes())
+        return (*self.rows.prices.counting, *filling, *(one.cost for one in lessons(self.rows)), *self.passes())
 
     @property
     def reason(self) -> str:
@@ -146,8 +146,7 @@ class Reading(ABC):
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
             lines.append("missing values: one more read finds the means of the columns, which replace them")
-        if total_passes(rows):
-            lines.append("NormalizeTotal without a target: one more read finds the median of the sums of the rows")
+        lines += [f"{one.of.found!r}: one more read finds the {one.cost.name}" for one in lessons(rows)]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
@@ -351,7 +350,8 @@ def running(
                 run.read_beside(counted)
             if rows.fill is not None:
                 find_fill(run, rows, rows.fill)
-            find_totals(run, rows)
+            for lesson in lessons(rows):
+                lesson.learn(run)
             try:
                 yield run
             except ValueError:

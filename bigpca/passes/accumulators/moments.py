@@ -327,6 +327,20 @@ class ColumnMoments(CentredRows):
         return 3 * rows.rows * rows.columns * rows.itemsize + 8 * rows.columns
 
 
+class StoredColumnMoments(ColumnMoments):
+    """:class:`ColumnMoments` that takes sparse rows as they are: sums of the stored values about zero.
+
+    As exact as the columns are narrow: a mean that is c times the deviation costs 2 log10(c) of 16 digits, which counts
+    can afford.
+    """
+
+    tag: ClassVar[str] = "StoredColumnMoments"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, 2.0 * rows.values)
+
+
 TILE_BYTES = 16 * MIB
 
 

@@ -38,7 +38,15 @@ class RowTotals(Accumulator):
 
     @property
     def median(self) -> float:
-        """The median of the sums above zero; a row of weight w counts w times."""
+        """The median of the sums above zero; a row of weight w counts w times.
+
+        Raises
+        ------
+        ValueError
+            If no row has a sum above zero.
+        """
+        if not len(self.sums):
+            raise ValueError("all rows are zeros, so there is no median of their sums. Rows of counts were expected.")
         ends = np.cumsum(self.weights)
         middle = [int(np.searchsorted(ends, ends[-1] / 2, side)) for side in ("left", "right")]
         return float(self.sums[middle].mean())

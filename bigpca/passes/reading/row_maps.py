@@ -505,9 +505,16 @@ class RowPreprocessor(NumberedMap):
         """Rows in the working dtype, and the result."""
         return 2 * rows * d * itemsize, 0
 
+    found_by_fit: ClassVar[tuple[str, ...]] = ()  # fields that a read of the fit finds where they are None
+
+    @property
+    def learns(self) -> bool:
+        """Whether a read of the fit finds something that is not given."""
+        return any(getattr(self, name) is None for name in self.found_by_fit)
+
     def begun(self) -> RowPreprocessor:
         """Return what a new fit applies: the same, unless a read of the fit finds what is not given."""
-        return self
+        return Learning(self) if self.learns else self
 
     @property
     def settled(self) -> RowPreprocessor:
@@ -516,7 +523,10 @@ class RowPreprocessor(NumberedMap):
 
     def becomes(self, fitted: RowPreprocessor) -> bool:
         """Whether a fit with this one may have applied ``fitted``."""
-        return self == fitted
+        if not self.learns or type(self) is not type(fitted):
+            return self == fitted
+        known = {name: getattr(self, name) for name in self.found_by_fit}
+        return self == replace(fitted, **known)  # type: ignore[type-var]  # each is a dataclass
 
     def sklearn_step(self) -> object:
         """Return the same function as a transformer of scikit-learn; it imports bigpca if there is none."""
@@ -533,6 +543,30 @@ class RowPreprocessor(NumberedMap):
             If it has no such form.
         """
         raise ValueError(f"preprocess = {self!r} has no form in ONNX; bp.rows.L2() or bp.rows.Power() was expected.")
+
+
+@dataclass(eq=False)
+class Learning(RowPreprocessor):
+    """A map in a fit whose own read finds what was not given.
+
+    Attributes
+    ----------
+    found : RowPreprocessor
+        As it was given, and after that read with what it found.
+    """
+
+    found: RowPreprocessor
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        return self.found.apply_at(rows, numbers, where)
+
+    @property
+    def takes_csr(self) -> bool:
+        return self.found.takes_csr
+
+    @property
+    def settled(self) -> RowPreprocessor:
+        return self.found
 
 
 Preprocess: TypeAlias = RowPreprocessor | Sequence[RowPreprocessor] | None
@@ -691,6 +725,7 @@ class NormalizeTotal(RowPreprocessor):
 
     # Yes: zeros stay zeros.
     takes_csr: ClassVar[bool] = True
+    found_by_fit: ClassVar[tuple[str, ...]] = ("target",)
 
     target: float | None = None
 
@@ -712,14 +747,6 @@ class NormalizeTotal(RowPreprocessor):
             factors = self.target / np.where((totals == 0) | ~np.isfinite(totals), self.target, totals)
         return scaled_rows(values, factors)
 
-    def begun(self) -> RowPreprocessor:
-        """Return a map to the median of the sums that a fit finds, if there is no target."""
-        return MedianTotal() if self.target is None else self
-
-    def becomes(self, fitted: RowPreprocessor) -> bool:
-        """Whether ``fitted`` has the same target, or any if there is none here."""
-        return self == fitted or (self.target is None and isinstance(fitted, NormalizeTotal))
-
     def onnx_form(self) -> OnnxForm:
         """Return the row divided by its sum, times the target."""
         nodes = (
@@ -728,28 +755,6 @@ class NormalizeTotal(RowPreprocessor):
         )
         assert self.target is not None  # of a fitted model
         return OnnxForm(nodes, {"target": self.target})
-
-
-@dataclass(eq=False)
-class MedianTotal(RowPreprocessor):
-    """:class:`NormalizeTotal` in a fit whose own read finds the target.
-
-    Attributes
-    ----------
-    found : NormalizeTotal
-        Without a target before that read.
-    """
-
-    takes_csr: ClassVar[bool] = True
-
-    found: NormalizeTotal = field(default_factory=NormalizeTotal)
-
-    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
-        return self.found.apply_at(rows, numbers, where)
-
-    @property
-    def settled(self) -> RowPreprocessor:
-        return self.found
 
 
 @dataclass(frozen=True)
@@ -781,6 +786,90 @@ class Log1p(RowPreprocessor):
         """Return ``log(x + 1)``."""
         nodes = (OnnxNode("Add", ("rows", "one"), "more"), OnnxNode("Log", ("more",), "result"))
         return OnnxForm(nodes, {"one": 1.0})
+
+
+@dataclass(frozen=True)
+class Standardize(RowPreprocessor):
+    """Divides the deviation of each value from the mean of its column by the standard deviation, and clips the result.
+
+    ``clip((x - mean) / scale, -max_value, max_value)``, less the same of x = 0: so zeros remain zero, and sparse rows
+    sparse. A PCA subtracts the means of the results anyway, so its scores are those of the clipped values themselves.
+
+    Parameters
+    ----------
+    max_value : float > 0, or None, default None
+        Where both ends are clipped; None for no clipping.
+    mean, scale : sequence of float, or None, default None
+        Of the columns; None for those of the rows, after the steps before this one, with divisor n - 1, which one more
+        read of ``fit`` finds. ``model.preprocess_`` has them. A scale of 0, of a column without variance, counts as 1.
+
+    Raises
+    ------
+    ValueError
+        For rows of another width; and with None outside a fit, or in the first ``partial_fit``.
+
+    Notes
+    -----
+    As ``scanpy.pp.scale(max_value=10)``. In PCA, ``scale=True`` does the same without clipping, in no further read.
+
+    Examples
+    --------
+    >>> Standardize(2, mean=(1.0, 0.0), scale=(0.5, 1.0)).apply(np.array([[0.0, 0.0], [3.0, 1.0]]), "X").tolist()
+    [[0.0, 0.0], [4.0, 1.0]]
+    """
+
+    # Yes: the results for zeros are zeros.
+    takes_csr: ClassVar[bool] = True
+    found_by_fit: ClassVar[tuple[str, ...]] = ("mean", "scale")
+
+    max_value: float | None = None
+    mean: tuple[float, ...] | None = field(default=None, repr=False)
+    scale: tuple[float, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.max_value is not None:
+            real_number("max_value", self.max_value, "(0, inf)", "10, or None for no clipping")
+        for name in self.found_by_fit:
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, tuple(map(float, given)))
+        if (self.mean is None) != (self.scale is None) or len(self.mean or ()) != len(self.scale or ()):
+            raise ValueError(
+                "mean and scale were expected together, one number of each for every column, or neither, for those of "
+                "the rows of the fit."
+            )
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the standardised rows; of sparse rows, the stored values."""
+        if self.mean is None or self.scale is None:
+            raise ValueError(
+                "Standardize(mean=None) takes the means of all rows, which only the reads of a fit find, and not this "
+                "call. Give mean and scale."
+            )
+        if rows.shape[1] != len(self.mean):
+            raise ValueError(f"Standardize has {len(self.mean)} means, but {where} has {rows.shape[1]} columns.")
+        dtype = working_dtype(rows.dtype)
+        mean, scale = np.array(self.mean), np.array(self.scale)
+        scale[scale == 0] = 1
+        most = np.inf if self.max_value is None else self.max_value
+        zero = np.clip(-mean / scale, -most, most).astype(dtype)
+        mean, scale = mean.astype(dtype), scale.astype(dtype)
+        if not isinstance(rows, csr_array):
+            return _clipped(rows.astype(dtype, copy=False), mean, scale, zero, most)
+        at = rows.indices
+        return with_values(rows, _clipped(rows.data.astype(dtype, copy=False), mean[at], scale[at], zero[at], most))
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Rows in the working dtype, the result, and the numbers of each column."""
+        return 3 * rows * d * itemsize + 4 * 8 * d, 0
+
+
+def _clipped(values: Array, mean: Vector, scale: Vector, zero: Vector, most: float) -> Array:
+    """Return the standardised values less that of zero; infinities as they are."""
+    found: Array = (values - mean) / scale
+    np.clip(found, -most, most, out=found, where=np.isfinite(found))
+    found -= zero
+    return found
 
 
 def row_totals(values: Values) -> Vector:

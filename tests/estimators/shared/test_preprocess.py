@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix
 
 import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
@@ -158,7 +159,7 @@ def test_the_median_of_the_sums_takes_one_more_read_and_belongs_to_the_model(for
     model = bp.PCA(2, preprocess=MEDIAN_FIRST)
     plan = model.plan(rows)
     assert plan.passes == 2
-    assert any("one more read finds the median" in note for note in plan.notes)
+    assert any("one more read finds the sums of the rows" in note for note in plan.notes)
     scores = np.asarray(model.fit(rows).transform(rows))
     assert model.preprocess_ == (bp.rows.NormalizeTotal(MEDIAN), bp.rows.Log1p())
     assert model.provenance_.reads == 2
@@ -213,3 +214,42 @@ def test_a_median_that_no_read_finds_is_an_error() -> None:
         bp.PCA(2, preprocess=MEDIAN_FIRST).fit(np.zeros((20, D)))
     with pytest.raises(ValueError, match=r"takes up to 2 reads"):
         bp.PCA(2, preprocess=MEDIAN_FIRST).fit(bp.from_batches(iter([COUNTS[:40], COUNTS[40:]]), shape=COUNTS.shape))
+
+
+def standardised(most: float) -> Any:
+    logs = normalised(MEDIAN)
+    scale = logs.std(axis=0, ddof=1)
+    return np.clip((logs - logs.mean(axis=0)) / scale, -most, most)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_standardised_and_clipped_rows_stay_sparse_and_belong_to_the_model(form: str, tmp_path: Path) -> None:
+    rows, most = FORMS[form](tmp_path), 1.5
+    expected = standardised(most)
+    assert (np.abs(expected) == most).mean() > 0.05
+    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(most)])
+    assert model.plan(rows).passes == 3
+    assert sum("one more read" in note for note in model.plan(rows).notes) == 2
+    scores = np.asarray(model.fit(rows).transform(rows))
+    plain = bp.PCA(3).fit(expected)
+    np.testing.assert_allclose(np.abs(scores), np.abs(plain.transform(expected)), rtol=0, atol=5e-5)
+    np.testing.assert_allclose(model.explained_variance_, plain.explained_variance_, rtol=1e-5)
+    model.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(np.asarray(bp.load(tmp_path / "m.zarr").transform(rows)), scores)
+    assert bp.load(tmp_path / "m.zarr").preprocess_ == model.preprocess_
+    weighted = model.fit(rows, sample_weight=np.full(N, 2.0)).preprocess_[2]
+    twice = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(most)]).fit(np.repeat(COUNTS, 2, axis=0))
+    np.testing.assert_allclose(weighted.scale, twice.preprocess_[2].scale, rtol=1e-6)
+
+
+def test_clipping_is_that_of_scanpy() -> None:
+    scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
+    counts = COUNTS[TOTALS > 0]
+    cells = anndata.AnnData(csr_matrix(counts))
+    with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
+        scanpy.pp.normalize_total(cells)
+        scanpy.pp.log1p(cells)
+        scaled = np.asarray(scanpy.pp.scale(cells, max_value=1.5, copy=True).X)
+    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(1.5)]).fit(csr_array(counts))
+    found = model.transform(counts)
+    np.testing.assert_allclose(np.abs(found), np.abs(bp.PCA(3).fit(scaled).transform(scaled)), rtol=0, atol=5e-5)

@@ -28,7 +28,14 @@ from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
-from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.moments import (
+    ClassMoments,
+    ColumnMoments,
+    Moments,
+    StoredColumnMoments,
+    WithinFactor,
+    WithinProduct,
+)
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
@@ -556,6 +563,14 @@ CASES = [
         "ColumnMoments",
         lambda: ColumnMoments(D),
         row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.squares],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), np.diag(scatter_of(X))],
+    ),
+    Case(
+        "StoredColumnMoments",
+        lambda: StoredColumnMoments(D),
+        sparse_state,
         N,
         lambda s: [np.array(s.count), s.mean, s.squares],
         lambda X: [np.array(len(X)), X.mean(0, "f8"), np.diag(scatter_of(X))],
