@@ -58,10 +58,14 @@ def norm_of_upper(S: Matrix) -> float:
 def unmasked(X: Any) -> Array:
     """Return the values with NaN in place of masked ones; if there are any, in a float dtype that represents the rest.
 
+    Floats of one or two bytes of ml_dtypes, such as bfloat16, become float32, which represents all of them.
+
     >>> unmasked(np.ma.masked_equal(np.array([1, 2], "i2"), 2))
     array([ 1., nan], dtype=float32)
     """
     values, mask = np.asarray(np.ma.getdata(X) if isinstance(X, np.ma.MaskedArray) else X), np.ma.getmask(X)
+    if values.dtype.type.__module__ == "ml_dtypes" and values.dtype.itemsize <= 2:
+        values = values.astype(np.float32)
     if not mask.any():
         return values
     exact = values.dtype.kind == "b" or values.dtype.itemsize <= 2

@@ -339,8 +339,6 @@ def batch_values(rows: Any, label: str) -> Any:
             f"{label} is a {type(rows).__name__} that is not an array of numbers. Give an array (b, d), or a pair of "
             "such rows and their labels."
         ) from None
-    if array.dtype.type.__module__ == "ml_dtypes" and array.dtype.itemsize <= 2:
-        array = array.astype(np.float32)
     return array.astype(check_dtype(array.dtype), copy=False)
 
 

@@ -37,7 +37,8 @@ _REMEDIES = {
     "T": "Encode the strings as numbers first.",
     "M": "Convert to a number of seconds or days first.",
     "m": "Convert to a number of seconds or days first.",
-    "V": "Choose one field, or store the fields as the columns of one array.",
+    "V": "Choose one field, or store the fields as the columns of one array; of float8 by ml_dtypes, whose kind is not "
+    "stored, view and convert it: np.load(path).view(ml_dtypes.float8_e4m3fn).astype(np.float32).",
 }
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 _TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
@@ -83,7 +84,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         found = np.dtype(dtype)
     except TypeError as error:  # of another array library, such as those in a Dask array
         raise TypeError(f"dtype {dtype} is not one of NumPy's. Convert the chunks with numpy.asarray.") from error
-    if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
+    if found.kind in "iub" or (found.kind == "f" and 2 <= found.itemsize <= 8):
         return found.newbyteorder("=")
     remedy = "Convert to float64." if found.kind == "f" else _REMEDIES.get(found.kind, "Convert to float32.")
     if found.type.__module__ == "ml_dtypes":  # bfloat16 and smaller floats, which NumPy treats as raw bytes

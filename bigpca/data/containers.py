@@ -32,7 +32,7 @@ _BATCHES = "Pass bigpca.from_batches(X), or write the features to disk and pass 
 
 # Types of columns, as pandas (NumPy's, nullable, Arrow's and sparse ones), polars and pyarrow write them.
 _NUMBERS = re.compile(
-    r"(sparse\[)?(u?int\d+|(half)?float(16|32|64)?|double|bool(ean)?|decimal\d*|null)\b", re.IGNORECASE
+    r"(sparse\[)?(u?int\d+|(half)?float(16|32|64)?|double|bool(ean)?|decimal\d*|null|>[fiu][248])\b", re.IGNORECASE
 )
 
 # "library.Type" (any class of the type's MRO) -> what to pass instead.

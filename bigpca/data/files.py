@@ -7,7 +7,16 @@ import os
 from typing import Any
 
 from bigpca.data.checks import natural_key
-from bigpca.data.flat_files import FLAT, joined_shards, npy_file, npz_member, shard_paths, suffix_of
+from bigpca.data.flat_files import (
+    FLAT,
+    INDEX,
+    indexed_tensor,
+    joined_shards,
+    npy_file,
+    npz_member,
+    shard_paths,
+    suffix_of,
+)
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
 from bigpca.data.source import Source, Wanted
 from bigpca.data.tables import (
@@ -101,6 +110,9 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
     if is_zarr_directory(path):
         return zarr_source(path, member, missing_chunks)
     names = sorted(os.listdir(path), key=natural_key)
+    index = [name for name in names if name.endswith(INDEX)]
+    if len(index) == 1:
+        return indexed_tensor(os.path.join(path, index[0]), member)
     if shard_paths(path):
         return joined_shards(path, member)
     form = form_of_folder(path, names)
@@ -150,6 +162,8 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
     suffix = suffix_of(path)
     if head.startswith(b"\x93NUMPY"):
         return npy_file(path, member)
+    if path.endswith(INDEX):
+        return indexed_tensor(path, member)
     if suffix in FLAT:
         return FLAT[suffix](path, member)
     if suffix == ".npz":

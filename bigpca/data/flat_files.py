@@ -36,8 +36,16 @@ from bigpca.data.checks import (
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import BFLOAT16, fill_from, widened
-from bigpca.errors import CorruptedChunkError, brief, printable
-from bigpca.storage.files import check_member, check_place, check_regular, kind_of, open_regular, read_npy_header
+from bigpca.errors import CorruptedChunkError, brief, counted, printable
+from bigpca.storage.files import (
+    check_member,
+    check_place,
+    check_regular,
+    kind_of,
+    open_regular,
+    read_document,
+    read_npy_header,
+)
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 
 PIECE_BYTES = 2**20  # read at a time for a CRC-32
@@ -48,6 +56,8 @@ _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
 _SAFETENSORS["BF16"] = BFLOAT16
+BFLOAT16_NPY = np.dtype("V2")  # as np.save writes bfloat16 of ml_dtypes
+INDEX = ".safetensors.index.json"  # which tensor is in which file of a model in several
 _TORCH = {
     "double": "f8",
     "float": "f4",
@@ -270,7 +280,8 @@ def _npy_described(file: Any, path: str, size: int | None = None) -> FlatFile:
     if dtype.names is not None:
         shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
         check_dtype(dtype)
-    flat = FlatFile(shape, file.tell(), dtype.str, order, lead, path=path)
+    stored = BFLOAT16 if dtype == BFLOAT16_NPY else dtype.str
+    flat = FlatFile(shape, file.tell(), stored, order, lead, path=path)
     flat.check_size(size)
     return flat
 
@@ -304,7 +315,7 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
     if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES) and dtype[KEY_COLUMN].str.startswith("<U"):
         return shape, "C", dtype
     try:
-        check_dtype(dtype)
+        check_dtype(np.float32 if dtype == BFLOAT16_NPY else dtype)
     except TypeError as error:
         raise TypeError(f"{label}: {error}") from None
     return shape, "F" if fortran else "C", dtype
@@ -345,6 +356,30 @@ def safetensors_file(path: str, member: str | None) -> FlatFile:
         )
     start, stored = 8 + length + spans[name][0], _SAFETENSORS[dtypes[name]]
     return raw_file(path, start, shapes[name], stored, format="safetensors", member=name)
+
+
+def indexed_tensor(path: str, member: str | None) -> FlatFile:
+    """Describe the tensor of a member in the files of an index of safetensors.
+
+    Raises
+    ------
+    CorruptedChunkError
+        For an index that names no files beside it.
+    """
+    listed = read_document(path).get("weight_map")
+    known = listed if isinstance(listed, dict) else {}
+    names = known.values()
+    if not names or any(not isinstance(name, str) or os.path.basename(name) != name for name in names):
+        raise CorruptedChunkError(f"{path} names no files beside it in its weight_map. Copy the model again.")
+    if member is None and len(known) == 1:
+        (member,) = known
+    if member not in known:
+        why = "none was named" if member is None else f"{brief(repr(member))} is none of them"
+        raise MemberError(
+            f"{path} lists {counted(len(known), 'tensor')}, and {why}. Name one, member=...: "
+            f"{brief(', '.join(known), 300)}."
+        )
+    return safetensors_file(os.path.join(os.path.dirname(path), known[member]), member)
 
 
 def _check_spans(

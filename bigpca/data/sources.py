@@ -137,8 +137,9 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     reject_foreign(source, "the source")
     source = table_rows(embeddings(source, "the source", member), "the source")
     if hasattr(source, "__array__"):
-        check_dtype(np.asarray(source).dtype)
-        return held_rows(unmasked(source))
+        values = unmasked(source)
+        check_dtype(values.dtype)
+        return held_rows(values)
     raise TypeError(
         f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
         "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import bigpca as bp
 import bigpca.data.sources as sources
+from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import shard_paths
 from bigpca.data.keys import stored_keys
 from bigpca.data.label_files import read_label_file
+from bigpca.errors import CorruptedChunkError
 from tests.data.savers import (
     FLATTENING,
     SAVERS,
@@ -163,11 +166,57 @@ def test_bfloat16_tensors_are_read_exactly_as_float32(columns: tuple[int, int], 
     half = np.random.default_rng(0).standard_normal((30, 5)).astype(ml_dtypes.bfloat16)
     half[0] = [np.nan, np.inf, -0.0, 1e-40, 3e38]
     save_file({"features": half}, tmp_path / "x.safetensors")
-    source = sources.row_source(tmp_path / "x.safetensors")
-    assert source.dtype == np.float32
-    found = source.read(2, 30, columns)
-    assert np.array_equal(found, half[2:, slice(*columns)].astype("f4"))
-    assert np.array_equal(source.read(0, 1), half[:1].astype("f4"), equal_nan=True)
+    np.save(tmp_path / "x.npy", half)
+    np.save(tmp_path / "columns.npy", np.asfortranarray(half))
+    for name in ("x.safetensors", "x.npy", "columns.npy"):
+        source = sources.row_source(tmp_path / name)
+        assert source.dtype == np.float32
+        found = source.read(2, 30, columns)
+        assert np.array_equal(found, half[2:, slice(*columns)].astype("f4"))
+        assert np.array_equal(source.read(0, 1), half[:1].astype("f4"), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_in_memory_are_read_exactly_and_in_files_where_their_kind_is_known(
+    name: str, tmp_path: Path
+) -> None:
+    small = np.random.default_rng(0).standard_normal((30, 5)).astype(getattr(ml_dtypes, name))
+    assert np.array_equal(sources.row_source(small).read(0, 30), small.astype("f4"))
+    expected = bp.PCA(2).fit(small.astype("f4"))
+    assert np.array_equal(bp.PCA(2).fit(small).components_, expected.components_)
+    np.save(tmp_path / "x.npy", small)
+    if name == "float8_e4m3fn":
+        with pytest.raises(TypeError, match=r"view\(ml_dtypes.float8_e4m3fn\)"):
+            sources.row_source(tmp_path / "x.npy")
+
+
+def test_columns_of_the_other_byte_order_are_numbers() -> None:
+    pd = pytest.importorskip("pandas")
+    x = matrix("f4")
+    frame = pd.DataFrame({"a": x[:, 0].astype(">f8"), "b": x[:, 1].astype(">i2"), "c": x[:, 2]})
+    found = sources.row_source(frame).read(0, N)
+    assert np.array_equal(found, np.c_[x[:, 0].astype("f8"), x[:, 1].astype("i2"), x[:, 2]])
+
+
+def test_an_index_of_safetensors_says_which_file_holds_a_tensor(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    x = matrix("f4")
+    names = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    for i, (name, file) in enumerate(names.items()):
+        save_file({name: x + i, f"{name}.bias": x[0]}, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    for place in (index, tmp_path):
+        assert np.array_equal(sources.row_source(place, member="b").read(0, N), x + 1)
+        with pytest.raises(MemberError, match=r"lists 2 tensors, and none was named. Name one, member=...: a, b"):
+            sources.row_source(place)
+        with pytest.raises(MemberError, match="'c' is none of them"):
+            sources.row_source(place, member="c")
+    for wrong in ({}, {"a": "../x.safetensors"}, {"a": 3}):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(CorruptedChunkError, match="names no files beside it"):
+            sources.row_source(index, member="a")
 
 
 def test_partitions_and_columns_of_tables_are_labels_and_keys(tmp_path: Path) -> None:

@@ -279,10 +279,6 @@ REJECTED: dict[str, Door] = {
     "complex numbers": Door(lambda p, X: X * 1j, "Complex data not supported.* real and imaginary parts"),
     "dates": Door(lambda p, X: X.astype("M8[s]"), r"dtype datetime64\[s\] cannot be used.* seconds or days"),
     "structured": Door(lambda p, X: np.zeros(5, "f4,f4"), "cannot be used.* Choose one field"),
-    "bfloat16": Door(
-        lambda p, X: X.astype(pytest.importorskip("ml_dtypes").bfloat16),
-        r"bfloat16 cannot be used.* X\.astype\(np\.float32\)",
-    ),
     "Dask array of bfloat16": Door(
         lambda p, X: lazy(X).astype(pytest.importorskip("ml_dtypes").bfloat16), r"bfloat16 cannot be used.* X\.astype"
     ),

@@ -34,7 +34,10 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def fitted(name: str) -> Any:
-    given: dict[str, Any] = {"SketchTransformer": {"sketch": sketches.Gaussian(3)}, "Ridge": {}}
+    given: dict[str, Any] = {
+        "SketchTransformer": {"sketch": sketches.Gaussian(3)}, "Ridge": {},
+        "ContrastivePCA": {"n_components": 2, "background": LABELS[0]},
+    }  # fmt: skip
     y = X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression", "Ridge") else LABELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ApproximationWarning)

@@ -219,7 +219,7 @@ def in_memory(
             )
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
-    if isinstance(X, np.ma.MaskedArray):
+    if isinstance(X, np.ndarray):
         X = unmasked(X)
     if single and not hasattr(X, "shape") and hasattr(X, "__array__"):  # of Arrow
         X = np.asarray(X)
