@@ -15,7 +15,7 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, hstack, issparse
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
@@ -323,8 +323,9 @@ def batch_values(rows: Any, label: str) -> Any:
     there = RowsThere.of(rows)
     if there is not None:
         return there
-    if issparse(rows) or is_sparse(rows):
-        return sparse_rows(rows.tocsr(), label, check_dtype(rows.dtype))
+    rows = sparse_of_torch(rows)
+    if is_sparse(rows):
+        return sparse_rows(rows, label, check_dtype(rows.dtype))
     if hasattr(rows, "detach") or is_on_gpu(rows):
         rows = host_array(rows)
     elif not isinstance(rows, np.ndarray):
@@ -340,6 +341,19 @@ def batch_values(rows: Any, label: str) -> Any:
             "such rows and their labels."
         ) from None
     return array.astype(check_dtype(array.dtype), copy=False)
+
+
+def sparse_of_torch(rows: Any) -> Any:
+    """Return a sparse tensor of torch in the form of SciPy; anything else as it is."""
+    layout, shape = str(getattr(rows, "layout", "")), tuple(getattr(rows, "shape", ()))
+    if layout == "torch.sparse_csr":
+        parts = rows.detach()
+        vectors = [host_array(one) for one in (parts.values(), parts.col_indices(), parts.crow_indices())]
+        return csr_array(tuple(vectors), shape=shape)
+    if layout == "torch.sparse_coo":
+        parts = rows.detach().coalesce()
+        return coo_array((host_array(parts.values()), tuple(host_array(parts.indices()))), shape=shape)
+    return rows
 
 
 def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
@@ -836,20 +850,14 @@ class BatchStream:
             raise ValueError(f"{label} has {counts}. Give one label for each row.")
         return rows if self._sparse else rows.reshape(len(rows), row_width(rows.shape)), labels
 
-    def _side_by_side(self, batch: Any, label: str) -> Array:
+    def _side_by_side(self, batch: Any, label: str) -> Any:
         """Return the blocks of a batch as rows (b, sum of their columns), in the order of the first batch."""
         named = batch if isinstance(batch, Mapping) else dict(enumerate(_parts(batch)))
         values = {name: batch_values(block, f"{label}, block {name!r}") for name, block in named.items()}
-        sparse = [name for name, block in values.items() if issparse(block)]
-        if sparse:
-            raise TypeError(
-                f"{label}, block {sparse[0]!r} is sparse, and blocks stand side by side as dense rows. Pass its "
-                "toarray(), or fit the sparse rows alone."
-            )
         shapes = {name: block.shape[1:] or (1,) for name, block in values.items()}
         if not self._blocks:
             self._blocks, self.single = shapes, [block.ndim == 1 for block in values.values()]
-        counts = {name: len(block) for name, block in values.items()}
+        counts = {name: int(block.shape[0]) for name, block in values.items()}
         if shapes != self._blocks:
             raise ValueError(
                 f"{label} has blocks of rows of shapes {brief(shapes)}, but the first batch has {brief(self._blocks)}. "
@@ -860,8 +868,11 @@ class BatchStream:
                 f"{label} has blocks of {brief(counts)} rows; row i of each belongs to row i of the others. Give all "
                 "blocks of a batch the same number of rows."
             )
-        count = next(iter(counts.values()))
-        return np.concatenate([values[name].reshape(count, -1) for name in self._blocks], axis=1)
+        count, each = next(iter(counts.values())), [values[name] for name in self._blocks]
+        if any(map(issparse, each)):  # all are then read as CSR, like stores side by side
+            beside = hstack([one if issparse(one) else one.reshape(count, -1) for one in each], format="csr")
+            return sparse_rows(beside, label, check_dtype(beside.dtype))
+        return np.concatenate([one.reshape(count, -1) for one in each], axis=1)
 
     def side_by_side(self) -> BatchStream:
         """Return a stream of the same batches, whose arrays are blocks side by side; this one is then used no more.

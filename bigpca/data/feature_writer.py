@@ -23,6 +23,7 @@ from bigpca.data.batches import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import keys_listed, row_keys
 from bigpca.data.provenance import Provenance
+from bigpca.data.sparse import row_range
 from bigpca.errors import OutputWriteError, brief, counted
 from bigpca.storage.chunks import ChunkRecord
 from bigpca.storage.files import is_objects, name_of, writing
@@ -139,7 +140,8 @@ class FeatureWriter:
         Parameters
         ----------
         batch : array or tensor of shape (b, d), (b, t, d) or (b, c, h, w)
-            Any number of rows b; the other dimensions are those of the first batch, and are stored.
+            Any number of rows b; the other dimensions are those of the first batch, and are stored. Sparse rows are
+            stored dense.
         keys : array-like of shape (b,), optional
             A distinct string or integer for each row, with each batch or with none.
 
@@ -160,12 +162,7 @@ class FeatureWriter:
         self._check_open()
         label = f"the batch from row {self.n_rows:,}"
         given, labels = split_batch(batch, label)
-        if issparse(given):
-            raise TypeError(
-                f"{label} is sparse, but dense rows are stored. Write its toarray(), or fit the batches as they are: "
-                "bigpca.from_batches(batches)."
-            )
-        rows = np.asarray(given)
+        rows = given if issparse(given) else np.asarray(given)
         if labels is not None:
             raise TypeError(f"{label} has rows and labels; rows alone are stored. Call write(rows), or give keys.")
         check_shape(rows.shape, label)
@@ -186,7 +183,7 @@ class FeatureWriter:
                 "Convert the batches, or write them to another path."
             )
         rows = fitting(rows, output.dtype, self.n_rows)
-        self._add_keys(keys, len(rows), label)
+        self._add_keys(keys, rows.shape[0], label)
         self._names = names
         try:
             self._append(rows, output)
@@ -314,13 +311,14 @@ class FeatureWriter:
         self._output = output
         return output
 
-    def _append(self, rows: Array, output: Output) -> None:
-        """Add rows to the buffer; write it, and what follows, as far as chunks are full."""
-        (n, buffer), done = self._state, 0
+    def _append(self, rows: Any, output: Output) -> None:
+        """Add rows to the buffer; write it, and what follows, as far as chunks are full. Sparse rows become dense."""
+        (n, buffer), done, count = self._state, 0, int(rows.shape[0])
         size = len(buffer)
-        while done < len(rows):
+        while done < count:
             first, held = n + done - (n + done) % size, (n + done) % size
-            taken = rows[done : done + size - held]
+            part = row_range(rows, done, min(count, done + size - held))
+            taken = part.toarray() if issparse(part) else part
             if done and n % size and len(taken) < size:
                 buffer = np.empty_like(buffer)  # until the batch is appended, the rows of the other one count
             if held or len(taken) < size:
@@ -328,7 +326,7 @@ class FeatureWriter:
             if held + len(taken) == size:
                 self._write_chunk(first, buffer if held else taken, output)
             done += len(taken)
-        self._state = n + len(rows), buffer
+        self._state = n + count, buffer
 
     def _write_chunk(self, first: int, rows: Array, output: Output) -> None:
         """Write the keys of a chunk's rows, then the chunk."""

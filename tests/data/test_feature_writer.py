@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import zarr
 from numpy.typing import NDArray
 from pandas import DataFrame
@@ -132,6 +133,15 @@ def _fail(out: Path, keys: Any) -> None:
     with suppress(ZeroDivisionError), bp.FeatureWriter(out, chunk_rows=CHUNK) as writer:
         writer.write(X[:19], keys)
         raise ZeroDivisionError
+
+
+def test_sparse_batches_are_stored_as_dense_rows(tmp_path: Path) -> None:
+    rows = sp.random_array((50, 7), density=0.3, format="csr", dtype="f4", rng=np.random.default_rng(0))
+    with bp.FeatureWriter(tmp_path / "x.zarr", chunk_rows=CHUNK) as writer:
+        for start in range(0, 50, 21):  # parts of chunks, and several of them
+            writer.write(rows[start : start + 21], KEYS[start : start + 21])
+    np.testing.assert_array_equal(bp.open(tmp_path / "x.zarr").compute(), rows.toarray())
+    assert bp.data.stored_keys(tmp_path / "x.zarr").tolist() == KEYS
 
 
 def test_an_error_keeps_whole_chunks_and_an_empty_writer_leaves_nothing(tmp_path: Path) -> None:

@@ -262,6 +262,29 @@ def test_sparse_batches_are_iterated_mapped_and_written_in_their_order(tmp_path:
     assert bits(mixed) == bits(bp.PCA(2).fit(bp.from_batches(sparse_batches(240))))
 
 
+def test_sparse_blocks_of_batches_stand_side_by_side_and_are_layers() -> None:
+    parts = sparse_batches(70)
+    sides = [{"a": part[:, :3], "b": part[:, 3:].toarray(), "c": sp.coo_array(part[:, :2])} for part in parts]
+    rows = bp.from_batches(sides)
+    assert sp.issparse(rows._meta)
+    ours = bp.CCA(1).fit(bp.from_batches([{"a": side["a"], "b": side["b"]} for side in sides]))
+    expected = bp.CCA(1).fit(COUNTS[:, :3].toarray(), COUNTS[:, 3:].toarray())
+    np.testing.assert_allclose(ours.correlations_, expected.correlations_, rtol=1e-5)
+    for name, found in bp.fit_layers(sides, bp.PCA(2)).items():
+        own = {"a": COUNTS[:, :3], "b": COUNTS[:, 3:], "c": COUNTS[:, :2]}[name]
+        np.testing.assert_allclose(found.explained_variance_, bp.PCA(2).fit(own).explained_variance_, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_sparse_tensors_are_read_as_those_of_scipy() -> None:
+    torch = pytest.importorskip("torch")
+    expected = bits(bp.PCA(2).fit(bp.from_batches(sparse_batches(240))))
+    vectors = map(torch.from_numpy, (COUNTS.indptr, COUNTS.indices, COUNTS.data))
+    by_row = torch.sparse_csr_tensor(*vectors, size=COUNTS.shape, check_invariants=True)
+    for one in (by_row, torch.from_numpy(COUNTS.toarray()).to_sparse_coo()):
+        assert bits(bp.PCA(2).fit(bp.from_batches([one]))) == expected
+
+
 def test_a_fit_of_sparse_batches_that_was_interrupted_goes_on_with_batches_of_another_size(tmp_path: Path) -> None:
     whole = bp.PCA(2).fit(bp.from_batches(iter(sparse_batches(9)), COUNTS.shape))
     with pytest.raises(Interrupted):
@@ -392,7 +415,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "NaN": (lambda: _spoilt(X), bp.errors.NonFiniteError, "row 137"),
     "sparse behind dense": (lambda: iter([X[:50], sp.csr_array(X[50:])]), TypeError, "batch 1 .* first batch is dense"),
-    "sparse blocks": (lambda: [{"a": sp.csr_array(X), "b": X}], TypeError, "block 'a' is sparse, and blocks stand"),
+    "sparse blocks": (lambda: [{"a": sp.csr_array(X), "b": X}], TypeError, "are dicts of several arrays"),
     "damaged CSR": (lambda: [_falling()], ValueError, "indptr falls from"),
     "text": (lambda: iter([np.array([["a"]])]), TypeError, "dtype <U1 cannot be used"),
     "one dimension": (lambda: iter([X[:, 0]]), ValueError, r"batch 0 .* has shape \(240,\); rows of features"),
