@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, Future, LocalCluster
 
 import bigpca as bp
 from bigpca import blas
 from bigpca.blas import blas_threads, one_blas_thread
-from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.passes.engine.cluster.run import ClusterRun
+from bigpca.passes.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from bigpca.passes.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
 from tests.faults.kit import wait_until
+from tests.passes.conftest import start_cluster
 from tests.passes.kit import (
     bits,
     interrupt_after,
@@ -121,6 +124,85 @@ def test_a_failing_group_takes_the_others_away_and_its_error_comes_through(tmp_p
         moments_of(logged(tmp_path / "n.zarr", tmp_path / "log", delay=0.02))
     wait_for_none(lambda: tasks_of_runs(client))
     assert len(reads_in(tmp_path / "log")) < 60
+
+
+def break_connection(client: Client) -> None:
+    """End the connection to the scheduler, which the client makes again; it has lost all futures then."""
+    client.loop.add_callback(client.scheduler_comm.comm.abort)
+
+
+def restart(client: Client) -> None:
+    with Client(client.scheduler.address, set_as_default=False) as other:  # a client would drop its own callbacks
+        other.restart(wait_for_workers=False)
+
+
+def slow(block: Any) -> Any:
+    time.sleep(1)
+    return block
+
+
+def cancel_all(client: Client) -> None:
+    client.cancel([Future(key, client) for key in client.futures])
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what groups share, which is lost too, and with a solve of states in a checkpoint."""
+    rows = normal(N, D)
+    rows *= 0.7 ** np.arange(D, dtype=rows.dtype)
+    write_store(tmp_path / "x.zarr", rows, (50, D))
+    submit, acts, begun = ClusterRun.submit, list[Callable[[Client], None]](), list[Event]()
+
+    def fit(**options: Any) -> bytes:
+        model = bp.PCA(2, solver="krylov", tol=1e-9, max_passes=3, random_state=0)
+        fitted: bytes = model.fit(tmp_path / "x.zarr", **options).components_.tobytes()
+        return fitted
+
+    def act_at_solve(run: ClusterRun, what: str, *arguments: Any) -> Any:
+        future = submit(run, what, *arguments)
+        if what == "solve" and acts:
+            acts.pop()(run.client)
+        return future
+
+    def in_the_second_pass(event: Event) -> None:
+        begun.append(event)
+        if sum(isinstance(one, PassEvent) for one in begun) == 2 and isinstance(event, GroupEvent) and acts:
+            acts.pop()(client)
+
+    with dask.config.set(scheduler="sync"):
+        expected = fit()
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        for act in (break_connection, restart):
+            acts.append(act)
+
+            begun.clear()
+            assert fit(progress=in_the_second_pass) == expected
+            assert not acts
+            acts.append(act)
+            with monkeypatch.context() as patch:
+                patch.setattr(ClusterRun, "submit", act_at_solve)
+                assert fit(checkpoint=tmp_path / act.__name__) == expected
+            assert not acts
+
+
+@pytest.mark.cluster
+def test_tasks_that_are_cancelled_again_and_again_are_an_error_with_the_reasons(store: Path, client: Client) -> None:
+    def cancel(event: Event) -> None:
+        if isinstance(event, GroupEvent) or (isinstance(event, RetryEvent) and event.reason == "segment cancelled"):
+            cancel_all(client)
+
+    reasons = "by another client, by a restart of the workers, or because the connection to the scheduler broke"
+    with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 4 times: {reasons}\. Run again\.$"):
+        moments_of(logged(store, store.with_name("log"), delay=0.02), progress=cancel)
+    X = bp.open(store).map_blocks(slow, dtype="f4")  # rows are counted before the first pass
+    canceller = threading.Thread(target=lambda: (wait_until(lambda: client.futures), cancel_all(client)))
+    canceller.start()
+    with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 1 time: {reasons}"):
+        moments_of(X[X[:, 0] > 0])
+    canceller.join()
 
 
 @pytest.mark.cluster

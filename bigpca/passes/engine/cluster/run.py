@@ -357,7 +357,7 @@ class SharedCopies:
         """
         seats = [worker for worker in sorted(workers) for _ in range(workers[worker])]
         if not seats:  # no worker at the moment: Dask waits for one
-            return [self._made[-1] if self._made else self._make(None)] * count
+            return [self._made[-1] if self._made[self._first :] else self._make(None)] * count
         chosen = [seats[i] for i in self._places(count, seats)]
         for worker in chosen:
             if worker not in self.copies:
@@ -387,9 +387,9 @@ class SharedCopies:
         for worker in [worker for worker in self.copies if worker not in workers]:
             del self.copies[worker]
 
-    def renew(self, failed: str) -> None:
-        """Create all copies again, under new names, if ``failed`` is the key of one of them."""
-        if any(copy.key == failed for copy in self._made[self._first :]):
+    def renew(self, failed: str = "") -> None:
+        """Create all copies again, under new names, if ``failed`` is the key of one of them, or one was cancelled."""
+        if any(copy.key == failed or copy.status == "cancelled" for copy in self._made[self._first :]):
             self.renew_all()
 
     def renew_all(self) -> set[str]:
@@ -622,7 +622,7 @@ class ClusterRun:
         try:
             stop = int(result_of(future, self._check))
         except RunCancelled as error:
-            self._count_cancelled(-1, error)
+            self.count_cancelled(-1, error)
             return
         except KilledWorker as error:
             self.suspects.add(-1, error)
@@ -638,7 +638,7 @@ class ClusterRun:
             if future.status != "finished":
                 result_of(future, self._check)
         except RunCancelled as error:
-            self._count_cancelled(segment, error)  # it is still to be tried alone
+            self.count_cancelled(segment, error)  # it is still to be tried alone
             return
         except KilledWorker as error:
             raise self.suspects.blame(group, error) from error
@@ -650,7 +650,7 @@ class ClusterRun:
         try:
             value = self._value(future, index)
         except RunCancelled as error:
-            self._count_cancelled(index, error)
+            self.count_cancelled(index, error)
             self.submit_segment(index)
             return
         except KilledWorker as error:
@@ -672,14 +672,14 @@ class ClusterRun:
         if self.files is not None:
             self.options.emit(CheckpointEvent(self.files.directory, index))
 
-    def _count_cancelled(self, index: int, error: RunCancelled) -> None:
+    def count_cancelled(self, index: int, error: RunCancelled) -> None:
         self.tries[index] += 1
         self.cancelled[index] += 1
-        if self.cancelled[index] > RESUBMISSIONS:
-            raise RuntimeError(
-                f"tasks of this run were cancelled {self.cancelled[index]} times, by another client or the scheduler. "
-                "Run again."
-            ) from error
+        kept = [state for state in (self.total, *self.ready.values()) if isinstance(state, Future)]
+        if self.cancelled[index] > RESUBMISSIONS or any(state.status == "cancelled" for state in kept):
+            raise self.watch.cancelled(self.cancelled[index]) from error
+        if self.copies is not None:
+            self.copies.renew()
         self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
 
     def _check_result(self, key: str) -> None:
@@ -767,14 +767,17 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
 def _finish(run: ClusterRun, watch: Watch) -> object:
     if run.gather:
         return run.job.finish(cast(PassState, run.total))
-    if run.shared:
-        run.submit("solve", finish_stored, run.job.finish, run.files, run.covered)
-    else:
-        run.submit("solve", run.job.finish, run.total)
-    try:
-        return result_of(run.next_done(), watch.check)
-    except KilledWorker as error:
-        raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
+    while True:
+        if run.shared:
+            run.submit("solve", finish_stored, run.job.finish, run.files, run.covered)
+        else:
+            run.submit("solve", run.job.finish, run.total)
+        try:
+            return result_of(run.next_done(), watch.check)
+        except RunCancelled as error:
+            run.count_cancelled(-1, error)
+        except KilledWorker as error:
+            raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
 
 
 def planned_bytes(job: AnyPass, options: Run, threads: int) -> int:

@@ -26,7 +26,7 @@ from distributed.versions import get_versions
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.engine.cluster.tasks import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.local import Eligible
+from bigpca.passes.engine.local import Eligible, RunCancelled
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
 from bigpca.planning import SAFE_SHARE, SMALLER_CHUNKS
@@ -163,14 +163,15 @@ class Watch:
 
     def _nthreads(self) -> dict[str, int]:
         end, lost = time.monotonic() + LOST_SECONDS, None
-        # A scheduler that is paused, or too busy to accept connections for a while, is not lost.
-        while self.client.status == "running" and (left := end - time.monotonic()) > 0:
+        # A scheduler that is paused, or too busy to accept connections for a while, is not lost. A client whose
+        # connection broke tries to connect again, and closes if it cannot.
+        while self.client.status not in ("closing", "closed") and (left := end - time.monotonic()) > 0:
             try:
                 return self._of_these(self.client.sync(self.client.scheduler.ncores, callback_timeout=left))
             except (OSError, TimeoutError, RuntimeError) as error:
                 lost = error
             time.sleep(0.1)
-        raise self.scheduler_lost() from lost  # a client that reconnects has cancelled its futures
+        raise self.scheduler_lost() from lost
 
     def _of_these(self, workers: Mapping[str, int]) -> dict[str, int]:
         """Return the workers that may run the tasks; what a new one has is asked once, if annotations name anything."""
@@ -185,6 +186,14 @@ class Watch:
         """Return the error to raise."""
         return ConnectionError(
             f"the Dask scheduler is lost (client status: {self.client.status}).{resume_hint(self.options)}"
+        )
+
+    def cancelled(self, times: int = 1) -> RuntimeError:
+        """Return the error to raise where the results of tasks are lost, though scheduler and workers are there."""
+        return RuntimeError(
+            f"tasks of this run were cancelled {times} time{'s' if times > 1 else ''}: by another client, by a restart "
+            "of the workers, or because the connection to the scheduler broke. Run again."
+            f"{resume_hint(self.options)}"
         )
 
 
@@ -328,10 +337,14 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
         ) from error
     except Exception as error:
         # raised by distributed for a closed client and its futures
-        plain = type(error) is Exception or isinstance(error, RuntimeError | CancelledError)
-        if watch.client.status == "running" or not plain:
+        cancelled = isinstance(error, RunCancelled | CancelledError)
+        if not (cancelled or type(error) is Exception or isinstance(error, RuntimeError)):
             raise
-        raise watch.scheduler_lost() from error
+        if watch.client.status != "running":
+            watch.check()  # raises if the scheduler is lost, and not only the connection
+        if cancelled:
+            raise watch.cancelled() from error
+        raise
 
 
 # =============  ======================  ===================================================================
