@@ -1,8 +1,8 @@
-"""PCA of single cells: the call of ``scanpy.pp.pca`` on AnnData in memory, backed by a file, or lazy on Dask."""
+"""PCA of single cells, and their highly variable genes: calls of scanpy on AnnData in memory, in a file, or lazy."""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,15 @@ from bigpca.data.containers import is_cells
 from bigpca.data.sources import open as open_rows
 from bigpca.data.sources import source_of
 from bigpca.data.views import view_of
-from bigpca.errors import ShortTraceback, brief, closest
+from bigpca.errors import ShortTraceback, brief, check_choice, closest, positive_integer, real_number
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.shared.inputs import open_rows as opened
 from bigpca.estimators.shared.outputs import check_float
+from bigpca.genes import FLAVORS, Expm1, GeneReads, by_clipped_variance, by_dispersion
+from bigpca.passes.engine.events import ProgressArgument
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Mask: TypeAlias = NDArray[np.bool_] | None  # of the variables; None for all
 DEFAULT_COMPONENTS = 50  # as in scanpy
@@ -129,11 +135,7 @@ def pca(
     ((200, 5), (30, 5), 'covariance')
     """
     with ShortTraceback():
-        if not is_cells(adata):
-            raise TypeError(
-                f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of "
-                "numbers, call bigpca.PCA(n_components).fit_transform(X)."
-            )
+        _check_cells(adata)
         for name in parameters:
             if name in _ELSEWHERE:
                 raise TypeError(f"bigpca.cells.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
@@ -156,6 +158,102 @@ def pca(
               "mask_var": mask_var, **plain, "solver": model.solver_, "bigpca": bigpca.__version__}  # fmt: skip
     _add(adata, model, scores, mask, params, key_added)
     return adata if copy else model
+
+
+def highly_variable_genes(
+    adata: Any,
+    n_top_genes: int = 2000,
+    *,
+    flavor: str = "seurat",
+    layer: str | None = None,
+    n_bins: int = 20,
+    span: float = 0.3,
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> pd.DataFrame:
+    """Mark the genes that vary most, as :func:`scanpy.pp.highly_variable_genes` does, of cells that need not fit.
+
+    One read of one matrix of the cells, or two for "seurat_v3", which clips counts at limits that depend on their
+    moments. The matrix may be where that of :func:`pca` may be.
+
+    Parameters
+    ----------
+    adata : anndata.AnnData
+        Cells are rows. Results are added to ``adata.var`` at the end.
+    n_top_genes : int, default 2000
+        How many genes are wanted; more of "seurat" and "cell_ranger" if several have the last dispersion, and fewer if
+        the others have none.
+    flavor : {"seurat", "cell_ranger", "seurat_v3"}, default "seurat"
+        The first two take logarithms of normalised counts, as scanpy's ``log1p`` makes them, and compare the
+        dispersion of a gene with those of genes of a similar mean. "seurat_v3" takes counts, and compares their
+        variances with a smooth function of the mean, for which it needs scikit-misc.
+    layer : str, optional
+        The layer to use in place of X.
+    n_bins : int, default 20
+        Intervals of the mean, of "seurat".
+    span : float in (0, 1], default 0.3
+        Share of the genes that each point of the smooth function rests on, of "seurat_v3".
+    memory_limit, progress : as in :class:`bigpca.PCA` and its ``fit``, default None
+
+    Returns
+    -------
+    pandas.DataFrame
+        What was added to ``adata.var``, with the names of scanpy: "highly_variable", "means", and "dispersions" and
+        "dispersions_norm", or "variances", "variances_norm" and "highly_variable_rank".
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``adata`` is not AnnData; for bad arguments; for logarithms of another base; and for negative values.
+    ImportError
+        For "seurat_v3" without scikit-misc.
+    MemoryBudgetError
+        Before any read, if a block does not fit in memory.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> counts = np.random.default_rng(0).poisson(2, (200, 30)) * np.where(np.arange(30) < 5, 3, 1)
+    >>> cells = anndata.AnnData(np.log1p(counts.astype("f4")))
+    >>> genes = highly_variable_genes(cells, 5)
+    >>> np.flatnonzero(cells.var["highly_variable"]).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    with ShortTraceback():
+        _check_cells(adata)
+        check_choice("flavor", flavor, FLAVORS)
+        n_top_genes, n_bins = positive_integer("n_top_genes", n_top_genes), positive_integer("n_bins", n_bins)
+        real_number("span", span, "(0, 1]", "0.3, or another share of the genes")
+        base = adata.uns.get("log1p", {}).get("base")
+        if flavor != "seurat_v3" and base is not None:
+            raise ValueError(
+                f"adata.uns says that the logarithms have base {base}, but natural ones were expected, as "
+                "sc.pp.log1p(adata) makes them. Pass a layer of those, and delete adata.uns['log1p']."
+            )
+        rows = opened(open_rows(adata, member="X" if layer is None else f"layers/{layer}"), "highly_variable_genes")
+        reads = GeneReads(rows.begun(), memory_limit, progress)
+        if flavor == "seurat_v3":
+            found = by_clipped_variance(reads, n_top_genes, span)
+        else:
+            n, mean, squares = reads.moments("moments of the genes", *([Expm1()] if flavor == "seurat" else []))
+            found = by_dispersion(mean, squares / (n - 1), n_top_genes, flavor, n_bins)
+    found.index = adata.var_names
+    columns = {str(name): values.to_numpy() for name, values in found.items()}
+    if hasattr(adata.var, "assign"):
+        adata.var = adata.var.assign(**columns)  # which makes a copy of a view, as scanpy does
+    else:  # lazy
+        for name, values in columns.items():
+            adata.var[name] = values
+    adata.uns["hvg"] = {"flavor": flavor}
+    return found
+
+
+def _check_cells(adata: Any) -> None:
+    if not is_cells(adata):
+        raise TypeError(
+            f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of "
+            "numbers, call bigpca.PCA(n_components).fit_transform(X)."
+        )
 
 
 def _chosen(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> tuple[str, Any, Mask]:

@@ -47,7 +47,9 @@ TIERS: list[tuple[str, ...]] = [
     ("estimators.supervised",),
     ("estimators",),  # merging and loading
     ("",),  # the package itself, whose names are those of the estimators
-    ("quality", "cells"),
+    ("quality",),
+    ("genes",),
+    ("cells",),
     ("demo",),
     ("cli",),
     ("__main__",),

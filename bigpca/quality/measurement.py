@@ -40,6 +40,8 @@ class Measurement(Reading, Generic[State]):
         The rows that are read, unshifted and in their own precision; None for all rows.
     dtype : numpy.dtype or None
         Of the products; None chooses by their number.
+    about_zero : bool
+        Whether rows are unshifted, so that sums of integers are exact.
     """
 
     account: ClassVar[str] = "one read"
@@ -48,6 +50,7 @@ class Measurement(Reading, Generic[State]):
     template: State
     part: Layout | None = None
     dtype: DType | None = None
+    about_zero: bool = False
 
     @property
     def solver(self) -> str:
@@ -70,7 +73,7 @@ class Measurement(Reading, Generic[State]):
 
     def read(self, run: Run) -> State:
         """Return the state."""
-        unshifted = None if self.part is None else np.zeros(self.rows.n_columns)
+        unshifted = np.zeros(self.rows.n_columns) if self.about_zero or self.part is not None else None
         return fold(run, self.pass_plan, self.rows, self.template, shift=unshifted).state  # one pass over X
 
 
@@ -83,6 +86,7 @@ def read_once(
     progress: ProgressArgument = None,
     layout: Layout | None = None,
     dtype: DType | None = None,
+    about_zero: bool = False,
 ) -> State:
     """Fold one read of X into ``template`` and return its state.  # one pass over X
 
@@ -92,6 +96,8 @@ def read_once(
         The rows to read, unshifted and in their own precision; None for all rows.
     dtype : numpy.dtype or None
         Of the products; None chooses by their number.
+    about_zero : bool
+        Whether rows are unshifted.
 
     Raises
     ------
@@ -101,7 +107,7 @@ def read_once(
         From the read; names rows and block.
     """
     resources = find_resources(memory_limit, in_process=rows.order.in_process)
-    measurement = Measurement(rows, resources, name, template, layout, dtype)
+    measurement = Measurement(rows, resources, name, template, layout, dtype, about_zero)
     measurement.plan.check()
     with running(measurement, progress=progress) as run:
         return measurement.read(run)
