@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain
 from sys import getrefcount
 from threading import Lock, RLock
 from typing import Any, ClassVar, overload
@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, hstack, issparse
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
 from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
-from bigpca.data.containers import embeddings, table_rows
+from bigpca.data.containers import check_columns, embeddings, table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
@@ -300,14 +300,90 @@ def same_columns(batch: Any, names: list[Any] | None, label: str) -> list[Any] |
     ValueError
         If this one has other names than those before, or another order.
     """
-    rows = _parts(batch)[0]
-    found = list(rows.columns) if hasattr(rows, "columns") and hasattr(rows, "dtypes") else names
+    columns = names_of_columns(_parts(batch)[0])
+    found = names if columns is None else columns
     if names is not None and found != names:
         raise ValueError(
             f"{label} has the columns {brief(found)}, but earlier batches have {brief(names)}. The same columns in the "
             "same order were expected."
         )
     return found
+
+
+def names_of_columns(rows: Any) -> list[Any] | None:
+    """Return the names of the columns of a table or a dict; None for anything else."""
+    if isinstance(rows, Mapping):
+        return list(rows)
+    if hasattr(rows, "column_names"):  # of Arrow
+        return list(rows.column_names)
+    return list(rows.columns) if hasattr(rows, "columns") and hasattr(rows, "dtypes") else None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of batches that are tables or dicts hold the rows, and which one their keys.
+
+    Attributes
+    ----------
+    column : str, sequence of str, or None
+        The column of vectors, or the columns of numbers; None for all others than the keys, of which a dict has one.
+    keys : str or None
+    """
+
+    column: str | Sequence[str] | None = None
+    keys: str | None = None
+
+    @property
+    def no_keys(self) -> Any:
+        """The keys of no rows; None if no column of keys is named."""
+        from bigpca.data.keys import KeyList  # imports file formats
+
+        return None if self.keys is None else KeyList()
+
+    def of(self, batch: Any, label: str) -> tuple[Any, Any]:
+        """Return a batch, or a pair of it and labels, with its rows in place of the columns, and the keys or None.
+
+        Raises
+        ------
+        TypeError
+            For a batch without columns.
+        MemberError
+            For columns that it does not have, and if several may be meant.
+        """
+        if self.column is None and self.keys is None:
+            return batch, None
+        rows, *labels = _parts(batch)
+        names = names_of_columns(rows)
+        if names is None:
+            raise TypeError(f"{label} is a {type(rows).__name__}, which has no columns. Leave column= and keys= out.")
+        own = [self.column] if isinstance(self.column, str) else list(self.column or ())
+        for name in [*own, *([] if self.keys is None else [self.keys])]:
+            if name not in names:
+                raise MemberError(f"{label} has no column {name!r}; it has {brief(names)}.")
+        wanted = own or [name for name in names if name != self.keys]
+        if isinstance(self.column, str) or (isinstance(rows, Mapping) and len(wanted) == 1):
+            values = rows[wanted[0]]
+        elif isinstance(rows, Mapping):
+            if not own:
+                raise MemberError(f"{label} has the columns {brief(wanted)} beside its keys. Choose with column=.")
+            values = _stacked_columns({name: rows[name] for name in wanted}, label)
+        else:
+            values = rows.select(wanted) if hasattr(rows, "select") else rows[wanted]
+            if len(own) > 1:  # of which none is a vector
+                check_columns(values, label)
+        return (values, *labels) if labels else values, None if self.keys is None else _batch_labels(rows[self.keys])
+
+
+def _stacked_columns(columns: Mapping[str, Any], label: str) -> Array:
+    """Return columns of numbers side by side."""
+    values = {name: np.asarray(batch_values(one, f"{label}, column {name!r}")) for name, one in columns.items()}
+    shapes = {name: one.shape for name, one in values.items()}
+    if len(set(shapes.values())) != 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise ValueError(
+            f"{label} has columns of shapes {brief(shapes)}; several columns have one number for each row. A column "
+            "of vectors is chosen alone: column='name'."
+        )
+    return np.column_stack(list(values.values()))
 
 
 def _references(arrays: list[Array]) -> list[int]:
@@ -424,6 +500,8 @@ class BatchStream:
         Number of rows, if it is known.
     classes : ndarray or None
         The classes that the labels of pairs (rows, labels) may have, sorted, if they are known.
+    columns : Columns
+        Which columns of tables and dicts are the rows.
     beside : bool
         Whether the arrays of a batch are blocks of rows, which stand side by side in one row. Dicts always are.
 
@@ -442,9 +520,11 @@ class BatchStream:
         dtype: np.dtype[Any] | None,
         count: int | None,
         classes: Array | None = None,
+        columns: Columns = Columns(),
         beside: bool = False,
     ) -> None:
         self.batches, self.count, self.classes, self.beside = batches, count, classes, beside
+        self._columns = columns
         self._blocks: dict[Any, tuple[int, ...]] = {}  # the shape of one row of each block, by name
         self.single: list[bool] = []  # whether each block of the first batch is a number for each row
         self.once = isinstance(batches, Iterator)
@@ -512,6 +592,11 @@ class BatchStream:
         if self._sparse is None:
             self._require_first()
         return bool(self._sparse)
+
+    @property
+    def keys(self) -> Array | None:
+        """The keys that came with the rows read so far; None if no column of keys is named."""
+        return None if self._keys is None else np.array(self._keys.texts)
 
     @property
     def first_array(self) -> Any:
@@ -655,6 +740,7 @@ class BatchStream:
     def _restart(self) -> None:
         """Begin to iterate, at the next batch that is needed."""
         self._torn = True  # while the fields below are not those of one row
+        self._keys = self._columns.no_keys
         self._iterator: Iterator[Any] | None = None
         self._failure: Exception | None = None
         self._batch: Any = np.zeros((0, 0))  # or RowsThere, as what is read of it
@@ -808,6 +894,7 @@ class BatchStream:
     def _checked(self, batch: Any) -> tuple[Any, Any]:
         """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
         label = f"batch {self._number} (from row {self.position:,})"
+        batch, keys = self._columns.of(batch, label)
         if self.beside or isinstance(batch, Mapping):
             rows, labels = self._side_by_side(batch, label), None
         else:
@@ -848,6 +935,9 @@ class BatchStream:
         if labels is not None and len(labels) != rows.shape[0]:
             counts = f"{counted(rows.shape[0], 'row')} and {counted(len(labels), 'label')}"
             raise ValueError(f"{label} has {counts}. Give one label for each row.")
+        if self._keys is not None:
+            self._keys.keep(self.position)
+            self._keys.add(keys, rows.shape[0], label)
         return rows if self._sparse else rows.reshape(len(rows), row_width(rows.shape)), labels
 
     def _side_by_side(self, batch: Any, label: str) -> Any:
@@ -901,11 +991,14 @@ class BatchStream:
         ValueError
             For an iterator from which more than one batch was taken.
         """
-        if not self.once or self._number == 0:
-            return self.batches
-        if self._given is None or self._iterator is None:
-            raise ValueError("rows of the iterator were read already. Make a new one.")
-        return chain([self._given], self._iterator)
+        batches = self.batches
+        if self.once and self._number:
+            if self._given is None or self._iterator is None:
+                raise ValueError("rows of the iterator were read already. Make a new one.")
+            batches = chain([self._given], self._iterator)
+        if self._columns == Columns():
+            return batches
+        return (self._columns.of(batch, f"batch {i}")[0] for i, batch in enumerate(batches))
 
     @property
     def blocks(self) -> dict[Any, int]:
@@ -976,7 +1069,8 @@ def from_batches(
     dtype: DTypeLike | None = None,
     *,
     classes: ArrayLike | None = None,
-    column: str | None = None,
+    column: str | Sequence[str] | None = None,
+    keys: str | None = None,
 ) -> da.Array:
     """Return the rows of an iterable of batches as a source for fits, such as features that a network produces.
 
@@ -1005,8 +1099,12 @@ def from_batches(
         The classes that may occur in pairs, such as ``range(10)``; those without rows get a count of 0. A fit then
         takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
         labels are collected first, in one more iteration.
-    column : str, optional
-        The column that holds the vectors, of batches that are tables or dicts. A table with one such column needs none.
+    column : str or sequence of str, optional
+        The column that holds the vectors, or those that each hold one feature, of batches that are tables or dicts. A
+        table with one column of vectors needs none.
+    keys : str, optional
+        The column that names the rows, by distinct strings or integers, and is not a feature. ``transform(X, out=...)``
+        stores these keys. They are held in memory while rows are read.
 
     Returns
     -------
@@ -1032,8 +1130,7 @@ def from_batches(
             f"batches is a {type(batches).__name__}; an iterable of arrays (b, d) was expected: a list, a generator "
             "that was called, or a DataLoader. Pass one array to fit itself."
         )
-    if column is not None:
-        batches = OneColumn(batches, column).iterable()
+    columns = Columns(column, keys)
     row_shape, count = None, None
     if shape is not None:
         sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
@@ -1046,7 +1143,7 @@ def from_batches(
         shape = tuple(int(size) for size in sizes)
         row_shape, count = shape[1:], shape[0]
     elif isinstance(batches, list | tuple):
-        count = sum(_count_rows(batch, f"batch {i}") for i, batch in enumerate(batches))
+        count = sum(_count_rows(columns.of(one, f"batch {i}")[0], f"batch {i}") for i, one in enumerate(batches))
         if count == 0:
             raise ValueError("the batches are empty: there are no rows. Give at least one batch.")
     known = None
@@ -1054,36 +1151,8 @@ def from_batches(
         from bigpca.data.labels import merge_classes  # imports file formats
 
         known = merge_classes(classes, classes)[0]
-    return _open_stream(BatchStream(batches, row_shape, None if dtype is None else check_dtype(dtype), count, known))
-
-
-@dataclass(frozen=True)
-class OneColumn:
-    """One column of each batch. Batches that can be iterated again still can."""
-
-    batches: Iterable[Any]
-    column: str
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self.of, self.batches, count())
-
-    def iterable(self) -> Iterable[Any]:
-        """Return an iterator, a list or another iterable, as the batches are."""
-        if isinstance(self.batches, Iterator):
-            return iter(self)
-        return list(self) if isinstance(self.batches, list | tuple) else self
-
-    def of(self, batch: Any, number: int) -> Any:
-        """Return the column of a batch, or of the rows of a pair (rows, labels)."""
-        rows, *labels = _parts(batch)
-        names = (
-            list(rows) if isinstance(rows, Mapping) else getattr(rows, "column_names", getattr(rows, "columns", None))
-        )
-        if names is None:
-            raise TypeError(f"batch {number} is a {type(rows).__name__}, which has no columns. Leave column= out.")
-        if self.column not in names:
-            raise MemberError(f"batch {number} has no column {self.column!r}; it has {brief(list(names))}.")
-        return (rows[self.column], *labels) if labels else rows[self.column]
+    asked = None if dtype is None else check_dtype(dtype)
+    return _open_stream(BatchStream(batches, row_shape, asked, count, known, columns))
 
 
 def _open_stream(stream: BatchStream) -> da.Array:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import replace
@@ -19,12 +20,12 @@ from numpy.typing import DTypeLike
 from scipy.sparse import issparse
 
 from bigpca.arrays import Array
-from bigpca.data.batches import fitting, same_columns, split_batch
+from bigpca.data.batches import Columns, fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
-from bigpca.data.keys import keys_listed, row_keys
+from bigpca.data.keys import KeyList
 from bigpca.data.provenance import Provenance
 from bigpca.data.sparse import row_range
-from bigpca.errors import OutputWriteError, brief, counted
+from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.chunks import ChunkRecord
 from bigpca.storage.files import is_objects, name_of, writing
 from bigpca.storage.forms import STORES, Annotations, check_extension
@@ -107,8 +108,7 @@ class FeatureWriter:
         # Rows so far, and the buffer of the chunk that they end in: changed by one assignment once a batch is appended.
         # What an interrupt leaves beyond those rows, in the buffer, the keys and the files, is written over.
         self._state: tuple[int, Array] = (0, np.zeros((0, 0)))
-        self._keys: list[str] = []
-        self._known: set[str] = set()
+        self._keys = KeyList()
         self._names: list[Any] | None = None  # of columns
         self._begun: deque[Future[ChunkRecord]] = deque()  # chunks that are being stored
         self._failed = self._closed = False
@@ -132,7 +132,7 @@ class FeatureWriter:
         """Rows so far."""
         return self._state[0]
 
-    def write(self, batch: Any, keys: Any = None) -> None:
+    def write(self, batch: Any, keys: Any = None, *, column: str | Sequence[str] | None = None) -> None:
         """Append a batch of rows; chunks are written once they are complete.
 
         At a URL, up to 64 MiB of chunks may still be in flight when this returns.
@@ -142,13 +142,18 @@ class FeatureWriter:
         batch : array or tensor of shape (b, d), (b, t, d) or (b, c, h, w)
             Any number of rows b; the other dimensions are those of the first batch, and are stored. Sparse rows are
             stored dense.
-        keys : array-like of shape (b,), optional
-            A distinct string or integer for each row, with each batch or with none.
+            Or a table or a dict of columns, as for :func:`bigpca.from_batches`.
+        keys : array-like of shape (b,), or str, optional
+            A distinct string or integer for each row, with each batch or with none; or the column of the batch that
+            has them.
+        column : str or sequence of str, optional
+            The column of vectors, or the columns of numbers, of a batch that is a table or a dict.
 
         Raises
         ------
         ValueError
-            For another shape of rows than that of the first batch; values that the dtype cannot hold; keys that are
+            For another shape of rows than that of the first batch; columns that a batch does not have, or of which it
+            has several; values that the dtype cannot hold; keys that are
             missing, repeated (within this batch or from an earlier one), or not one per row. None of the batch is
             written.
         TypeError
@@ -161,6 +166,7 @@ class FeatureWriter:
         """
         self._check_open()
         label = f"the batch from row {self.n_rows:,}"
+        batch, own = Columns(column, keys if isinstance(keys, str) else None).of(batch, label)
         given, labels = split_batch(batch, label)
         rows = given if issparse(given) else np.asarray(given)
         if labels is not None:
@@ -183,7 +189,7 @@ class FeatureWriter:
                 "Convert the batches, or write them to another path."
             )
         rows = fitting(rows, output.dtype, self.n_rows)
-        self._add_keys(keys, rows.shape[0], label)
+        self._add_keys(keys if own is None else own, rows.shape[0], label)
         self._names = names
         try:
             self._append(rows, output)
@@ -211,9 +217,10 @@ class FeatureWriter:
             raise ValueError(f"no rows were written to {self.path}; at least one was expected. Nothing was created.")
         output, (n, buffer) = self._output, self._state
         self._note(output, all_of=True)
-        self._drop_keys()
-        if self._keys and len(self._keys) != n:
-            raise RuntimeError(f"{n:,} rows have {len(self._keys):,} keys; one for each was expected. Write them anew.")
+        self._keys.keep(n)
+        texts = self._keys.texts
+        if texts and len(texts) != n:
+            raise RuntimeError(f"{n:,} rows have {len(texts):,} keys; one for each was expected. Write them anew.")
         held = n % len(buffer)
         if output.set_rows(n) and held:
             self._write_chunk(n - held, buffer[:held], output)
@@ -221,7 +228,7 @@ class FeatureWriter:
         seconds = time.perf_counter() - self._began
         call = f"FeatureWriter({str(self.path).rpartition('/')[2]!r})"
         made = Provenance.now([], "", self.n_rows, call, seconds=seconds, reads=0.0)
-        keys = np.array(self._keys) if self._keys else None
+        keys = np.array(texts) if texts else None
         output.finish(Annotations(keys, replace(made, reads=None).to_json()))
         self._closed = True
 
@@ -276,7 +283,7 @@ class FeatureWriter:
                 )
         output = self._open(found.shape[1:], found.dtype, found.chunk_rows)
         chunks = output.leading()
-        self._state = chunks * found.chunk_rows, self._state[1]
+        self._state, texts = (chunks * found.chunk_rows, self._state[1]), list[str]()
         for index in range(chunks):
             keys: Any = None
             with suppress(ValueError, RecursionError):
@@ -290,8 +297,8 @@ class FeatureWriter:
                 )
             if not keys:  # no rows have keys
                 break
-            self._keys += keys
-        self._known = set(self._keys)
+            texts += keys
+        self._keys = KeyList(texts)
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
         asked: dict[str, Any] = {
@@ -331,8 +338,8 @@ class FeatureWriter:
     def _write_chunk(self, first: int, rows: Array, output: Output) -> None:
         """Write the keys of a chunk's rows, then the chunk."""
         index = first // len(self._state[1])
-        keys = json.dumps(self._keys[first : first + len(rows)]).encode()
-        keep = partial(output.keep, f"keys-{index}.json", keys) if self._keys else None
+        keys = json.dumps(self._keys.texts[first : first + len(rows)]).encode()
+        keep = partial(output.keep, f"keys-{index}.json", keys) if self._keys.texts else None
         self._begun.append(output.writer.begin(index, rows, first=keep))
         self._note(output)
 
@@ -342,25 +349,10 @@ class FeatureWriter:
             output.note(self._begun[0].result())
             self._begun.popleft()
 
-    def _drop_keys(self) -> None:
-        """Forget keys of a batch that was not appended."""
-        self._known.difference_update(self._keys[self.n_rows :])
-        del self._keys[self.n_rows :]
-
     def _add_keys(self, keys: Any, count: int, label: str) -> None:
-        self._drop_keys()
-        if (keys is not None) != bool(self._keys) and self.n_rows:
+        self._keys.keep(self.n_rows)
+        if (keys is not None) != bool(self._keys.texts) and self.n_rows:
             given = "no keys" if keys is None else "keys"
             raise ValueError(f"{label} has {given}, unlike earlier batches. Give keys with every batch, or with none.")
-        if keys is None:
-            return
-        found = row_keys(keys, count).tolist()
-        doubled = [key for key in found if key in self._known]
-        if doubled:
-            raise ValueError(
-                f"{label} has {counted(len(doubled), 'key')} of earlier rows: {keys_listed(np.array(doubled))}. Each "
-                "row is written once: leave out repeated rows, such as the padding of a sampler, or give them other "
-                "keys."
-            )
-        self._keys.extend(found)
-        self._known.update(found)
+        if keys is not None:
+            self._keys.add(keys, count, label)

@@ -237,6 +237,43 @@ def _doubled(keys: NDArray[np.str_]) -> NDArray[np.str_]:
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
 
+class KeyList:
+    """Distinct keys of rows that come in batches.
+
+    Attributes
+    ----------
+    texts : list of str
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.texts = list(texts)
+        self._known = set(self.texts)
+
+    def add(self, keys: Any, count: int, label: str) -> None:
+        """Add the keys of the next ``count`` rows, which are those of ``label``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :func:`row_keys`; for keys that earlier rows have.
+        """
+        found = row_keys(keys, count).tolist()
+        doubled = [key for key in found if key in self._known]
+        if doubled:
+            raise ValueError(
+                f"{label} has {counted(len(doubled), 'key')} of earlier rows: {keys_listed(np.array(doubled))}. Each "
+                "row is written once: leave out repeated rows, such as the padding of a sampler, or give them other "
+                "keys."
+            )
+        self.texts.extend(found)
+        self._known.update(found)
+
+    def keep(self, rows: int) -> None:
+        """Forget the keys of rows from that number on."""
+        self._known.difference_update(self.texts[rows:])
+        del self.texts[rows:]
+
+
 def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDArray[np.str_]:
     """Read and check the keys of n rows; they are held whole, four bytes for each character of the longest times n.
 

@@ -341,6 +341,8 @@ def project_to(
         written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
         if rows.order.open_ended:
             output.set_rows(written)
+        if keys is None and rows.order.batches is not None:  # which came with the rows
+            keys = rows.order.batches.stream.keys
         output.review()
         rows.origin.check_unchanged(before)
         seconds = time.perf_counter() - began

@@ -755,16 +755,76 @@ def test_one_column_of_batches_with_columns_is_taken_in_whatever_library_they_co
     np.testing.assert_allclose(bp.PCA(2, solver="covariance").fit(once).components_, expected, atol=1e-5)
 
 
+IDS = [f"image {i}" for i in range(240)]
+
+
+def _tables(rows: Array, ids: Any) -> pa.Table:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+    return pa.table({"id": ids, "emb": lists, **{f"x{j}": column for j, column in enumerate(rows.T)}})
+
+
+LIBRARIES: dict[str, Callable[[pa.Table], Any]] = {
+    "arrow table": lambda table: table,
+    "record batch": lambda table: table.combine_chunks().to_batches()[0],
+    "pandas": lambda table: table.to_pandas(),
+    "polars": pl.from_arrow,
+    "dict of arrays": lambda table: {"emb": np.stack(table["emb"].to_numpy()), **_numbers(table)},
+    "dict of lists": lambda table: table.to_pydict(),
+}
+
+
+def _numbers(table: pa.Table) -> dict[str, Array]:
+    return {name: table[name].to_numpy() for name in table.column_names if name != "emb"}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_columns_are_chosen_by_name_and_keys_come_along_at_every_door_of_batches(library: str, tmp_path: Path) -> None:
+    given = [LIBRARIES[library](_tables(X[i : i + 70], IDS[i : i + 70])) for i in range(0, 240, 70)]
+    model, named = bp.PCA(2).fit(X), [f"x{j}" for j in (4, 0, 2)]
+    for column, own in (("emb", X), (named, X[:, [4, 0, 2]])):
+        rows = bp.from_batches(given, column=column, dtype="f4", keys="id")
+        assert bits(bp.PCA(2).fit(rows)) == bits(bp.PCA(2).fit(own))
+        with bp.FeatureWriter(tmp_path / f"{own.shape[1]}.zarr", dtype="f4") as writer:
+            for batch in given:
+                writer.write(batch, "id", column=column)
+        np.testing.assert_array_equal(bp.open(writer.path).compute(), own)
+        assert bp.data.stored_keys(writer.path).tolist() == IDS
+    for number, shape in enumerate((X.shape, None)):
+        rows = bp.from_batches(iter(given), shape, "f4", column="emb", keys="id")
+        out = model.transform(rows, out=tmp_path / f"scores{number}.zarr")
+        np.testing.assert_array_equal(out.compute(), model.transform(X))
+        assert bp.data.stored_keys(tmp_path / f"scores{number}.zarr").tolist() == IDS
+    again = bp.from_batches([given[0], given[0]], dtype="f4", column="emb", keys="id")
+    with pytest.raises(ValueError, match=r"batch 1 \(from row 70\) has 70 keys of earlier rows: 'image 0'"):
+        model.transform(again, out=tmp_path / "again.zarr")
+
+
+def test_all_columns_but_the_keys_are_features_and_keep_their_order() -> None:
+    table = pa.table({"id": range(240), **{f"x{j}": column for j, column in enumerate(X.T)}})
+    parts = [table[i : i + 80] for i in range(0, 240, 80)]
+    for form in ("arrow table", "pandas", "polars"):
+        given = [LIBRARIES[form](part) for part in parts]
+        assert bits(bp.PCA(2).fit(bp.from_batches(given, keys="id", dtype="f4"))) == bits(bp.PCA(2).fit(X))
+    swapped = [parts[0], parts[1].select(parts[1].column_names[::-1])]
+    with pytest.raises(ValueError, match=r"batch 1 .* has the columns .* same order were expected"):
+        bp.PCA(1).fit(bp.from_batches(swapped))
+    with pytest.raises(checks.MemberError, match=r"batch 0 has the columns \['a', 'b'\] beside its keys. Choose with"):
+        bp.from_batches([{"id": [1], "a": [1.0], "b": [2.0]}], keys="id")
+
+
 @pytest.mark.parametrize(
     ("batch", "column", "said"),
     [
         ({"a": np.ones((3, 2))}, "emb", r"batch 0 has no column 'emb'; it has \['a'\]"),
-        (np.ones((3, 2)), "emb", "batch 0 is a ndarray, which has no columns. Leave column= out"),
+        (np.ones((3, 2)), "emb", "batch 0 is a ndarray, which has no columns. Leave column= and"),
         (
             pa.table({"a": [[1.0, 2.0]], "b": [[1.0, 2.0]]}),
             None,
             "2 columns .* hold lists.* column=: 'a'",
         ),
+        (pa.table({"emb": [[1.0, 2.0]], "a": [1.0]}), ["emb", "a"], r"do not hold numbers: 'emb' \("),
+        ({"emb": np.ones((3, 2)), "a": np.ones(3)}, ["emb", "a"], r"shapes \{'emb': \(3, 2\), 'a': \(3,\)\}; several"),
+        ({"a": np.ones(3), "b": np.ones(2)}, ["a", "b"], "several columns have one number for each row"),
         (pa.table({"emb": [[1.0, 2.0], [1.0]]}), "emb", "the list of row 1 has 1 values; 2 were expected"),
         ({"emb": [[1.0, 2.0], [1.0]]}, "emb", "rows of different lengths, from 1 to 2"),
         ({"emb": ["a", "b"]}, "emb", "dtype <U1 cannot be used"),
