@@ -23,6 +23,7 @@ from distributed import Client
 import bigpca as bp
 from bigpca.passes.engine import run as run_module
 from bigpca.passes.engine.cluster import watch
+from bigpca.passes.engine.cluster.run import ClusterRun
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
@@ -122,6 +123,51 @@ def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lo
                 assert begun >= number
                 if act == "stop":
                     os.kill(lost, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("task", ["solve", "alone"])
+def test_a_worker_that_stops_with_the_only_task_in_flight_holds_nobody_up(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a solve of what is in a checkpoint, or a group that is tried alone."""
+    monkeypatch.setattr(run_module, "STALLED_SECONDS", 4)
+    write_store(tmp_path / "x.zarr", normal(N, D), (50, D))
+    name = "submit_suspect" if task == "alone" else "submit"
+    submit, submit_segment = getattr(ClusterRun, name), ClusterRun.submit_segment
+    stopped: list[int] = []
+
+    def fit(**options: Any) -> bytes:
+        fitted: bytes = bp.PCA(2, solver="covariance").fit(tmp_path / "x.zarr", **options).components_.tobytes()
+        return fitted
+
+    def submit_there(run: ClusterRun, *what: Any) -> None:
+        with monkeypatch.context() as patch:
+            if not stopped and task in (*what[:1], "alone"):
+                stopped.append(pids[there])
+                os.kill(pids[there], signal.SIGSTOP)
+                patch.setattr(run, "_place", lambda: {"workers": [there]})
+            submit(run, *what)
+
+    def suspect(run: ClusterRun, index: int) -> None:
+        if index == 5 and not run.suspects.count:
+            run.suspects.count, run.suspects.waiting[5] = 1, 5
+        else:
+            submit_segment(run, index)
+
+    with dask.config.set(scheduler="sync"):
+        expected = fit()
+    with start_cluster(2) as cluster, Client(cluster) as client:
+        pids = client.run(os.getpid)
+        there = min(pids)
+        monkeypatch.setattr(ClusterRun, name, submit_there)
+        if task == "alone":
+            monkeypatch.setattr(ClusterRun, "submit_segment", suspect)
+        try:
+            with pytest.warns(UserWarning, match=r"^worker tcp.* has been silent .* Others do its work too"):
+                assert fit(checkpoint=tmp_path / "c") == expected
+            assert stopped
+        finally:
+            os.kill(pids[there], signal.SIGCONT)
 
 
 def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(tmp_path: Path) -> None:

@@ -460,7 +460,8 @@ class ClusterRun:
     submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
     given: dict[int, set[str]] = field(default_factory=dict)  # segment -> copies; its tasks take one of them
     longest: float | None = None  # seconds that the slowest finished segment took
-    folding: str | None = None
+    folding: str | None = None  # the task of the whole pass that is in flight, and what it computes
+    folds: tuple[Any, ...] = ()
     freed: int = 0  # workers that had been lost when the tasks that were pinned to them were last set free
     copies: SharedCopies | None = None  # of the broadcast values
 
@@ -483,7 +484,8 @@ class ClusterRun:
         """Submit one suspected group alone; nothing else may be in flight."""
         segment, group = next(iter(self.suspects.waiting.items()))
         key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{self.tries[segment]}"
-        (future,) = self.client.get({key: group_task(self.job, group, key, self._take_shared(1)[0])}, [key], sync=False)
+        graph = {key: group_task(self.job, group, key, self._take_shared(1)[0])}
+        (future,) = self.client.get(graph, [key], sync=False, **self._place())
         self.suspects.trial = segment, group, key
         self._watch(future)
 
@@ -533,8 +535,11 @@ class ClusterRun:
                     self.submit_segment(index)
             if self.folding is not None and self.stalls.holds(self.folding):
                 self.futures.pop(self.folding).release()
-                self.folding = None
-                self.fold_ready()
+                self.submit(*self.folds)
+            if self.suspects.trial is not None and self.stalls.holds(self.suspects.trial[2]):
+                self.futures.pop(self.suspects.trial[2]).release()
+                self.tries[self.suspects.trial[0]] += 1
+                self.submit_suspect()
 
     def _awake(self) -> dict[str, int]:
         return self.stalls.awake(self.watch.workers)
@@ -550,13 +555,13 @@ class ClusterRun:
         workers = self._awake() or self.watch.workers
         return [None] * count if self.copies is None else self.copies.take(count, workers)
 
-    def submit(self, what: str, function: Callable[..., object], *args: object) -> Future:
-        """Submit one task and watch it."""
+    def submit(self, what: str, function: Callable[..., object], *args: object) -> None:
+        """Submit one task of the whole pass and watch it; it is submitted again if its worker stalls."""
         future = self.client.submit(
             function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False, **self._place()
         )
+        self.folding, self.folds = future.key, (what, function, *args)
         self._watch(future)
-        return future
 
     def _watch(self, future: Future) -> None:
         self.futures[future.key] = future
@@ -588,7 +593,7 @@ class ClusterRun:
             if self.shared:
                 while stop in self.ready:
                     stop += 1
-                self.folding = self.submit("store", extend_prefix, self.files, self.covered, stop).key
+                self.submit("store", extend_prefix, self.files, self.covered, stop)
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
@@ -620,7 +625,7 @@ class ClusterRun:
     def _accept_prefix(self, future: Future) -> None:
         self.folding = None  # if it failed, fold_ready submits it again
         try:
-            stop = int(result_of(future, self._check))
+            stop = int(self.result(future))
         except RunCancelled as error:
             self.count_cancelled(-1, error)
             return
@@ -636,7 +641,7 @@ class ClusterRun:
         self.suspects.trial = None
         try:
             if future.status != "finished":
-                result_of(future, self._check)
+                self.result(future)
         except RunCancelled as error:
             self.count_cancelled(segment, error)  # it is still to be tried alone
             return
@@ -682,15 +687,20 @@ class ClusterRun:
             self.copies.renew()
         self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
 
-    def _check_result(self, key: str) -> None:
-        self._check()
-        if self.stalls.holds(key) and self._awake():
-            raise RunCancelled("a stalled worker holds the result")
+    def result(self, future: Future) -> Any:
+        """Return the result of a finished future; raises :class:`RunCancelled` if a stalled worker holds it."""
+
+        def check() -> None:
+            self._check()
+            if self.stalls.holds(future.key) and self._awake():
+                raise RunCancelled("a stalled worker holds the result")
+
+        return result_of(future, check)
 
     def _value(self, future: Future, index: int) -> PassState | Future | StoredSegment:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
-        value = result_of(future, partial(self._check_result, future.key))
+        value = self.result(future)
         if self.gather and self.files is not None:
             self.files.write("segment", index, value)
         return value
@@ -739,7 +749,7 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
                 run.submit_segment(waiting.pop(0))
             run.accept(run.next_done())
             run.fold_ready()
-        return _finish(run, watch)
+        return _finish(run)
     finally:
         cancel_run(job.run_id)
 
@@ -764,7 +774,7 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     return run
 
 
-def _finish(run: ClusterRun, watch: Watch) -> object:
+def _finish(run: ClusterRun) -> object:
     if run.gather:
         return run.job.finish(cast(PassState, run.total))
     while True:
@@ -773,7 +783,8 @@ def _finish(run: ClusterRun, watch: Watch) -> object:
         else:
             run.submit("solve", run.job.finish, run.total)
         try:
-            return result_of(run.next_done(), watch.check)
+            future, run.folding = run.next_done(), None
+            return run.result(future)
         except RunCancelled as error:
             run.count_cancelled(-1, error)
         except KilledWorker as error:
