@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
     from bigpca.estimators.supervised.pencils import TICA as TICA
     from bigpca.estimators.supervised.pencils import ContrastivePCA as ContrastivePCA
+    from bigpca.estimators.supervised.pencils import CorrespondenceAnalysis as CorrespondenceAnalysis
     from bigpca.estimators.supervised.pencils import GeneralizedPCA as GeneralizedPCA
     from bigpca.estimators.supervised.pencils import MinimumNoiseFraction as MinimumNoiseFraction
     from bigpca.estimators.supervised.pencils import SlowFeatureAnalysis as SlowFeatureAnalysis
@@ -82,7 +83,7 @@ HOMES = {
     "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
     "bigpca.estimators.supervised.pencils": (
-        "ContrastivePCA GeneralizedPCA MinimumNoiseFraction SlowFeatureAnalysis TICA"
+        "ContrastivePCA CorrespondenceAnalysis GeneralizedPCA MinimumNoiseFraction SlowFeatureAnalysis TICA"
     ),
     "bigpca.estimators.supervised.roweis_map": "roweis_map",
     "bigpca.estimators.supervised.scored_pca": "ScoredPCA",

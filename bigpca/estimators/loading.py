@@ -34,6 +34,7 @@ from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscrimin
 from bigpca.estimators.supervised.pencils import (
     TICA,
     ContrastivePCA,
+    CorrespondenceAnalysis,
     GeneralizedPCA,
     MinimumNoiseFraction,
     SlowFeatureAnalysis,
@@ -69,6 +70,7 @@ CLASSES: dict[str, type[AnyEstimator]] = {
     "ScoredPCA": ScoredPCA,
     "SketchTransformer": SketchTransformer,
     "ContrastivePCA": ContrastivePCA,
+    "CorrespondenceAnalysis": CorrespondenceAnalysis,
     "GeneralizedPCA": GeneralizedPCA,
     "MinimumNoiseFraction": MinimumNoiseFraction,
     "SlowFeatureAnalysis": SlowFeatureAnalysis,

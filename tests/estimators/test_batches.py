@@ -30,7 +30,9 @@ from tests.estimators.test_every_estimator import CASES, READING, bits
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
-X = (RNG.standard_normal((240, 6)) * 0.6 ** np.arange(6) + RNG.standard_normal((3, 6))[np.arange(240) % 3]).astype("f4")
+X = (8 + RNG.standard_normal((240, 6)) * 0.6 ** np.arange(6) + RNG.standard_normal((3, 6))[np.arange(240) % 3]).astype(
+    "f4"
+)
 IN_ANY_ORDER = {
     "PCA dot", "KernelPCA dense", "KernelPCA krylov", "KernelPCA features", "ApproximateKernelPCA",
     "KernelSupervisedPCA dual",

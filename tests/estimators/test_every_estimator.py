@@ -37,7 +37,7 @@ Array = NDArray[Any]
 N, D, CHUNK = 240, 6, 20
 RNG = np.random.default_rng(0)
 CODES = RNG.permutation(np.arange(N) % 3)
-X = RNG.standard_normal((N, D)) * 0.6 ** np.arange(D) + 2.0 + RNG.standard_normal((3, D))[CODES]
+X = RNG.standard_normal((N, D)) * 0.6 ** np.arange(D) + 8.0 + RNG.standard_normal((3, D))[CODES]
 NEW = X[:37] + 0.1
 CLASSES = np.array(["ape", "bee", "cod"])[CODES]
 NUMBERS = X[:, :2] ** 2
@@ -80,6 +80,7 @@ CASES: dict[str, Case] = {
     "TICA": Case(lambda: bp.TICA(2, lag=3)),
     "ContrastivePCA": Case(lambda: bp.ContrastivePCA(2, background="bee"), CLASSES),
     "GeneralizedPCA": Case(lambda: bp.GeneralizedPCA(2, metric=METRIC)),
+    "CorrespondenceAnalysis": Case(lambda: bp.CorrespondenceAnalysis(2)),
     "SketchTransformer": Case(lambda: bp.SketchTransformer(bp.sketches.Gaussian(3))),
     **{f"KernelPCA {s}": Case(lambda s=s: bp.KernelPCA(2, solver=s, **RBF)) for s in ("dense", "krylov")},
     "KernelPCA features": Case(lambda: bp.KernelPCA(2, kernel="poly", degree=2, solver="features")),
@@ -472,6 +473,7 @@ PREFIXES = {
     "KernelRoweisDiscriminantAnalysis": "kroweis", "CCA": "cca", "PLSSVD": "plssvd", "Ridge": "ridge",
     "SlowFeatureAnalysis": "sfa", "MinimumNoiseFraction": "mnf", "TICA": "tica", "FactorAnalysis": "factor",
     "PLSRegression": "pls", "ContrastivePCA": "cpca", "GeneralizedPCA": "gpca",
+    "CorrespondenceAnalysis": "ca",
 }  # fmt: skip
 
 
@@ -613,6 +615,10 @@ OWN = {
     "RotatedPCA": {"components_": 1, "transform": 0},
     "FactorAnalysis": {"components_": 1, "transform": 0, "n_iter_": 0},
     "ContrastivePCA": {"patterns_": 0, "alphas_": 0}, "GeneralizedPCA": {"patterns_": 0},
+    "CorrespondenceAnalysis": dict.fromkeys(
+        ("eigenvalues_", "mean_", "patterns_", "transform", "inverse_transform", "total_inertia_",
+         "explained_inertia_ratio_", "column_coordinates_"), 0
+    ),
     **dict.fromkeys(STEPPED, RATIO | {"patterns_": 1, "noise_fractions_": 0, "timescales_": 0}),
 }  # fmt: skip
 LINEAR: dict[str, Any] = {"kernel": "linear"}

@@ -28,6 +28,7 @@ SHAPES = {
     "tall": (12_000, 400),
     "wide": (600, 10_000),
     "thin": (8_000, 100),
+    "counts": (12_000, 400),
     "few": (2_400, 300),
     "several": (2_400, 400),
     "sparse": (8_000, 1_000),
@@ -119,6 +120,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "partial least squares": ("tall", lambda: bp.PLSRegression(3, **LIMIT)),
     "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
     "steps": ("tall", lambda: bp.TICA(3, lag=500, **LIMIT)),
+    "correspondences": ("counts", lambda: bp.CorrespondenceAnalysis(3, **LIMIT)),
     "contrasts": ("tall", lambda: bp.ContrastivePCA(alpha=[0, 1, 2], **LIMIT)),
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
 }  # fmt: skip
@@ -255,7 +257,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(0, n, chunk):
             rows = rng.standard_normal((min(chunk, n - i), d), dtype="f4") * spectrum
             rows[:, 0] += np.arange(i, i + len(rows)) % 3
-            store[i : i + chunk] = rows
+            store[i : i + chunk] = np.abs(rows) if name == "counts" else rows
     sparse = sp.random_array(SHAPES["sparse"], density=0.05, format="csr", dtype="f4", rng=np.random.default_rng(1))
     write_parts(zarr.open_group(folder / "sparse.zarr", mode="w").create_group("X"), sparse, {"chunks": (1 << 16,)})
     return folder

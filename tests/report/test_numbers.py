@@ -136,7 +136,7 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     for header, attribute in {
         "timescale": "timescales_",
         "noise fraction": "noise_fractions_",
-        "alpha": "alpha_",
+        "alpha": "alphas_" if hasattr(held, "alphas_") else "alpha_",
     }.items():
         if header in table:
             np.testing.assert_allclose(table.pop(header), getattr(held, attribute))
@@ -202,7 +202,7 @@ def test_exports_are_the_function_of_the_model(name: str, tmp_path: Path) -> Non
     expected, rows = model.transform(NEW), NEW.astype(np.float32)
     largest = np.abs(expected).max()
     np.testing.assert_allclose(model.to_sklearn().transform(NEW), expected, atol=1e-9 * largest)
-    if not model.preprocess:
+    if not model._preprocessors():
         A, b = model.linear_map()
         np.testing.assert_allclose(NEW @ A.T + b, expected, atol=1e-9 * largest)
         pytest.importorskip("faiss")
@@ -219,7 +219,7 @@ def test_exports_are_the_function_of_the_model(name: str, tmp_path: Path) -> Non
 def test_torch_layers_are_the_function_of_the_model(name: str) -> None:
     torch = pytest.importorskip("torch")
     model = model_of(name)
-    if hasattr(model, "linear_map") and not model.preprocess:
+    if hasattr(model, "linear_map") and not model._preprocessors():
         expected = model.transform(NEW)
         with torch.no_grad():
             found = model.to_torch()(torch.from_numpy(NEW.astype(np.float32))).numpy()
@@ -276,11 +276,11 @@ def test_exports_know_missing_values_or_reject_them(name: str, code: float | Non
             one.to_sklearn().transform(new)
         known = np.isfinite(expected).all(axis=1)
         np.testing.assert_allclose(one.to_sklearn().transform(new[known]), expected[known], rtol=1e-6, atol=1e-9)
-        if code is not None and not model.preprocess:
+        if code is not None and not model._preprocessors():
             for export in (one.linear_map, one.to_faiss):
                 with pytest.raises(ValueError, match="missing_value = -9999 stands for missing values"):
                     export()
-        elif not model.preprocess:
+        elif not model._preprocessors():
             A, b = one.linear_map()
             np.testing.assert_allclose(new @ A.T + b, expected, rtol=1e-6, atol=1e-9)
     new[0, 0] = np.inf

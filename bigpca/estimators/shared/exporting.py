@@ -268,9 +268,9 @@ def linear_rows(model: BaseEstimator) -> LinearRowMap:
 def linear_of(model: BaseEstimator) -> LinearMap:
     """Return what a fitted model does to rows as one linear map; rejects models whose map is not linear."""
     check_is_fitted(model)
-    if fitted_preprocessors(model):
+    if maps := fitted_preprocessors(model):
         raise ValueError(
-            f"preprocess = {model.preprocess!r} is not linear, so the model is not a linear map of X. Preprocess "
+            f"preprocess = {list(maps)} is not linear, so the model is not a linear map of X. Preprocess "
             f"X before a fit without it, or use to_sklearn or to_onnx."
         )
     missing = model._steps.missing_value

@@ -14,6 +14,7 @@ from typing import Self, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh, pinv
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector, packed_diagonal, unmasked, unpack
@@ -24,7 +25,7 @@ from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import whole_state
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.linear.sums import SumsModel, SumsResult
+from bigpca.estimators.linear.sums import SumsFit, SumsModel, SumsResult
 from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.growing import kept_by
 from bigpca.estimators.shared.inputs import Unchecked
@@ -34,7 +35,9 @@ from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
 from bigpca.estimators.supervised.problems import open_classes
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.profiles import PROFILE, ProfileMoments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
+from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.records import stored
 from bigpca.settings import setting
@@ -147,6 +150,13 @@ def _of_metric(model: GeneralizedPCA, state: Moments, eps: float) -> Iterator[Pa
     yield sums, Sums.known(model._metric(state.n_features))
 
 
+def _inertia(model: CorrespondenceAnalysis, state: ProfileMoments, eps: float) -> Iterator[Pair]:
+    profiles = state.moments
+    sums = Sums.of(profiles, eps, profiles)
+    check_total(float(np.trace(sums.matrix)))
+    yield replace(sums, divisor=profiles.weight), Sums.known(np.diag(profiles.mean))
+
+
 PENCILS = {
     # method: A and B, the eigenvalue by v'Av / v'Bv, those that come first, and the unit of scores
     "SlowFeatureAnalysis": Pencil(_slowness, order=lambda slowness: slowness),
@@ -154,6 +164,7 @@ PENCILS = {
     "TICA": Pencil(_lagged, lambda ratio: 1 - 2 * ratio, lambda correlation: -np.abs(correlation)),
     "ContrastivePCA": Pencil(_contrast, unknown="kept", signed=True),
     "GeneralizedPCA": Pencil(_of_metric, unknown="kept"),
+    "CorrespondenceAnalysis": Pencil(_inertia, unknown="left out"),
 }
 
 
@@ -179,6 +190,24 @@ class ContrastResult(PencilResult):
     """That of several alphas."""
 
     alphas_: Vector = stored("k")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrespondenceResult(PencilResult):
+    """That of a correspondence analysis."""
+
+    total_inertia_: float = stored(of=float, least=0)
+
+    @property
+    def explained_inertia_ratio_(self) -> Vector:
+        """Share of the inertia that each axis explains (k,)."""
+        return self.eigenvalues_ / self.total_inertia_
+
+    @property
+    def column_coordinates_(self) -> Matrix:
+        """Principal coordinates of the columns (d, k); 0 of columns of zeros."""
+        masses, coordinates = self.mean_[:, None], self.patterns_ * np.sqrt(self.eigenvalues_)
+        return np.divide(coordinates, masses, out=np.zeros_like(coordinates), where=masses > 0)
 
 
 @dataclass(frozen=True)
@@ -725,3 +754,79 @@ class GeneralizedPCA(PencilModel):
 
     def _facts(self, state: Moments, k: int) -> dict[str, Unchecked]:
         return {"mean_": state.mean}
+
+
+@with_parameters
+class CorrespondenceAnalysis(PencilModel):
+    """Correspondence analysis of a table of counts or other amounts, in one read of its rows.
+
+    PCA of row profiles ``x / sum(x)``, each with the sum as its weight, in the metric of chi-square distances: columns
+    are divided by the roots of their masses. Centred in the read, so that small inertias keep their digits. Scores are
+    the principal coordinates of rows (Greenacre 2017, chapter 8). The axes after the first one of a PCA of counts that
+    are scaled for Poisson noise, without centring (Keenan & Kotula 2004), are these axes.
+
+    Parameters
+    ----------
+    n_components : int or None, default None
+        None for all axes whose inertia is more than rounding.
+    preprocess : as in :class:`bigpca.PCA`, default None
+    nan_policy : {"raise", "omit"}, default "raise"
+        Rows with missing values raise an error, or are left out. Negative values raise an error.
+    memory_limit : int, str or None, default None
+        Per process.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (k,), descending
+        Principal inertias.
+    total_inertia_ : float
+        Chi-square statistic of the table, divided by the sum of all amounts.
+    explained_inertia_ratio_ : ndarray of shape (k,)
+    components_ : ndarray of shape (k, d)
+        Standard coordinates of columns: scores are ``components_ (profile - mean_)``.
+    column_coordinates_ : ndarray of shape (d, k)
+        Principal coordinates of columns; 0 of columns of zeros.
+    mean_ : ndarray of shape (d,)
+        Masses of the columns: their shares of all amounts.
+    patterns_, rank_, solve_error_, n_samples_, n_omitted_
+        See :class:`bigpca.estimators.supervised.pencils.PencilModel`; ``inverse_transform`` returns profiles. Rows of
+        zeros weigh nothing and do not count; their scores are those of a profile of zeros.
+
+    Examples
+    --------
+    >>> table = np.array([[20.0, 5, 1], [6, 20, 4], [1, 5, 20]])
+    >>> model = CorrespondenceAnalysis(1).fit(table)
+    >>> model.eigenvalues_.round(3).tolist(), round(model.total_inertia_, 3)
+    ([0.539], 0.762)
+    """
+
+    _traits = Traits(
+        CorrespondenceResult, "ca", unweighted="the sum of a row is its weight",
+        summary=(("inertia", "eigenvalues_"), ("share", "explained_inertia_ratio_")),
+    )  # fmt: skip
+
+    n_components: int | None = None
+    _: KW_ONLY
+
+    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[PencilResult, Unchecked]:
+        fit = super()._fit(rows, y)
+        return replace(fit, rows=replace(fit.rows, steps=fit.rows.steps[:-1]))  # the sums have the profiles and weights
+
+    def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
+        return (*super()._preprocessors(), PROFILE)
+
+    def _template(self, d: int) -> ProfileMoments:
+        if d < 2:
+            raise ValueError(f"n_features = {d}, but a profile of one column is 1 in each row. Give more columns.")
+        return ProfileMoments.of(d)
+
+    def _facts(self, state: ProfileMoments, k: int) -> dict[str, Unchecked]:
+        profiles = state.moments
+        masses, squares = profiles.mean, packed_diagonal(profiles.packed, profiles.n_features) / profiles.weight
+        inertia = np.divide(squares, masses, out=np.zeros_like(masses), where=masses > 0)
+        return {"mean_": masses, "total_inertia_": float(inertia.sum())}
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        return tags

@@ -78,6 +78,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "lagged": (lambda: bp.TICA(2, lag=3), None),
     "contrasts": (lambda: bp.ContrastivePCA(2, alpha=[0.5, 2.0]), Y),
     "metric": (lambda: bp.GeneralizedPCA(2, metric=np.diag(np.arange(1.0, X.shape[1] + 1))), None),
+    "correspondences": (lambda: bp.CorrespondenceAnalysis(2), "counts"),
     "ridge of folds": (lambda: bp.Ridge([0.1, 10.0], cv=3), REAL),
 }
 
@@ -103,7 +104,7 @@ def numbers(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
 def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
     """Give the digests of one fit, of the scores of new rows, of pre-images, and of what more rows make of it."""
     make, y = FITS[name]
-    rows = X if not (isinstance(y, str)) else X[:, :12]
+    rows = {"narrow": X[:, :12], "counts": np.abs(X)}.get(y, X) if isinstance(y, str) else X
     y = None if isinstance(y, str) else y
     given: Any = da.from_array(rows, chunks=(110, rows.shape[1])) if lazily else rows
     model = make().fit(given) if y is None else make().fit(given, y)

@@ -50,7 +50,7 @@ CURVED: dict[str, Callable[[], Any]] = {
     "roots of unit length": lambda: bp.PCA(2, preprocess=[bp.rows.Power(0.3), bp.rows.L2("keep")]).fit(X),
     "logarithms of counts": lambda: bp.PCA(2, preprocess=COUNTS_FIRST).fit(np.abs(X)),
     "scores of unit length": lambda: bp.PCA(2, whiten=bp.rules.Whitening(l2=True)).fit(X),
-    **{name: made for name, made in LINEAR.items() if name == "PCA of values"},
+    **{name: made for name, made in LINEAR.items() if name in ("PCA of values", "CorrespondenceAnalysis")},
 }
 LINEAR = {name: made for name, made in LINEAR.items() if name not in CURVED}
 linear = pytest.mark.parametrize("name", LINEAR)

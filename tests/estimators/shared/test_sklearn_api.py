@@ -25,7 +25,7 @@ X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
 
 
 STEPPED = (bp.SlowFeatureAnalysis, bp.MinimumNoiseFraction, bp.TICA)
-WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA, *STEPPED)
+WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA, bp.CorrespondenceAnalysis, *STEPPED)
 WEIGHT_CHECKS = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
 EQUIVALENCE = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
@@ -43,9 +43,11 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     expected = dict.fromkeys(EQUIVALENCE, limited)
     if isinstance(estimator, equal) or (linear and estimator.n_components == 2):
         expected = {}
+    if isinstance(estimator, bp.CorrespondenceAnalysis):
+        expected |= {"check_positive_only_tag_during_fit": "it names the row and its negative value in other words"}
     if isinstance(estimator, WEIGHTLESS):
         names = (*EQUIVALENCE, *(f"check_sample_weights_{name}" for name in WEIGHT_CHECKS))
-        return dict.fromkeys(names, "it cannot use weights, and rejects them in words")
+        return expected | dict.fromkeys(names, "it cannot use weights, and rejects them in words")
     if "kernel" in estimator.get_params():
         return expected
     if is_classifier(estimator):
@@ -65,7 +67,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
         bp.KernelSupervisedPCA(), bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
         bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1), bp.Ridge([0.1, 1.0]),
-        bp.ContrastivePCA(1, background=1), bp.GeneralizedPCA(),
+        bp.ContrastivePCA(1, background=1), bp.GeneralizedPCA(), bp.CorrespondenceAnalysis(),
         bp.FactorAnalysis(1), bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
     ],
     expected_failed_checks=expected_failures,

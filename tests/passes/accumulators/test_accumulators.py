@@ -37,6 +37,7 @@ from bigpca.passes.accumulators.moments import (
     WithinProduct,
 )
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
+from bigpca.passes.accumulators.profiles import ProfileMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
@@ -397,6 +398,27 @@ def _stepped(lag: int, sums: bool, width: int = 0, codes: Any = None) -> Case:
     )  # fmt: skip
 
 
+def _profiles(X: Array) -> list[Array]:
+    wide = np.abs(X).astype("f8")
+    w = wide.sum(axis=1)
+    wide /= w[:, None]
+    mean = w @ wide / w.sum()
+    return [np.array(len(X)), mean, (wide - mean).T @ (w[:, None] * (wide - mean)), np.array([w.sum(), w @ w])]
+
+
+def _of_profiles(fold: Callable[..., Accumulator]) -> Case:
+    return Case(
+        f"ProfileMoments by {fold.__name__}",
+        lambda: ProfileMoments.of(D),
+        lambda template, X, *of: fold(template, np.abs(X), *of),
+        N,
+        lambda s: [
+            np.array(s.count), s.moments.mean, full(s.moments.scatter), np.array(s.moments.weight_sums or (0.0, 0.0)),
+        ],
+        _profiles,
+    )  # fmt: skip
+
+
 def _mean(rows: Array) -> Array:
     return rows.sum(axis=0) / max(1, len(rows))
 
@@ -490,6 +512,8 @@ CASES = [
     _folds((np.abs(CODES) % 3).astype(np.int32)),
     _folds((np.abs(CODES) % 3).astype(np.int32), sparse_state),
     _stepped(1, sums=False),
+    _of_profiles(row_state),
+    _of_profiles(sparse_state),
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
     Case(
