@@ -30,10 +30,11 @@ from zarr.storage import ObjectStore as ZarrStore
 import bigpca as bp
 from bigpca.data import provenance_of
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.passes.engine.events import CheckpointEvent
+from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.reading import layout
 from bigpca.storage import places
 from bigpca.storage.forms import Annotations, NpyForm
+from bigpca.storage.grammar import PROBE
 from bigpca.storage.objects import look_ahead, unfinished
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
@@ -300,6 +301,19 @@ def test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits(solver: str, r
                 pass
         assert fit(place) == expected, made[-1]
         assert not stored(place)
+
+
+def test_what_a_killed_worker_leaves_where_it_asked_a_store_is_deleted_with_the_checkpoint(rows: Path) -> None:
+    place, asked = Place(MemoryStore()).at("run.ckpt"), list[str]()
+
+    def ask(event: Event) -> None:
+        if isinstance(event, CheckpointEvent):
+            asked.append(f"{event.path.rpartition('run.ckpt/')[2]}/{PROBE}{len(asked)}")
+            place.put(asked[-1], b"")
+
+    bp.PCA(2, solver="covariance").fit(rows, checkpoint=place, progress=ask)
+    assert asked
+    assert not stored(place)
 
 
 def fit(model: bp.PCA, rows: Path) -> Callable[[Any], object]:

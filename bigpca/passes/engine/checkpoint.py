@@ -231,7 +231,8 @@ class Checkpoint:
         if self._lock is not None:
             self._lock.release()
         elif done and not isinstance(self.place, Folder):
-            own = rf"{self.fingerprint}/(run\.json|pass-\d+/({PASS}|{STATE}))|{re.escape(PROBE)}\w+"
+            probe = rf"{re.escape(PROBE)}\w+"  # of a worker too, which asks where it writes, and may have been killed
+            own = rf"{self.fingerprint}/(run\.json|pass-\d+/({PASS}|{STATE}|{probe}))|{probe}"
             self.place.delete([entry.key for entry in self.place.list() if re.fullmatch(own, entry.key)])
 
     def _open(self) -> None:

@@ -384,9 +384,9 @@ def test_workers_without_a_shared_disk_have_everything_at_urls_and_one_may_be_ki
         outputs = ("a.zarr/", "model.zarr/", "scores.zarr/")
         return {entry.key for entry in Place(at).list() if not entry.key.startswith(outputs)}
 
-    if late := left():  # the killed worker's last state may reach the store after the fit's end: the next fit has it
-        assert all(re.fullmatch(r"run\.ckpt/\w+/pass-\d+/segment-\d+\.npz", key) for key in late)
-        assert len(late) == 1
+    if late := left():  # the killed worker's last request may reach the store after the fit's end: the next fit has it
+        (key,) = late
+        assert re.fullmatch(r"run\.ckpt/\w+/pass-\d+/(segment-\d+\.npz|\.bigpca/probe-\w+)", key)
         with dask.config.set(scheduler="sync"):
             again = bp.PCA(3, solver="covariance").fit(f"{at}/a.zarr", checkpoint=f"{at}/run.ckpt")
         assert again.components_.tobytes() == local.components_.tobytes()
