@@ -238,7 +238,7 @@ def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
     if missing == "raise" and gaps.any():
         raise ValueError(
             f"{gaps.sum()} of {len(gaps)} labels are missing ({rows_shown(gaps)}); a label for each row was expected. "
-            'Fill them in, or leave those rows out: missing="drop" (missing_labels="drop" of an estimator).'
+            'Fill them in, or leave those rows out: missing="drop" (missing_labels="drop" of an estimator that has it).'
         )
 
 

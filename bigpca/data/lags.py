@@ -155,8 +155,9 @@ def unlagged(rows: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
 
 def _checked(lags: Iterable[int]) -> tuple[int, ...]:
     given = tuple(lags) if isinstance(lags, Iterable) else ()
-    chosen = tuple(map(int, given))
-    if chosen != given or not chosen or chosen[0] != 0 or any(b <= a for a, b in pairwise(chosen)):
+    whole = all(isinstance(lag, int | np.integer) and not isinstance(lag, bool) for lag in given)
+    chosen = tuple(map(int, given)) if whole else ()
+    if not chosen or chosen[0] != 0 or any(b <= a for a, b in pairwise(chosen)):
         raise ValueError(
             f"lags = {brief(lags)} are not integers that increase from 0. Give range(12) for windows of 12 rows."
         )

@@ -21,7 +21,7 @@ from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import Shown, brief, check_choice, positive_integer, warn_approximation
+from bigpca.errors import Shown, brief, check_choice, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.model import standardization_of, whole_state
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
@@ -99,7 +99,13 @@ class StandardErrors(Shown):
         Returns
         -------
         ndarray of shape (k, 2)
+
+        Raises
+        ------
+        ValueError, TypeError
+            For another level.
         """
+        real_number("level", level, "(0, 1)", "a probability such as 0.95")
         with np.errstate(divide="ignore", invalid="ignore"):
             width = student_t.ppf((1 + level) / 2, self.degrees_of_freedom) * self.explained_variance_ / self.variances
         return np.asarray(self.variances[:, None] * np.exp(width[:, None] * np.array([-1.0, 1.0])))
@@ -265,6 +271,8 @@ def standard_errors(
             "functions read the rows of the fit."
         )
     if method == "jackknife":
+        if sample_weight is not None:
+            raise TypeError("sample_weight was given, but the jackknife has the weights of the fit. Leave it out.")
         return _jackknifed(model)
     if not getattr(model, "_orthonormal", False):
         raise TypeError(

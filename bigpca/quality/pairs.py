@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import svd, svdvals
 from scipy.stats import chi2
 
-from bigpca.arrays import DType, Matrix, packed_diagonal, unpack
+from bigpca.arrays import DType, Matrix, Vector, packed_diagonal, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer, required
 from bigpca.estimators.pairs.fits import open_pair
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 State = TypeVar("State", bound=Accumulator)
+LEAST_SQUARE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)  # above which terms keep their digits
 
 
 @dataclass(frozen=True)
@@ -392,11 +393,11 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
         squares = moments.squares(edges)
     else:
         squares = block_squares(unpack(moments.packed, moments.n_features), edges)
-    constant = [name for name, own in zip(names, np.diagonal(squares), strict=True) if not own > 0]
-    if constant:
-        raise ValueError(f"{constant[0]} is constant in all {n} rows, so nothing is aligned with it. Leave it out.")
-    if not np.isfinite(squares).all():
-        raise ValueError("squares of the covariances overflow float64. Divide the data by a constant first.")
+    _traces(moments, edges, names)
+    if not np.isfinite(squares).all() or not (np.diagonal(squares) > LEAST_SQUARE).all():
+        raise ValueError(
+            "squares of the covariances are too large or too small for float64. Divide the data by a constant first."
+        )
     if moments is state:
         return alignment(squares)
     if n < 4:
@@ -419,21 +420,31 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
 def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
     """Return the Procrustes similarity (L, L) of every two blocks, of which one is on each side of paired moments."""
     edges, paired = block_edges(widths), isinstance(moments, PairedMoments)
-    if paired:
-        S, left = moments.cross, moments.cross.shape[0]
-        traces = np.array([packed_diagonal(one.packed, one.n_features).sum() for one in moments.own])
-    else:
-        S, left = unpack(moments.packed, moments.n_features), 0
-        traces = np.array([np.trace(S[one, one]) for one in edges])
-    constant = [name for name, own in zip(names, traces, strict=True) if not own > 0]
-    if constant:
-        raise ValueError(f"{constant[0]} is constant in all {moments.count} rows, so it has no shape. Leave it out.")
+    roots = np.sqrt(_traces(moments, edges, names))
+    if not np.isfinite(roots).all():
+        raise ValueError("the covariances are too large for float64. Divide the data by a constant first.")
+    S, left = (moments.cross, moments.cross.shape[0]) if paired else (unpack(moments.packed, moments.n_features), 0)
     found = np.eye(len(edges))
     for (i, a), (j, b) in combinations(enumerate(edges), 2):
         if not paired or a.stop <= left <= b.start:
             length = svdvals(S[a, b.start - left : b.stop - left]).sum()
-            found[i, j] = found[j, i] = min(1.0, length / np.sqrt(traces[i] * traces[j]))
+            found[i, j] = found[j, i] = min(1.0, length / roots[i] / roots[j])
     return found
+
+
+def _traces(moments: Any, edges: Sequence[slice], names: Sequence[str]) -> Vector:
+    """Return the trace (L,) of the scatter of each block; raises ValueError for one that is constant."""
+    if isinstance(moments, PairedMoments):
+        traces = [packed_diagonal(one.packed, one.n_features).sum() for one in moments.own]
+    else:
+        diagonal = packed_diagonal(moments.packed, moments.n_features)
+        traces = [diagonal[one].sum() for one in edges]
+    constant = [name for name, trace in zip(names, traces, strict=True) if not trace > 0]
+    if constant:
+        raise ValueError(
+            f"{constant[0]} is constant in all {moments.count} rows, so nothing is similar to it. Leave it out."
+        )
+    return np.array(traces)
 
 
 def _svcca_of(moments: Moments, rows: Rows, variance: float) -> float:

@@ -516,6 +516,8 @@ class CrossValidated(ComponentRule):
             )
         best = int(np.argmin(self._weights @ self._errors))
         excess = self._errors[:, : best + 1] - self._errors[:, best : best + 1]
+        # So that squares stay within float64, whatever the units of the columns are.
+        excess = np.ldexp(excess, -np.frexp(np.abs(excess[np.isfinite(excess)]).max(initial=0.0))[1])
         error = excess.std(axis=0, ddof=1) / np.sqrt(len(excess))
         return int(np.argmax(self._weights @ excess / self._weights.sum() <= error))
 
@@ -554,8 +556,8 @@ class CrossValidated(ComponentRule):
         # NOTE: a column that the other columns predict worse than its mean does, in the rows of the other folds, is
         # predicted by its mean. Else a column that is nearly a component of its own would outweigh all others.
         divisors = np.maximum(outside, ALONE) ** 2
-        alone = (outside < ALONE) | (_after(squares * values)[:, :m] / divisors >= (squares @ values)[:, None])
-        errors = np.where(alone, np.diagonal(S)[:, None], residual / divisors)
+        alone = (outside < ALONE) | (_after(squares * values)[:, :m] >= divisors * (squares @ values)[:, None])
+        errors = np.divide(residual, divisors, out=np.tile(np.diagonal(S), (m, 1)).T, where=~alone)
         return np.asarray(errors.sum(axis=0) / n_rows)
 
 

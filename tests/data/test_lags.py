@@ -127,6 +127,7 @@ def test_names_and_coordinates_say_the_lag() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: lagged(X, [0, None]), "increase from 0"), (lambda: lagged(X, [0, np.nan]), "increase from 0"),
         (lambda: lagged(X, [1, 2]), "increase from 0"), (lambda: lagged(X, []), "increase from 0"),
         (lambda: lagged(X, 12), r"Give range\(12\)"), (lambda: lagged(X, [0, 1.5]), "are not integers"),
         (lambda: lagged(X[:5], range(6)), "no window of 6 rows fits into the 5 rows"),

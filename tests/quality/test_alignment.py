@@ -174,6 +174,20 @@ def test_procrustes_is_the_fit_of_the_best_rotation_and_the_bures_distance_of_gr
     assert procrustes(X, Y, sample_weight=w).value == pytest.approx(procrustes(*again).value, rel=1e-9)
 
 
+@pytest.mark.parametrize("unit", [1e-150, 1e-85, 1e85, 1e150])
+def test_units_of_both_sides_do_not_matter_or_are_rejected(unit: float) -> None:
+    for statistic in (procrustes, svcca):
+        found, truth = statistic(X * unit, Y * unit), statistic(X, Y)
+        assert (found.value, found.standard_error) == pytest.approx((truth.value, truth.standard_error), rel=1e-9)
+    a, b = {"a": X * unit}, {"b": Y * unit}
+    for layers in (bp.compare_layers(a | b, metric="procrustes"), bp.compare_layers(a, b, metric="procrustes")):
+        assert layers.values[0, -1] == pytest.approx(procrustes(X, Y).value, rel=1e-12)
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"too large or too small for float64\. Divide"):
+        cka(X * unit, Y * unit, debiased=False)
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"covariances are too large for float64\. Divide"):
+        procrustes(X * 1e160, Y)
+
+
 def test_weights_are_repetitions_of_biased_alignment() -> None:
     w = np.arange(N) % 3
     again = X.repeat(w, axis=0), Y.repeat(w, axis=0)

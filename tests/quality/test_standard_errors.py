@@ -217,6 +217,12 @@ def test_intervals_of_the_jackknife_cover_where_groups_have_effects() -> None:
         (lambda X, g: standard_errors(bp.PCA(2).fit(X, groups=g), X, method="jackknife"), TypeError, "reads nothing"),
         (lambda X, g: standard_errors(bp.PCA(2).fit(X), method="jackknife"), ValueError, "the model has no groups"),
         (
+            lambda X, g: standard_errors(bp.PCA(2).fit(X, groups=g), method="jackknife", sample_weight=g),
+            TypeError,
+            "the jackknife has the weights of the fit",
+        ),
+        (lambda X, g: standard_errors(bp.PCA(2).fit(X), X).interval(95), ValueError, r"level = 95 is outside \(0, 1\)"),
+        (
             lambda X, g: standard_errors(bp.ApproximatePCA(2).fit(X), method="jackknife"),
             TypeError,
             "a PCA was expected",

@@ -66,8 +66,8 @@ def check_folds(before: Accumulator, added: Accumulator) -> None:
         before.union(added)
     elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
         raise ValueError(
-            "some rows were fitted with a state for each fold or group, others with one. Use the same alphas for all "
-            "rows, and give groups= for all or for none."
+            "some rows were fitted with a state for each fold or group, others with one. Give groups= for all rows "
+            "or for none, and Ridge the same alphas for all."
         )
 
 

@@ -584,6 +584,8 @@ class ContrastivePCA(PencilModel):
     ) -> Self:
         """Contrast two fitted PCAs that kept their moments; nothing is read.
 
+        Columns are centred and not divided, whatever ``center``, ``scale`` and ``whiten`` of the models are.
+
         Parameters
         ----------
         model, background : fitted PCA
@@ -731,9 +733,9 @@ class GeneralizedPCA(PencilModel):
             return np.eye(d)
         held = whole(self.metric, "metric", "number", f"A matrix of {d} x {d} numbers")
         try:
-            M = unmasked(held).astype(np.float64)
+            M = unmasked(held).astype(np.float64, casting="same_kind")
         except (TypeError, ValueError):
-            raise TypeError(f"metric = {brief(repr(self.metric))} is not a matrix of numbers.") from None
+            raise TypeError(f"metric = {brief(repr(self.metric))} is not a matrix of real numbers.") from None
         if M.shape != (d, d) or not np.isfinite(M).all() or np.abs(M - M.T).max() > 1e-8 * np.abs(M).max():
             raise ValueError(
                 f"metric has shape {M.shape}; a finite and symmetric matrix of shape {(d, d)} was expected, such as "

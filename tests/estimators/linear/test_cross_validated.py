@@ -99,6 +99,11 @@ def test_fewest_components_within_one_standard_error_of_the_difference_are_kept(
     assert CrossValidated().at(errors, np.ones(4)).choose(np.ones(3), 3.0, 40, 3) == 1
 
 
+@pytest.mark.parametrize("unit", [1e-150, 1e-80, 1e80, 1e150])
+def test_units_do_not_matter(unit: float) -> None:
+    assert bp.PCA(CrossValidated()).fit(planted(400, 0, "equal") * unit).n_components_ == 6
+
+
 def test_a_column_that_is_a_component_of_its_own_predicts_nothing() -> None:
     rows = planted(600, 0, "equal")
     rows[:, 0] = 30 * np.random.default_rng(1).standard_normal(600)
