@@ -162,6 +162,14 @@ PANELS = {
         "random_state": Parameter("Seed of everything random.", ANY, whole=True, flags="--seed"),
         "memory_limit": Parameter("Reject a plan over this size, e.g. 2GiB.", form="SIZE"),
         "solve_threads": Parameter("BLAS threads of the final solve.", "[1, inf)", "a number of threads", whole=True),
+        "lag": Parameter("tica: rows between the two rows of a pair.", "[1, inf)", "a number of rows", whole=True),
+        "width": Parameter(
+            "mnf: pixels of a line of an image, whose rows are its pixels.",
+            "[1, inf)",
+            "a number of pixels, or None,",
+            whole=True,
+            none="none",
+        ),
         "method": Parameter(words=("varimax", "promax")),
         "power": Parameter("", "(1, inf)", "a power that sharpens the loadings, such as 4,"),
     },
@@ -188,6 +196,8 @@ PANELS = {
         "regularization": Parameter(
             "fisher, roweis: added to the within-class scatter; cca: to both covariances.", ANY, words=("pinv",)
         ),
+        "alpha": Parameter("contrast: weights of the background, such as 0.5,1,2.", ANY, many=True),
+        "background": Parameter("contrast: label of the rows of the background; others are of interest.", form="LABEL"),
         "alphas": Parameter("ridge: penalties, such as 0.1,1,10; folds choose one.", ANY, many=True),
         "cv": Parameter("ridge: folds by row number.", "[2, 20]", "a number of folds", whole=True),
         "fit_intercept": SWITCH,

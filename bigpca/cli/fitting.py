@@ -264,7 +264,7 @@ def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: A
     if targeted:
         found["y"] = open_targets(given.targets or "")[seen:]
     if given.labels is not None:
-        found["y"] = open_given_labels(given, source, data, model.missing_labels)[0][seen:]
+        found["y"] = open_given_labels(given, source, data, getattr(model, "missing_labels", "raise"))[0][seen:]
     if given.weights is not None:
         weights = open_given_weights(given, source, data)[0]
         found |= {name: values[seen:] for name, values in weights.items()}
@@ -413,7 +413,7 @@ def _planned(
     from bigpca.data.sources import rows_stamp
 
     rows: dict[str, object] = {"data": described(source, data)}
-    labels, how = open_given_labels(supervision, source, data, estimator.missing_labels)
+    labels, how = open_given_labels(supervision, source, data, getattr(estimator, "missing_labels", "raise"))
     if how:
         rows["labels"] = how
     if supervision.targets is not None:

@@ -32,6 +32,11 @@ ESTIMATORS = {
     ("pca", "kernel"): "KernelPCA",
     ("pca", "kernel", "landmarks"): "NystromKernelPCA",
     ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
+    ("factor",): "FactorAnalysis",
+    ("correspondence",): "CorrespondenceAnalysis",
+    ("sfa",): "SlowFeatureAnalysis",
+    ("mnf",): "MinimumNoiseFraction",
+    ("tica",): "TICA",
     ("fisher",): "FisherDiscriminantAnalysis",
     ("roweis",): "RoweisDiscriminantAnalysis",
     ("roweis", "kernel"): "KernelRoweisDiscriminantAnalysis",
@@ -41,13 +46,14 @@ ESTIMATORS = {
     ("supervised", "kernel", "landmarks"): "KernelSupervisedPCA",
     ("random-projection",): "SupervisedRandomProjection",
     ("scored",): "ScoredPCA",
+    ("contrast",): "ContrastivePCA",
     ("cca",): "CCA",
     ("plssvd",): "PLSSVD",
     ("pls",): "PLSRegression",
     ("ridge",): "Ridge",
 }
 METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
-PCA = "pca"  # the one method without labels or targets
+OF_ROWS = ("pca", "factor", "correspondence", "sfa", "mnf", "tica")  # without labels or targets
 OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
 NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
 NONE = object()  # what an option is that was given as "none", or "all"
@@ -430,6 +436,7 @@ _scale = Parameter("patterson, patterson:PLOIDY, or the divisors in a .npy file.
 _power = "Divide scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."
 OPTIONS |= {"scale_by": ("scale", _scale), "whitening": ("whiten", replace(_scale, help=_power, form="POWER"))}
 READERS: dict[str, Callable[[str], Any]] = {
+    "background": _value,
     "memory_limit": parse_size,
     "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],
     "scale_by": parse_scale,
@@ -443,7 +450,7 @@ def default_of(option: str) -> str | None:
     """Return the default that the estimators give to an option's parameter, for display; None if it is unset or hidden.
 
     >>> default_of("tol"), default_of("max_passes"), default_of("memory_limit")
-    ('0.001', '10; fisher, roweis: 20', None)
+    ('0.001; factor: 1e-07', '10; fisher, roweis: 20', None)
     """
     methods: dict[str, list[str]] = {}
     for (method, *_), name in ESTIMATORS.items():
@@ -483,7 +490,7 @@ _method = typer.Option(
     metavar="METHOD", autocompletion=lambda: METHODS, help=f"{', '.join(METHODS)}.", rich_help_panel="Model"
 )
 _Options: Any = make_dataclass(
-    "_Options", [("method", Annotated[str, _method], PCA), *map(_option, OPTIONS)], frozen=True
+    "_Options", [("method", Annotated[str, _method], OF_ROWS[0]), *map(_option, OPTIONS)], frozen=True
 )
 
 
@@ -529,11 +536,12 @@ class ModelOptions(_Options):  # type: ignore[misc]
             options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
             what = "--sketch needs one read and" if self.sketch else self.name
             raise typer.BadParameter(f"{what} does not use {options}. Leave out {options}{_instead(unused, self)}.")
-        needs = {PCA: "", **dict.fromkeys(OF_TARGETS, "targets")}.get(self.method, "labels")
+        needs = {**dict.fromkeys(OF_ROWS, ""), **dict.fromkeys(OF_TARGETS, "targets")}.get(self.method, "labels")
         for kind, value in NEEDED.items():
             there = getattr(given, kind) is not None
             if there and kind != needs:
-                others = OF_TARGETS if kind == "targets" else [one for one in METHODS[1:] if one not in OF_TARGETS]
+                labelled = [one for one in METHODS if one not in OF_ROWS + OF_TARGETS]
+                others = OF_TARGETS if kind == "targets" else labelled
                 raise typer.BadParameter(
                     f"--method {self.method} does not use {kind}. Choose another method ({', '.join(others)}), or "
                     f"leave out --{kind}."

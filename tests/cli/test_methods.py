@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.cli.options import ESTIMATORS, OF_TARGETS
+from bigpca.cli.options import ESTIMATORS, OF_ROWS, OF_TARGETS
 from bigpca.kernels import RBF
 from tests.cli.running import line_of, run, run_json, words
 
@@ -296,11 +296,16 @@ OPTIONS = {
 @pytest.mark.parametrize("variant", ESTIMATORS, ids=" ".join)
 def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, variant: tuple[str, ...]) -> None:
     method, *forms = variant
-    labelled = () if method == "pca" else ("--labels", "y.npy")
+    labelled = () if method in OF_ROWS else ("--labels", "y.npy")
     source, k = "s_*.npy" if labelled else "keyed.zarr", ("-k", 2)
     if method in OF_TARGETS:
         np.save("targets.npy", rows_of(folder)[:, :2] ** 2)
         labelled, k = ("--targets", "targets.npy"), k if method != "ridge" else ("--alphas", "0.1,10", "--cv", 3)
+    rows = rows_of(folder)
+    if method == "correspondence":
+        source, rows = "counts.npy", np.abs(rows)
+        np.save(source, rows)
+    labelled += ("--background", "cat") if method == "contrast" else ()
     options = (source, *k, "--method", method, *labelled, *(one for form in forms for one in OPTIONS[form]))
     planned = run_json("plan", *options)
     fitted = run_json("fit", *options)
@@ -316,7 +321,7 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
         assert fitted["kernel"] == "rbf, gamma = 0.1"
     written = run_json("transform", source, "--scores", "t.zarr")
     assert written["shape"] == [N, 2]
-    np.testing.assert_allclose(bp.open("t.zarr").compute(), model.transform(rows_of(folder)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(bp.open("t.zarr").compute(), model.transform(rows), rtol=1e-5, atol=1e-6)
     inspected = run_json("info", "model.zarr")
     assert inspected["n_features_in"] == D
     assert inspected["estimator"] == ESTIMATORS[variant]

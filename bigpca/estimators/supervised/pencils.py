@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Matrix, Vector, packed_diagonal, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes
-from bigpca.errors import brief, positive_integer, real_number, warn_approximation
+from bigpca.errors import brief, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import whole_state
 from bigpca.estimators.linear.pca import PCA
@@ -461,7 +461,7 @@ class MinimumNoiseFraction(SteppedModel):
         return 1 / self._result.eigenvalues_
 
     def _template(self, d: int) -> SteppedMoments:
-        width = 0 if self.width is None else positive_integer("width", self.width)
+        width = self.width or 0
         return SteppedMoments.of(d, width + 1, width=width)
 
 
@@ -521,7 +521,7 @@ class TICA(SteppedModel):
             return -cast("SteppedResult", self._result).lag / np.log(np.abs(self._result.eigenvalues_))
 
     def _template(self, d: int) -> SteppedMoments:
-        return SteppedMoments.of(d, positive_integer("lag", self.lag), sums=True)
+        return SteppedMoments.of(d, self.lag, sums=True)
 
 
 @with_parameters
