@@ -70,7 +70,7 @@ def merge(a: Model, b: Model) -> Model:
         view = None
     fitted_preprocessors(a)  # raises if they were changed after the fit
     both = twin(a)
-    both._steps = replace(both._steps_of(a.n_features_in_, view, grid), covariates=a._steps.covariates)
+    both._steps = both._steps_of(a.n_features_in_, view, grid)
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
         both._keep(kept_by(a).merge(kept_by(b)))

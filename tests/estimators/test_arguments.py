@@ -162,6 +162,19 @@ def of_pair(make: Callable[..., Any], method: str) -> Callable[[Any], Array]:
     return call
 
 
+def of_partial_cca(method: str) -> Callable[[Any], Array]:
+    def call(z: Any) -> Array:
+        model = bp.CCA(1, nan_policy="omit").fit(X[::-1], Y[::-1], given=z if method == "fit" else WEIGHTS)
+        if method == "partial_fit":
+            model.partial_fit(X, Y, given=z)
+        elif method != "fit":
+            sides = {"transform_y": (Y,), "score": (X, Y)}.get(method, (X,))
+            return numbers(np.nan_to_num(getattr(model, method)(*sides, given=z)))
+        return numbers(model.n_samples_, model.coef_)
+
+    return call
+
+
 def of_covariates(method: str) -> Callable[[Any], Array]:
     def call(z: Any) -> Array:
         model = bp.PCA(2, nan_policy="omit")
@@ -190,6 +203,10 @@ SIDES: dict[str, Argument] = {
     **{
         f"PCA.{method}(given)": Argument("Z", of_covariates(method))
         for method in ("fit", "partial_fit", "transform", "fit_transform")
+    },
+    **{
+        f"CCA.{method}(given)": Argument("Z", of_partial_cca(method))
+        for method in ("fit", "partial_fit", "transform", "transform_y", "predict", "score")
     },
     "cka": Argument("Y", lambda y: numbers(quality.cka(X, y, nan_policy="omit").value)),
     "svcca": Argument("Y", lambda y: numbers(quality.svcca(X, y, nan_policy="omit").value)),
@@ -437,7 +454,7 @@ GROUPED = ("PCA", "SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA")  # grou
 def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str) -> None:
     model, y = ESTIMATORS[name](), np.arange(N) % 2
     calls = [model.fit, model.plan, *([model.partial_fit] if name == "ApproximatePCA" else [])]
-    for call in calls if name != "PCA" else ():
+    for call in calls if "covariates" not in model._traits.accepts else ():
         with pytest.raises(TypeError, match=f"to {name}, which cannot remove the effect of covariates"):
             call(X, y, given=Y)
     for call in calls[: 0 if name in GROUPED else 2]:

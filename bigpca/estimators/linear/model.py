@@ -22,7 +22,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
-from bigpca.errors import Shown, component_columns, positive_integer, warn_approximation
+from bigpca.errors import Shown, component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
     LogLikelihood,
     Projection,
@@ -76,7 +76,6 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, filled
 from bigpca.planning import Resources
 from bigpca.records import Held
-from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
@@ -462,7 +461,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         return columns / total if total > 0 else columns
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
-        found = replace(super()._steps_of(d, view, grid), covariates=self._steps.covariates)
+        found = super()._steps_of(d, view, grid)
         given = Standardization.of(self.center, self.scale, d, grid).given
         standardized = None if given is None else given.describe()
         return replace(found, filled=self.nan_policy == "mean", standardized=standardized)
@@ -491,12 +490,8 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _warn(self, found: Spectrum, n_classes: int = 1) -> None:
         super()._warn(found)
-        if found.regression is not None and found.regression.error > ENOUGH:
-            warn_approximation(
-                "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
-                f"what is left by {found.regression.error:.1g} of its size (solve_error_). Leave out columns that "
-                "covariates determine, and covariates that follow from others, or fit all rows at once."
-            )
+        if found.regression is not None:
+            found.regression.warn_if_rounded()
 
     def _restored(self, held: Held) -> Spectrum:
         q = len(held.arrays.get("regression__mean", ()))

@@ -196,6 +196,24 @@ class Regression:
     rank: int = stored(of=int, least=0)
     error: float = stored(of=float, least=0, default=0.0)
 
+    def warn_if_dependent(self) -> None:
+        """Report the rank of covariates of which some follow from others."""
+        if self.rank < len(self.mean):
+            warn_approximation(
+                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant). What all "
+                "of them explain was taken out, but their coefficients are not unique. Leave out those that follow "
+                "from others, such as one of the indicators of groups."
+            )
+
+    def warn_if_rounded(self) -> None:
+        """Report a remainder that rounding may change."""
+        if self.error > ENOUGH:
+            warn_approximation(
+                "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
+                f"what is left by {self.error:.1g} of its size (solve_error_). Leave out columns that covariates "
+                "determine, and covariates that follow from others, or fit all rows at once."
+            )
+
 
 @dataclass(frozen=True)
 class Remainder:
@@ -513,6 +531,13 @@ def without_covariates(
     return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error)
 
 
+def remaining(rows: Rows, mean: Vector, B: Matrix, frame: Frame) -> Rows:
+    """Return the rows of the second read, as of :class:`Remainder`, from those of the first."""
+    p, M = B.shape[1], np.eye(len(mean))
+    M[p:, :p], M[p:, p:] = -B, frame.T
+    return projected(rows, mean, M)
+
+
 def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
     """Return the scatter of the covariates, which are the last columns."""
     from bigpca.solvers.moments import Scatter
@@ -666,18 +691,13 @@ class CovarianceFit(PCAFit):
                 if found.regression is not None and found.regression.error > ENOUGH:
                     # What covariates leave of the rows, in coordinates in which they are uncorrelated themselves.
                     joint = whole_moments(read.state)
-                    frame, mean = covariate_scatter(joint, settings).refined(), joint.mean
-                    p, M, B = len(found.mean_), np.eye(len(mean)), found.regression.coef.T
-                    M[p:, :p], M[p:, p:] = -B, frame.T
-                    left = fold(run, self.again, projected(self.rows, mean, M), Moments(self.rows.n_columns)).state
+                    frame, B = covariate_scatter(joint, settings).refined(), found.regression.coef.T
+                    rows = remaining(self.rows, joint.mean, B, frame)
+                    left = fold(run, self.again, rows, Moments(self.rows.n_columns)).state
                     remainder = Remainder(B, frame, left)
                     found = solve_moments(read.state, settings, omitted=read.omitted, again=remainder)
-        if found.regression is not None and found.regression.rank < self.settings.covariates:
-            warn_approximation(
-                f"of {self.settings.covariates} covariates, {found.regression.rank} are linearly independent (beside a "
-                "constant). What all of them explain was taken out, but their coefficients are not unique. Leave out "
-                "those that follow from others, such as one of the indicators of groups."
-            )
+        if found.regression is not None:
+            found.regression.warn_if_dependent()
         return found
 
 

@@ -19,6 +19,7 @@ from bigpca.estimators.pairs.model import (
     Predicts,
     SideScores,
     check_components,
+    warn_of_covariates,
 )
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
@@ -121,8 +122,9 @@ class CCA(SideScores, Predicts):
     """
 
     _traits = Traits(
-        CCAResult, "cca", summary=(("correlation", "correlations_"),), alike=BOTH_PREPROCESSED, ranges=SCALED
-    )
+        CCAResult, "cca", frozenset({"covariates"}), summary=(("correlation", "correlations_"),),
+        alike=BOTH_PREPROCESSED, ranges=SCALED,
+    )  # fmt: skip
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
 
@@ -174,6 +176,7 @@ class CCA(SideScores, Predicts):
             super()._warn(found)
         else:
             super(PairModel, self)._warn(found)
+            warn_of_covariates(found)
 
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, moments, std = joint.p, joint.moments, joint.deviations()
@@ -263,6 +266,7 @@ class PLSSVD(SideScores):
     _traits = Traits(
         PLSResult,
         "plssvd",
+        frozenset({"covariates"}),
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
         alike=BOTH_PREPROCESSED,
         ranges=SCALED,

@@ -12,6 +12,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.batches import has_batches
 from bigpca.estimators.linear.maps import projected, read_again
+from bigpca.estimators.linear.spectrum import remaining
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
@@ -31,7 +32,9 @@ State = TypeVar("State", bound=Accumulator)
 
 
 def open_pair(rows: Rows, Y: Unchecked, owner: str, names: str = "XY") -> Rows:
-    """Return opened rows of X with those of Y side by side; Y of None stands for the second arrays of batches.
+    """Return opened rows of X with those of Y side by side, and covariates behind them.
+
+    Y of None stands for the second arrays of batches.
 
     Raises
     ------
@@ -43,10 +46,13 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str, names: str = "XY") -> Rows:
         if joined is not None and len(joined.widths) != 2:
             raise ValueError(f"the batches have {len(joined.widths)} blocks; pairs (X, Y) were expected.")
         if joined is not None:
-            return joined
+            return joined if rows.covariates is None else side_by_side([rows, rows.covariates], "XZ")  # which raises
     if Y is None:
         raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give {names[1]} of shape (n, q).")
-    return side_by_side([rows, open_side(Y, owner, names[1])], names)
+    sides = [rows, open_side(Y, owner, names[1])]
+    if rows.covariates is not None:
+        sides, names = [*sides, rows.covariates], f"{names}Z"
+    return side_by_side(sides, names)
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,29 @@ class Refinement:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """The rows of a second read, of what covariates leave of both sides, and their state.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p + q + r,)
+    B : ndarray of shape (r, p + q), frame : Frame
+        As of :class:`bigpca.estimators.linear.spectrum.Remainder`.
+    state : Accumulator or None
+        Once it is read.
+    """
+
+    mean: Vector
+    B: Matrix
+    frame: Frame
+    state: Accumulator | None = None
+
+    def of(self, rows: Rows) -> Rows:
+        """Return the rows of the second read, from those of the first."""
+        return remaining(rows, self.mean, self.B, self.frame)
+
+
+@dataclass(frozen=True)
 class PairFit(Fit[Found], Generic[Found, State]):
     """One read of both sides, and a solve from their moments; one more where that has too few digits.
 
@@ -97,14 +126,17 @@ class PairFit(Fit[Found], Generic[Found, State]):
         The state to which that of these rows is added.
     refine : callable or None
         Result -> the rows of a second read, or None where it has enough digits.
+    apart : callable or None
+        State -> the rows of a second read, or None where what covariates leave has enough digits.
     """
 
     solver: ClassVar[str] = "covariance"
 
     template: State
-    solve: Callable[[State, int, Refinement | None], Found]
+    solve: Callable[[State, int, Refinement | Apart | None], Found]
     before: State | None = None
     refine: Callable[[Found], Refinement | None] | None = None
+    apart: Callable[[State], Apart | None] | None = None
 
     @property
     def account(self) -> str:
@@ -122,7 +154,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
     @cached_property
     def again(self) -> PassPlan | None:
         """The second read, if there may be one: of values that are stored in float64, which can be read again."""
-        rows = None if self.refine is None else read_again(self.rows)
+        rows = None if self.refine is None and self.apart is None else read_again(self.rows)
         size, times = self.template.state_bytes, Times(0, 1)
         if rows is None:
             return None
@@ -138,7 +170,9 @@ class PairFit(Fit[Found], Generic[Found, State]):
             states = len(self.before.union(self.template)[0])
             size = states * self.template.template.state_bytes
         flops = 9.0 * sum(float(width) ** 3 for width in self.rows.widths) * states
-        return SolveCost(flops, bytes=3 * size + 9 * 8 * d * d + eigh_bytes(d), output_bytes=size + 16 * d * 64)
+        beside = 3 * (len(self.rows.widths) > 2)  # matrices without the covariates, and what they explain
+        held = 3 * size + (9 + beside) * 8 * d * d + eigh_bytes(d)
+        return SolveCost(flops, bytes=held, output_bytes=size + 16 * d * 64)
 
     def identity(self) -> dict[str, object]:
         """The moments depend on the input alone, so one checkpoint serves any number of components and penalties."""
@@ -149,7 +183,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
         return self._folded(run, self.moments, self.rows)
 
     def _folded(self, run: Run, cost: PassPlan, rows: Rows) -> Folded[State]:
-        with naming_sides(self.rows.widths):
+        with naming_sides(self.rows.widths, "XYZ"):
             read = fold(run, cost, rows, self.template)  # one pass over X and Y
         if isinstance(read.state, FoldStates):
             read.state.n_rows = read.rows  # from which the numbers of added rows continue
@@ -157,9 +191,13 @@ class PairFit(Fit[Found], Generic[Found, State]):
 
     def run(self, run: Run) -> Found:
         read = self.read(run)
-        found = self.solve(read.state, read.omitted, None)
-        second = None if self.again is None or self.refine is None else self.refine(found)
-        if second is None or self.again is None:
-            return found
+        if self.again is None:
+            return self.solve(read.state, read.omitted, None)
+        second: Refinement | Apart | None = None if self.apart is None else self.apart(read.state)
+        if second is None:
+            found = self.solve(read.state, read.omitted, None)
+            second = None if self.refine is None else self.refine(found)
+            if second is None:
+                return found
         state = self._folded(run, self.again, second.of(self.rows)).state
         return self.solve(read.state, read.omitted, replace(second, state=state))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
@@ -13,16 +13,25 @@ from numpy.typing import DTypeLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_diagonal, packed_size, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
 from bigpca.errors import positive_integer, warn_approximation
-from bigpca.estimators.linear.maps import Projection, projected
-from bigpca.estimators.linear.spectrum import check_enough_rows, limit_of_states, whole_moments
-from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
+from bigpca.estimators.linear.maps import Projection, Standardization, projected
+from bigpca.estimators.linear.spectrum import (
+    Regression,
+    Remainder,
+    Settings,
+    check_enough_rows,
+    covariate_scatter,
+    limit_of_states,
+    whole_moments,
+    without_covariates,
+)
+from bigpca.estimators.pairs.fits import Apart, PairFit, Refinement, open_pair
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
@@ -31,10 +40,11 @@ from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
     FLOPS_PER_VALUE,
+    covariates_like,
+    of_first_side,
     open_like,
     policies,
     reject_groups,
-    with_covariates,
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
@@ -56,7 +66,7 @@ from bigpca.passes.reading.row_maps import (
     chained,
     preprocessors,
 )
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.planning import Resources
 from bigpca.records import Coding, Held, stored
 from bigpca.settings import setting
@@ -74,6 +84,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Effects(Regression):
+    """The linear effect of r covariates on the columns of both sides."""
+
+    coef: Matrix = stored("p + q", "r")
+    mean: Vector = stored("r")
+
+
+@dataclass(frozen=True)
 class JointMoments:
     """Moments of both sides as the solves take them.
 
@@ -85,8 +103,8 @@ class JointMoments:
         Columns of X.
     scale : bool
         Whether columns are divided by their standard deviations (divisor n - 1), those that are constant by 1.
-    roundings : (float, float)
-        Relative rounding of the stored values of both sides.
+    roundings : tuple of float
+        Relative rounding of the stored values of both sides, and of covariates.
     second : Refinement or None
         The second read, if there was one.
     again : Moments or None
@@ -95,16 +113,51 @@ class JointMoments:
         Whether the scatter is about the means; else it is about 0.
     lost : ndarray of shape (p + q,), or 0.0
         Sums of squares of the first read up to it are rounding of those of more rows.
+    regression : Effects or None
+        Of both sides on covariates, whose effect the moments are without.
+    explained : ndarray of shape (p + q,), or 0.0
+        Sums of squares of that effect.
     """
 
     moments: Moments
     p: int
     scale: bool
-    roundings: tuple[float, float]
+    roundings: tuple[float, ...]
     second: Refinement | None = None
     again: Moments | None = None
     centred: bool = True
     lost: Vector | float = 0.0
+    regression: Effects | None = None
+    explained: Vector | float = 0.0
+
+    def without(self, covariates: int, again: Remainder | None = None) -> JointMoments:
+        """Return the same of what so many of the last columns leave of the others."""
+        if not covariates:
+            return self
+        whole, settings = self.moments, _settings(covariates, self.roundings)
+        moments, found = without_covariates(whole, settings, again)
+        before, summed = (packed_diagonal(one.packed, one.n_features)[:-covariates] for one in (
+            whole, whole if again is None else again.moments
+        ))  # fmt: skip
+        left = packed_diagonal(moments.packed, moments.n_features)
+        # The difference of two sums of the size of the total is known to its rounding.
+        share = np.divide(summed, left, out=np.ones(len(left)), where=left > 0)
+        precision = max(moments.precision, EPS) * float(share.max(initial=1.0))
+        effects = Effects(found.coef, found.mean, found.rank, found.error)
+        moments = replace(moments, precision=precision)
+        return replace(self, moments=moments, explained=before - left, regression=effects)
+
+    def residuals(self, whole: Moments) -> Moments:
+        """Return moments of rows of all columns without the effect of covariates that is known from others."""
+        known, S = self.regression, unpack(whole.packed, whole.n_features)
+        if known is None:
+            return whole
+        w = len(known.coef)
+        M = np.hstack([np.eye(w), -known.coef])
+        packed = np.zeros(packed_size(w))
+        add_packed(packed, M @ S @ M.T)
+        mean = whole.mean[:w] - known.coef @ (whole.mean[w:] - known.mean)
+        return replace(whole, n_features=w, mean=mean, packed=packed, lost=None)
 
     @property
     def freedom(self) -> float:
@@ -130,7 +183,8 @@ class JointMoments:
         """Return the same of some rows of the last read, which were summed about the shift of all."""
         if self.again is not None:
             return replace(self, again=summed)
-        return replace(self, moments=summed, lost=NOISE * max(summed.precision, EPS) * np.diagonal(self.scatter))
+        own = replace(self, moments=summed).without(0 if self.regression is None else len(self.regression.mean))
+        return replace(own, lost=NOISE * max(own.moments.precision, EPS) * np.diagonal(self.scatter))
 
     @cached_property
     def scatter(self) -> Matrix:
@@ -147,11 +201,12 @@ class JointMoments:
     def _rounded(self) -> Vector:
         """What rounding of the stored values adds to the sums of squares (p + q,)."""
         moments, widths = self.moments, (self.p, self.moments.n_features - self.p)
-        squares = packed_diagonal(moments.packed, moments.n_features)
-        return rounded_squares(squares, moments.mean, moments.weight, np.repeat(self.roundings, widths))
+        squares = packed_diagonal(moments.packed, moments.n_features) + self.explained
+        return rounded_squares(squares, moments.mean, moments.weight, np.repeat(self.roundings[:2], widths))
 
     def _side(self, own: Columns, frame: Frame | None) -> Scatter:
         moments, S, n = self.summed, self.scatter[own, own], self.summed.count - self.centred
+        n -= 0 if self.regression is None else self.regression.rank
         precision = max(moments.precision, EPS)
         return Scatter.of(S, self._rounded[own], precision, n) if frame is None else Scatter(S, frame, precision, n)
 
@@ -190,6 +245,11 @@ class JointMoments:
         check_total(float(S.sum()))
         for name, part in (("X", S[: self.p]), ("Y", S[self.p :])):
             check_total(float(part.max(initial=0.0)))
+            if not (part > 0).any() and self.regression is not None:
+                raise ValueError(
+                    f"the covariates determine {name}, or it is constant: nothing of it is left. Leave out covariates "
+                    f"that follow from {name}."
+                )
             if not (part > 0).any():
                 raise ValueError(
                     f"{name} is constant in all {self.moments.count} rows, or varies by less than 1e-162, whose "
@@ -225,8 +285,8 @@ class Targets:
     ----------
     single : bool
         Whether Y was one number for each row, (n,).
-    roundings : (float, float)
-        Relative rounding of the stored values of both sides.
+    roundings : tuple of float
+        Relative rounding of the stored values of both sides, and of covariates.
     grid : Grid or None
         Of the columns of Y, if it was a DataArray.
     view : View or None
@@ -240,7 +300,7 @@ class Targets:
 
     def beside(self, roundings: tuple[float, ...]) -> Targets:
         """Return the same of rows to which others were added."""
-        return replace(self, roundings=(max(self.roundings[0], roundings[0]), max(self.roundings[1], roundings[-1])))
+        return replace(self, roundings=tuple(map(max, self.roundings, roundings)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +321,8 @@ class PairResult(RowCounts):
     state_bytes : int
         Bytes of the state, which may not be kept.
     weight_sums : (float, float) or None
+    regression : Effects or None
+        Of both sides on covariates, whose effect was taken out.
     """
 
     n_samples_: int = stored(of=int, least=0)
@@ -273,6 +335,27 @@ class PairResult(RowCounts):
     state: Accumulator | None = stored(default=None)
     state_bytes: int = 0
     weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
+    regression: Effects | None = stored(of=Effects, default=None)
+
+    @property
+    def covariate_mean_(self) -> Vector | None:
+        """Means (r,) of the covariates."""
+        return None if self.regression is None else self.regression.mean
+
+    @property
+    def x_covariate_coef_(self) -> Matrix | None:
+        """Coefficients (p, r) of the covariates in X."""
+        return None if self.regression is None else self.regression.coef[: len(self.x_mean_)]
+
+    @property
+    def y_covariate_coef_(self) -> Matrix | None:
+        """Coefficients (q, r) of the covariates in Y."""
+        return None if self.regression is None else self.regression.coef[len(self.x_mean_) :]
+
+    @property
+    def n_covariates(self) -> int:
+        """r."""
+        return 0 if self.regression is None else len(self.regression.mean)
 
     def beside(self, state: Accumulator, omitted: int, targets: Targets) -> Self:
         """Return the statistics of all rows, with the solution of fewer."""
@@ -311,7 +394,7 @@ class PairResult(RowCounts):
         if len(self.y_mean_) != q or (self.targets.single and q != 1):
             raise ValueError(f"it has n_targets = {q} of {len(self.y_mean_)} columns, single = {self.targets.single}")
         if self.state is not None:
-            _check_state(self.state, len(self.x_mean_) + q, self.n_samples_)
+            _check_state(self.state, len(self.x_mean_) + q + self.n_covariates, self.n_samples_)
         return self
 
 
@@ -357,6 +440,12 @@ class PairModel(Estimator[PairResult], Grows):
         As of :class:`bigpca.PCA`.
     n_components_ : int
         Columns of the output of ``transform``.
+    x_covariate_coef_, y_covariate_coef_ : ndarray of shape (p, r), (q, r)
+        Of ``fit(X, Y, given=Z)``: effects of the covariates, which are taken out of both sides. All other attributes
+        describe what is left, ``x - x_mean_ - x_covariate_coef_ (z - covariate_mean_)``. A second read is made where
+        one read leaves too few digits of that, but not where columns of it are nearly dependent.
+    covariate_mean_ : ndarray of shape (r,)
+    covariate_names_in_ : ndarray of str, if Z had names
     """
 
     preprocess_y: Preprocess
@@ -376,6 +465,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
+        warn_of_covariates(found)
         error = getattr(found, "solve_error_", 0.0)
         if error > ENOUGH:
             warn_approximation(
@@ -418,7 +508,8 @@ class PairModel(Estimator[PairResult], Grows):
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):
-            joined = joined.mapped(MapStep(EachSide(maps, joined.widths), d, FLOPS_PER_VALUE * d))
+            each = maps if rows.covariates is None else (*maps, ())
+            joined = joined.mapped(MapStep(EachSide(each, joined.widths), d, FLOPS_PER_VALUE * d))
         return joined, find_resources(setting(self, "memory_limit"), in_process=joined.order.in_process)
 
     def _opened_targets(self, y: Unchecked, *, read: bool = True, progress: ProgressArgument = None) -> Unchecked:
@@ -429,10 +520,10 @@ class PairModel(Estimator[PairResult], Grows):
             else without_absent_columns(self, open_side(y, type(self).__name__), read=read, progress=progress)
         )
 
-    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked) -> tuple[Rows, Resources]:
+    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, given: Unchecked) -> tuple[Rows, Resources]:
         """Return new rows of both sides as those of the fit, and the resources that may be used."""
         y = y if y is None else self._side_like(y)
-        joined, resources = self._joined(open_like(self, X).weighted(weights), y)
+        joined, resources = self._joined(open_like(self, X, given).weighted(weights), y)
         self._check_targets(joined.widths[1])
         return joined, resources
 
@@ -441,14 +532,19 @@ class PairModel(Estimator[PairResult], Grows):
         known = cast("PairResult", kept_by(self)).targets
         return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
 
-    def _solver_of(self, p: int, targets: Targets) -> Callable[[Accumulator, int, Refinement | None], PairFound]:
+    def _solver_of(
+        self, p: int, targets: Targets, covariates: int
+    ) -> Callable[[Accumulator, int, Refinement | Apart | None], PairFound]:
         scale = self._scales
 
-        def solve(state: Accumulator, omitted: int, second: Refinement | None = None) -> PairFound:
-            roundings = targets.roundings[0], targets.roundings[1]
-            joint = JointMoments(whole_moments(state), p, scale, roundings, centred=self._centred).checked(omitted)
+        def solve(state: Accumulator, omitted: int, second: Refinement | Apart | None = None) -> PairFound:
+            joint = JointMoments(whole_moments(state), p, scale, targets.roundings, centred=self._centred)
             last = state if second is None or second.state is None else second.state
-            if second is not None:
+            apart = Remainder(second.B, second.frame, whole_moments(last)) if isinstance(second, Apart) else None
+            joint = joint.without(covariates, apart).checked(omitted)
+            if isinstance(second, Apart):
+                last = state  # in whose coordinates folds are
+            elif second is not None:
                 joint = replace(joint, second=second, again=whole_moments(last))
             with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
                 return PairFound(state, omitted, targets, joint, self._solve(joint, last))
@@ -460,8 +556,10 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _fit(self, rows: Rows, y: Unchecked) -> PairFit[PairFound, Accumulator]:
         joined, resources = self._joined(rows, y)
-        p, q = joined.widths
+        (p, q), covariates = joined.widths[:2], sum(joined.widths[2:])
         self._check(p, q)
+        if covariates and not self._centred:
+            raise ValueError("fit_intercept = False cannot be used with covariates (given), whose effect has one.")
         side = joined.origin.sides[1] if joined.origin.sides else joined.origin
         named = side is not joined.origin and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
@@ -470,17 +568,17 @@ class PairModel(Estimator[PairResult], Grows):
         )  # absent: as of the grid
         owner = unfitted(self)
         single = side.sample == () if joined.order.batches is None else joined.order.batches.stream.single[-1]
-        solve = owner._solver_of(p, Targets(single, (joined.roundings[0], joined.roundings[-1]), grid, view))
-        refine = owner._refined if "solve_error_" in self._traits.result.__dataclass_fields__ else None
-        return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine)
+        solve = owner._solver_of(p, Targets(single, joined.roundings, grid, view), covariates)
+        refines = "solve_error_" in self._traits.result.__dataclass_fields__
+        refine = owner._refined if refines and not covariates else None
+        apart = partial(_apart, covariates=covariates, roundings=joined.roundings) if covariates else None
+        return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine, apart=apart)
 
     def _more(self, kept: PairResult, more: MoreRows) -> tuple[PairResult, Provenance]:
         old = self._whole_state(kept, "partial_fit")
-        if more.given is not None:
-            with_covariates(self, open_like(self, more.X), more.given)  # raises: no model of two sides takes them
-        joined, resources = self._joined_like(more.X, more.y, more.weights)
+        joined, resources = self._joined_like(more.X, more.y, more.weights, more.given)
         targets = kept.targets.beside(joined.roundings)
-        solve = unfitted(self)._solver_of(self.n_features_in_, targets)
+        solve = unfitted(self)._solver_of(self.n_features_in_, targets, kept.n_covariates)
         fit = PairFit(joined, resources, self._placed(joined, more.groups, old), solve, old)
         call = f"{called(self)}.partial_fit(X, Y)"
         read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
@@ -488,7 +586,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _solution(self, kept: PairResult) -> tuple[Callable[[], PairFound], str]:
         state, omitted = self._whole_state(kept, "merge"), kept.n_omitted_
-        solve = unfitted(self)._solver_of(self.n_features_in_, kept.targets)
+        solve = unfitted(self)._solver_of(self.n_features_in_, kept.targets, kept.n_covariates)
         return lambda: solve(state, omitted, None), self.solver_
 
     @maps_rows
@@ -515,8 +613,8 @@ class PairModel(Estimator[PairResult], Grows):
         progress : True for a bar, or a callable that receives events, default None
         dtype : {"float16", "float32", "float64"}, default None
             Dtype of the scores.
-        given : default None
-            Covariates are for PCA: anything else is rejected.
+        given : array-like, Dask array, path and so on, of shape (n, r), default None
+            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
         -------
@@ -525,7 +623,7 @@ class PairModel(Estimator[PairResult], Grows):
         scores = super().transform(
             X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
         )
-        return scores if Y is None else (scores, self.transform_y(Y))
+        return scores if Y is None else (scores, self.transform_y(Y, given=given))
 
     def _check_targets(self, q: int) -> None:
         if q != self.n_targets_:
@@ -544,7 +642,8 @@ class PairModel(Estimator[PairResult], Grows):
             If they are not kept.
         """
         if kept.state is None:
-            size = kept.state_bytes or self._template(self.n_features_in_ + self.n_targets_).state_bytes
+            d = self.n_features_in_ + self.n_targets_ + kept.n_covariates
+            size = kept.state_bytes or self._template(d).state_bytes
             raise ValueError(
                 f"{what} needs the moments of all rows, which are not kept because "
                 f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}. Fit with fewer columns, or set "
@@ -563,7 +662,7 @@ class PairModel(Estimator[PairResult], Grows):
         return kind(
             n_samples_=moments.count,
             n_omitted_=found.omitted,
-            n_targets_=moments.n_features - p,
+            n_targets_=joint.moments.n_features - p,
             x_mean_=joint.mean[:p],
             y_mean_=joint.mean[p:],
             targets=found.targets,
@@ -571,6 +670,7 @@ class PairModel(Estimator[PairResult], Grows):
             groups_=state.labels if kept and isinstance(state, FoldStates) else None,
             state_bytes=state.state_bytes,
             weight_sums=moments.weight_sums,
+            regression=joint.regression,
             **solution,
         )
 
@@ -582,10 +682,13 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _restored(self, held: Held) -> PairResult:
         def template(held: Held, name: str) -> Accumulator:
-            return held_folds(held, name, self._template(held.size("d") + held.size("q")))
+            return held_folds(held, name, self._template(held.size("d") + held.size("q") + r))
 
+        r = len(held.arrays.get("regression__mean", ()))
         held.context["state"] = template
-        return super()._restored(held)
+        found = super()._restored(held)
+        self._steps = replace(self._steps, covariates=r)
+        return found
 
 
 class SideScores(PairModel):
@@ -594,25 +697,29 @@ class SideScores(PairModel):
     _axes: ClassVar[str]
 
     @maps_rows
-    def transform_y(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def transform_y(
+        self, X: Input, *, out: Path | None = None, overwrite: bool = False, given: Input | None = None
+    ) -> Lazy:
         """Return the scores of rows of Y (n, q): lazily if they are lazy.
 
         Parameters
         ----------
         X : array-like, Dask array, path and so on, of shape (n, q)
             Rows of Y.
+        given : array-like, Dask array, path and so on, of shape (n, r), default None
+            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k); a DataArray for one
         """
         check_is_fitted(self)
-        axes = getattr(self, f"y_{self._axes}_")
         rows = self._side_like(X)
         self._check_targets(rows.viewed_columns)
-        to = Destination(out, overwrite, what="scores of Y")
-        of_targets = Projection(self.y_mean_, self.y_std_, axes.T, None, self.nan_policy)
-        scores = mapped_as_given(self, rows, chained(self._maps_of_sides()[1], of_targets), axes.shape[1], to)
+        to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
+        beside = beside_covariates(covariates_like(self, rows, given))
+        maps = chained(of_first_side(self._maps_of_sides()[1], beside), of_targets)
+        scores = mapped_as_given(self, beside, maps, len(of_targets.components), to)
         labels = rows.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
@@ -642,16 +749,32 @@ class SideScores(PairModel):
         return dataset_of(self, "x_"), dataset_of(self, "y_")
 
     def _row_map(self) -> RowMap:
-        axes = getattr(self, f"x_{self._axes}_")
-        return Projection(self.x_mean_, self.x_std_, axes.T, None, self.nan_policy)
+        return self._projection("x")
+
+    def _projection(self, side: str) -> Projection:
+        mean, std, axes = (getattr(self, f"{side}_{name}_") for name in ("mean", "std", self._axes))
+        coef, axes = getattr(self._result, f"{side}_covariate_coef_"), axes.T
+        if coef is not None:  # of rows beside their covariates: (x - mean - coef (z - mean_z)) / std along the axes
+            mean, axes = np.append(mean, self.covariate_mean_), axes / std
+            axes, std = np.hstack([axes, -axes @ coef]), None
+        return Projection(mean, std, axes, None, self.nan_policy)
 
 
 class Predicts(PairModel):
     """A model of two sides whose ``coef_`` predicts Y from X."""
 
     @maps_rows
-    def predict(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def predict(
+        self, X: Input, *, out: Path | None = None, overwrite: bool = False, given: Input | None = None
+    ) -> Lazy:
         """Predict Y (n, q) from X (n, p), row by row: lazily if X is lazy.
+
+        With covariates, ``y_mean_ + y_covariate_coef_ (z - covariate_mean_)`` and what the rest of x adds.
+
+        Parameters
+        ----------
+        given : array-like, Dask array, path and so on, of shape (n, r), default None
+            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
         -------
@@ -660,7 +783,8 @@ class Predicts(PairModel):
             if Y of the fit was one, a DataArray on its grid. ``out`` has two dimensions.
         """
         check_is_fitted(self)
-        to, rows, grid = Destination(out, overwrite, what="predictions"), open_like(self, X), self._result.targets.grid
+        to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
+        rows = open_like(self, X, given)
         found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
         if self._result.targets.single and out is None:
             labels = rows.labels if is_labelled(X) else None
@@ -670,7 +794,11 @@ class Predicts(PairModel):
         return found if grid is None else on_fitted_grid(self, X, rows, found, grid=replace(grid, kept=None))
 
     def _prediction(self, grid: Grid | None = None) -> Prediction:
-        return Prediction(self.x_mean_, self._coefficients, self.y_mean_, self.nan_policy, grid)
+        mean, coef, known = self.x_mean_, self._coefficients, self._result.regression
+        if known is not None:  # of rows beside their covariates
+            of_x, of_y = np.split(known.coef, [len(mean)])
+            mean, coef = np.append(mean, known.mean), np.hstack([coef, of_y - coef @ of_x])
+        return Prediction(mean, coef, self.y_mean_, self.nan_policy, grid)
 
     @property
     def _coefficients(self) -> Matrix:
@@ -679,13 +807,21 @@ class Predicts(PairModel):
         return found
 
     @solving
-    def score(self, X: Input, y: Input | None = None, sample_weight: Input | None = None) -> float:
+    def score(
+        self,
+        X: Input,
+        y: Input | None = None,
+        sample_weight: Input | None = None,
+        *,
+        given: Input | None = None,
+    ) -> float:
         """Return the mean R^2 over the columns of Y, from one read of both sides.
 
         Parameters
         ----------
         X, y : as for :meth:`fit`, default None
         sample_weight : array-like of shape (n,), default None
+        given : covariates as for :meth:`predict`, default None
 
         Returns
         -------
@@ -694,12 +830,12 @@ class Predicts(PairModel):
             exactly.
         """
         check_is_fitted(self)
-        joined, resources = self._joined_like(X, y, sample_weight)
-        p, q = joined.widths
+        joined, resources = self._joined_like(X, y, sample_weight, given)
+        (p, q), f = joined.widths[:2], self._prediction()
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
-        M = np.zeros((2 * q, p + q))
-        M[:q, :p], M[:q, p:], M[q:, p:] = -self._coefficients, np.eye(q), np.eye(q)
-        measured = projected(joined, np.concatenate([self.x_mean_, self.y_mean_]), M.T)
+        M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)
+        M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -f.coef[:, :p], -f.coef[:, p:], np.eye(q), np.eye(q)
+        measured = projected(joined, np.concatenate([f.mean[:p], self.y_mean_, f.mean[p:]]), M.T)
         fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
         read, _ = execute(self, fit, fit.read, f"{called(self)}.score(X, Y)", progress=None)
         state, weight = read.state, read.state.weight
@@ -709,6 +845,26 @@ class Predicts(PairModel):
         constant = np.where(residual > 1e-12 * max(float(total.max(initial=0)), 1e-300), 0.0, 1.0)
         ratios = np.divide(residual, total, out=np.ones(q), where=varies)
         return float(np.where(varies, 1 - ratios, constant).mean())
+
+
+def _settings(covariates: int, roundings: tuple[float, ...]) -> Settings:
+    """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
+    return Settings(None, Standardization(True, True), covariates=covariates, roundings=roundings)
+
+
+def _apart(state: Accumulator, covariates: int, roundings: tuple[float, ...]) -> Apart | None:
+    whole, settings = whole_moments(state), _settings(covariates, roundings)
+    _, known = without_covariates(whole, settings)
+    if known.error <= ENOUGH:
+        return None
+    return Apart(whole.mean, known.coef.T, covariate_scatter(whole, settings).refined())
+
+
+def warn_of_covariates(found: PairResult) -> None:
+    """Report covariates that depend on each other, and a remainder that rounding may change."""
+    if found.regression is not None:
+        found.regression.warn_if_dependent()
+        found.regression.warn_if_rounded()
 
 
 def check_components(n_components: int, p: int, q: int) -> None:

@@ -89,7 +89,10 @@ class PLSRegression(SideScores, Predicts):
     [[1.0, 2.0, 0.0]]
     """
 
-    _traits = Traits(RegressionResult, "pls", summary=(("r2", "r2_"),), alike=BOTH_PREPROCESSED, ranges=SCALED)
+    _traits = Traits(
+        RegressionResult, "pls", frozenset({"covariates"}), summary=(("r2", "r2_"),), alike=BOTH_PREPROCESSED,
+        ranges=SCALED,
+    )  # fmt: skip
     _axes = "rotations"
 
     n_components: int = 2

@@ -96,7 +96,8 @@ class Ridge(Predicts):
     alpha_ : float, or ndarray of shape (q,)
     cv_scores_ : ndarray of shape (number of alphas, q)
         R^2 of each target on the left-out folds together, ``1 - sum_f |residuals|^2 / sum |y - mean|^2``; of one
-        penalty, that of the fit.
+        penalty, that of the fit. With covariates, of what they leave of Y; left-out folds are predicted from
+        covariates by their effects on the other folds too.
     solve_error_ : float
         Estimated relative error by rounding, with the smallest penalty; above 1e-3 with a warning.
     x_mean_, y_mean_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
@@ -114,7 +115,7 @@ class Ridge(Predicts):
     _traits = Traits(
         RidgeResult,
         "ridge",
-        frozenset({"groups"}),
+        frozenset({"covariates", "groups"}),
         output="predictions",
         summary=(("alpha", "alpha_"), ("cv_score", "_chosen_scores")),
         alike=("preprocess", "cv", "fit_intercept"),
@@ -217,12 +218,13 @@ def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float])
     states = [state for state in folds.states if isinstance(state, Moments) and state.count]
     if len(states) < 2:
         raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or one penalty.")
-    p, errors = joint.p, np.zeros((len(alphas), states[0].n_features - joint.p))
+    p, errors = joint.p, np.zeros((len(alphas), joint.moments.n_features - joint.p))
     for state, others in zip(states, left_out(states), strict=True):
         # The scatter of the others for all penalties; errors about their means.
         kept = joint.of(others)
         mean = kept.summed_mean
+        own = kept.residuals(state)
         found = [joint.deviating(coefficients(kept, alpha)) for alpha in alphas]
-        errors += np.stack([squared_errors(state, p, D, mean[:p], mean[p:])[0] for D in found])
+        errors += np.stack([squared_errors(own, p, D, mean[:p], mean[p:])[0] for D in found])
     total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
     return 1 - np.divide(errors, total, out=np.ones(errors.shape), where=total > 0)

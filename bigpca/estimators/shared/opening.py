@@ -70,7 +70,8 @@ def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
     if "covariates" not in model._traits.accepts:
         raise TypeError(
             f"given = Z was passed to {type(model).__name__}, which cannot remove the effect of covariates: "
-            "bigpca.PCA can, from one read. Fit that, or pass the residuals as X."
+            "bigpca.PCA, CCA, PLSSVD, PLSRegression and Ridge can, from one read. Fit one of those, or pass the "
+            "residuals as X."
         )
     return replace(rows, covariates=open_side(given, type(model).__name__, "Z"))
 
@@ -166,13 +167,18 @@ def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Ro
     TypeError, ValueError
         Without the covariates of these rows, if there were some in the fit; and for others.
     """
-    rows = with_covariates(model, model._open(X, fitted=True), given)
+    return covariates_like(model, model._open(X, fitted=True), given)
+
+
+def covariates_like(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
+    """Return the rows with their covariates, as those of the fit; raises as :func:`open_like`."""
+    rows = with_covariates(model, rows, given)
     known, q = model._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
     if known and not q:
         raise TypeError(
             f"{type(model).__name__} was fitted with {known} covariates, which these rows need too: "
-            "transform(X, given=Z). Other methods cannot remove the effect of covariates: pass the residuals to a "
-            "PCA."
+            "transform(X, given=Z). Methods without given cannot remove the effect of covariates: pass the residuals "
+            "to a model without covariates."
         )
     if q != known:
         raise ValueError(

@@ -353,7 +353,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Not for every estimator and solver; the others reject it.
         given : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
-            of the regression of X on Z and a constant, from one read of both. For PCA; others reject it.
+            of the regression of X on Z and a constant, from one read of both; of CCA, PLSSVD, PLSRegression and Ridge,
+            that of the residuals of X and Y. Others reject it.
         groups : labels of the rows, default None
             Rows that belong together, such as those of one subject or site. Joined as ``y`` is. PCA keeps the moments
             of each group; each is a fold of the cross-validation of Ridge with several penalties, and a trajectory for
@@ -588,7 +589,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
-        return Steps(view, grid, preprocessors_of(self), parameters=self.get_params(deep=False))
+        known = self._steps.covariates
+        return Steps(view, grid, preprocessors_of(self), covariates=known, parameters=self.get_params(deep=False))
 
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.

@@ -1,4 +1,4 @@
-"""PCA given covariates is PCA of the residuals of scikit-learn's regression, in one read of rows and covariates."""
+"""A model given covariates is that of the residuals of scikit-learn's regression, in one read of all sides."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn import decomposition, linear_model
+from sklearn.metrics import r2_score
 
 import bigpca as bp
 from bigpca.errors import ApproximationWarning
@@ -115,7 +116,91 @@ def test_sparse_rows_missing_values_preprocessing_and_units() -> None:
     np.testing.assert_allclose(moved.explained_variance_ / 2.0**120, expected, rtol=1e-9)
 
 
+TWO = RNG.standard_normal((N, 2))
+X2 = X + TWO @ RNG.standard_normal((2, P))
+Y2 = RNG.standard_normal((N, 4)) + TWO @ RNG.standard_normal((2, 4)) + Z @ (RNG.standard_normal((2, 4)) * [[0.1], [9]])
+PAIRS: dict[str, Any] = {
+    "CCA": lambda: bp.CCA(2),
+    "regularized CCA": lambda: bp.CCA(2, regularization=0.3, scale=False),
+    "PLSSVD": lambda: bp.PLSSVD(2),
+    "PLSRegression": lambda: bp.PLSRegression(3),
+    "Ridge": lambda: bp.Ridge(3.0),
+}
+
+
+@pytest.mark.parametrize("weights", [None, W])
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_sides_are_those_of_the_residuals(name: str, weights: Any, tmp_path: Path) -> None:
+    x, y = residuals(X2, Z, weights), residuals(Y2, Z, weights)
+    truth, model = PAIRS[name]().fit(x, y, sample_weight=weights), PAIRS[name]()
+    beside = da.from_array(Z, chunks=(40, 2))
+    planned = model.plan(X2, Y2, given=beside)
+    assert (planned.passes, planned.fits, "7 + 4 + 2 columns" in planned.reason) == (1, True, True)
+    model.fit(X2, Y2, given=beside, sample_weight=weights)
+    halves = [(X2[i], Y2[i], Z[i], None if weights is None else weights[i]) for i in (slice(70), slice(70, None))]
+    parts = [PAIRS[name]().fit(a, b, given=z, sample_weight=w) for a, b, z, w in halves]
+    model.save(tmp_path / "m.zarr")
+    grown = bp.load(tmp_path / "m.zarr").fit(*halves[0][:2], given=halves[0][2], sample_weight=halves[0][3])
+    grown.partial_fit(*halves[1][:2], given=halves[1][2], sample_weight=halves[1][3])
+    for one in (model, bp.load(tmp_path / "m.zarr"), bp.merge(*parts), grown):
+        np.testing.assert_allclose(one.x_covariate_coef_, linear_model.LinearRegression().fit(Z, X2, weights).coef_)
+        assert one.y_covariate_coef_.shape == (4, 2)
+        assert one.covariate_mean_ == pytest.approx(np.average(Z, axis=0, weights=weights))
+        if hasattr(one, "transform_y"):
+            same_scores(one.transform(X2, given=Z), truth.transform(x), 1e-7)
+            same_scores(one.transform(X2, Y2, given=Z)[1], truth.transform_y(y), 1e-7)
+            same_scores(one.transform_y(Y2, given=Z), truth.transform_y(y), 1e-7)
+        if hasattr(one, "predict"):
+            expected = truth.predict(x) + Y2 - y
+            np.testing.assert_allclose(one.predict(X2, given=Z), expected, atol=1e-7)
+            assert one.score(X2, Y2, given=Z) == pytest.approx(r2_score(Y2, expected), abs=1e-9)
+    assert not hasattr(truth, "covariate_mean_")
+
+
+def test_left_out_groups_are_predicted_by_covariates_and_penalties_of_the_others() -> None:
+    groups, alphas = np.arange(N) % 5, [0.1, 10.0, 1000.0]
+    model = bp.Ridge(alphas).fit(X2, Y2, given=Z, groups=groups)
+    errors = np.zeros((3, 4))
+    for own in range(5):
+        train, test = groups != own, groups == own
+        x, y = (
+            (residuals(A[train], Z[train]), residuals(A[test], Z[test], fitted=(Z[train], A[train]))) for A in (X2, Y2)
+        )
+        for i, alpha in enumerate(alphas):
+            ridge = linear_model.Ridge(alpha).fit(x[0], y[0])
+            errors[i] += ((y[1] - ridge.predict(x[1])) ** 2).sum(axis=0)
+    total = (residuals(Y2, Z) ** 2).sum(axis=0)
+    np.testing.assert_allclose(model.cv_scores_, 1 - errors / total, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:(the (covariance|columns)|1 components)")
+def test_what_covariates_leave_of_two_sides_says_how_well_it_is_known() -> None:
+    twice = np.column_stack([Z, Z @ [3.0, -1.0], np.ones(N)])
+    with pytest.warns(ApproximationWarning, match="of 4 covariates, 2 are linearly independent"):
+        model = bp.CCA(2).fit(X2, Y2, given=twice)
+    np.testing.assert_allclose(model.correlations_, bp.CCA(2).fit(X2, Y2, given=Z).correlations_, rtol=1e-6)
+    far, near = ([A + size * BATCH[:, None] for A in (X2, Y2)] for size in (1e8, 1.0))
+    for make in PAIRS.values():
+        model, truth = (make().fit(*sides, given=BATCH[:, None].astype("f8")) for sides in (far, near))
+        assert model.provenance_.reads == 2
+        if hasattr(model, "coef_"):
+            np.testing.assert_allclose(model.coef_, truth.coef_, atol=1e-6)
+        if hasattr(model, "transform_y"):
+            same_scores(model.transform(far[0], given=BATCH), truth.transform(near[0], given=BATCH), 1e-5)
+        with pytest.warns(ApproximationWarning, match="the covariates explain so nearly everything"):
+            make().fit(*(A.astype("f4") for A in far), given=BATCH[:, None].astype("f4"))
+    determined = np.column_stack([Y2, Z @ [2.0, -1.0] + 4])  # a column of which nothing is left is constant
+    model = bp.PLSSVD(2).fit(X2, determined, given=Z)
+    assert abs(model.y_weights_[4]).max() == 0
+    preprocessed = bp.CCA(2, preprocess=bp.rows.L2(), preprocess_y=bp.rows.L2()).fit(X2, Y2, given=Z)
+    x, y = (residuals(A / np.linalg.norm(A, axis=1, keepdims=True), Z) for A in (X2, Y2))
+    truth = bp.CCA(2).fit(x, y)
+    same_scores(preprocessed.transform(X2, given=Z), truth.transform(x), 1e-6)
+    same_scores(preprocessed.transform_y(Y2, given=Z), truth.transform_y(y), 1e-6)
+
+
 FITTED = bp.PCA(K).fit(X, given=Z)
+PARTIAL = bp.CCA(2).fit(X2, Y2, given=Z)
 HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 
 
@@ -130,6 +215,18 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(8).fit(X, given=Z), ValueError, "n_components = 8 is out of range: 150 samples of 7 features"),
         (lambda: bp.KernelPCA(K).fit(X, given=Z), TypeError, "KernelPCA, which cannot remove the effect of covariates"),
         (lambda: bp.ApproximatePCA(K).plan(X, given=Z), TypeError, "ApproximatePCA, which cannot"),
+        (lambda: bp.CCA(1).fit(X2, Z, given=Z), ValueError, "the covariates determine Y, or it is constant"),
+        (lambda: bp.CCA(1).fit(X2, Y2, given=HOLED), bp.errors.NonFiniteError, "column 1 of Z"),
+        (lambda: bp.Ridge(fit_intercept=False).fit(X2, Y2, given=Z), ValueError, "fit_intercept = False cannot be"),
+        (lambda: PARTIAL.transform(X2), TypeError, "CCA was fitted with 2 covariates"),
+        (lambda: PARTIAL.transform_y(Y2), TypeError, "CCA was fitted with 2 covariates"),
+        (lambda: PARTIAL.transform_y(Y2, given=Z[1:]), ValueError, "150 rows, and Z 149"),
+        (lambda: PARTIAL.predict(X2), TypeError, "CCA was fitted with 2 covariates"),
+        (lambda: PARTIAL.predict(X2, given=Z[:, :1]), ValueError, "Z has 1 columns, but CCA was fitted with 2"),
+        (lambda: PARTIAL.score(X2, Y2), TypeError, "CCA was fitted with 2 covariates"),
+        (lambda: bp.CCA(2).fit(X2, Y2).predict(X2, given=Z), ValueError, "was fitted with 0 covariates"),
+        (lambda: bp.CCA(2).fit(X2, Y2, given=Z).partial_fit(X2, Y2), TypeError, "was fitted with 2 covariates"),
+        (lambda: bp.merge(PARTIAL, bp.CCA(2).fit(X2, Y2)), ValueError, "with 2 and 0 covariates"),
         (lambda: FITTED.transform(X), TypeError, "was fitted with 2 covariates"),
         (lambda: FITTED.score_samples(X), TypeError, "was fitted with 2 covariates"),
         (lambda: FITTED.spe(X), TypeError, "was fitted with 2 covariates"),
