@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -14,10 +15,16 @@ from bigpca.data.sources import source_of
 from bigpca.data.views import view_of
 from bigpca.errors import ShortTraceback, brief, check_choice, closest, positive_integer, real_number
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.shared.fit import draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import open_rows as opened
+from bigpca.estimators.shared.opening import FLOPS_PER_VALUE
 from bigpca.estimators.shared.outputs import check_float
-from bigpca.genes import FLAVORS, Expm1, GeneReads, by_clipped_variance, by_dispersion
+from bigpca.estimators.shared.transformer import finish
+from bigpca.genes import FLAVORS, GeneMap, GeneSearch, marked_genes
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.project import project_in_memory, project_lazily
+from bigpca.passes.reading.row_maps import MapStep, NormalizeTotal, Standardize, chained
+from bigpca.passes.rows import Rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +70,11 @@ def pca(
     sample_weight: Any = None,
     checkpoint: Any = None,
     progress: Any = None,
+    counts: bool = False,
+    n_top_genes: int = 2000,
+    flavor: str = "seurat",
+    target_sum: float | None = None,
+    max_value: float | None = 10,
     **parameters: Any,
 ) -> Any:
     """Add a PCA to AnnData as :func:`scanpy.pp.pca` does, of cells that need not fit in memory.
@@ -100,6 +112,19 @@ def pca(
         Add the results to a copy of ``adata`` and return the copy.
     sample_weight, checkpoint, progress : optional
         As in :meth:`bigpca.PCA.fit`.
+    counts : bool, default False
+        X holds counts: do what ``normalize_total``, ``log1p``, ``highly_variable_genes``, ``scale`` and ``pca`` of
+        scanpy do, in one plan. X remains as it is. The reads before the fit are one of the moments of the genes; with
+        ``target_sum=None`` one more of the sums of the cells; two for "seurat_v3" in any case.
+    n_top_genes : int, default 2000
+        With ``counts``, how many genes are used: of genes of equal dispersion the first; an error if the others have
+        none.
+    flavor : {"seurat", "cell_ranger", "seurat_v3"}, default "seurat"
+        With ``counts``, as in :func:`highly_variable_genes`.
+    target_sum : float or None, default None
+        With ``counts``, the sum of each cell; None for the median of those of all cells with counts.
+    max_value : float or None, default 10
+        With ``counts``, where standard scores are clipped at both ends; None for no clipping.
     **parameters
         Other parameters of :class:`bigpca.PCA`: ``solver``, ``tol``, ``scale``, ``preprocess``, ``memory_limit`` and so
         on.
@@ -140,13 +165,32 @@ def pca(
             if name in _ELSEWHERE:
                 raise TypeError(f"bigpca.cells.pca has no parameter {name!r}. {_ELSEWHERE[name]}")
         check_float(dtype)
+        if counts:
+            _check_counts(obsm, mask_var, parameters, zero_center=zero_center)
+            mask_var = None
         member, mask_var, mask = _chosen(adata, layer, obsm, mask_var)
         adata = adata.copy() if copy else adata
         rows = open_rows(adata, member=member, columns=mask)
+        width = min(positive_integer("n_top_genes", n_top_genes), rows.shape[1]) if counts else rows.shape[1]
     if n_comps is None:
-        least = min(rows.shape)
+        least = min(rows.shape[0], width)
         n_comps = DEFAULT_COMPONENTS if least > DEFAULT_COMPONENTS else max(1, least - 1)
     model = PCA(n_comps, center=zero_center, random_state=random_state, **parameters)
+    if counts:
+        check_choice("flavor", flavor, FLAVORS)
+        NormalizeTotal(target_sum), Standardize(max_value)  # whose errors are those of these arguments
+        search = GeneSearch(GeneMap(width, max_value, target_sum), flavor)
+        scores = _fit_counts(
+            model, opened(rows, "bigpca.cells.pca").weighted(sample_weight), search, checkpoint, progress
+        )
+        mask = np.asarray(search.table["highly_variable"])
+        params = {"layer": layer, "counts": True, "n_top_genes": width, "flavor": flavor, "max_value": max_value,
+                  "target_sum": search.found.target, "zero_center": True, "mask_var": HIGHLY}  # fmt: skip
+        known = {name: value for name, value in params.items() if value is not None}
+        known |= {"use_highly_variable": True, "solver": model.solver_, "bigpca": bigpca.__version__}
+        _add_genes(adata, search.table, flavor)
+        _add(adata, model, scores.astype(dtype, copy=False), mask, known, key_added)
+        return adata if copy else model
     model.fit(rows, sample_weight=sample_weight, checkpoint=checkpoint, progress=progress)
     source = source_of(view_of(rows)[0])
     in_memory = source is not None and source.in_memory  # which is not sent to the workers of a cluster
@@ -158,6 +202,38 @@ def pca(
               "mask_var": mask_var, **plain, "solver": model.solver_, "bigpca": bigpca.__version__}  # fmt: skip
     _add(adata, model, scores, mask, params, key_added)
     return adata if copy else model
+
+
+def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, progress: Any) -> NDArray[Any]:
+    """Fit a model to what the search makes of counts, in one plan, and return its scores.
+
+    The features of the model are standard scores of genes, and named so: it does not take counts for these.
+    """
+    d, width = rows.n_columns, search.found.n_top_genes
+    rows = replace(rows, seed=draw_fit_seed(model, checkpoint))
+    planned = model._fit(rows.mapped(MapStep(search, width, FLOPS_PER_VALUE * d)), None)
+    call, seed = "bigpca.cells.pca(adata, counts=True)", rows.seed
+    found, made = execute(model, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
+    names = np.asarray(rows.names if rows.names is not None else range(d))[list(search.found.genes or ())]
+    standard = project_lazily(rows.X, search.found, width)
+    named = np.array([f"standard score of {name}" for name in names], dtype=object)
+    finish(model, replace(rows.shown(standard, names=named), seed=seed), planned.plan, found)
+    model._provenance = made
+    whole = chained((search.found,), model._row_map())
+    if rows.in_memory:
+        return project_in_memory(rows.begun(), whole, model.n_components_)
+    return np.asarray(project_lazily(rows.X, whole, model.n_components_))
+
+
+def _check_counts(obsm: str | None, mask_var: Any, parameters: dict[str, Any], *, zero_center: bool) -> None:
+    """Reject arguments that have no meaning with ``counts``."""
+    given = [name for name in parameters if name in ("scale", "preprocess", "whiten")]
+    given += ["obsm"] * (obsm is not None) + ["mask_var"] * (mask_var is not WHERE_PRESENT and mask_var is not None)
+    if given or not zero_center:
+        raise ValueError(
+            f"{', '.join(given) or 'zero_center=False'} cannot be used with counts=True, which chooses the genes, and "
+            "centres, scales and clips their logarithms. Leave it out, or do those steps first."
+        )
 
 
 def highly_variable_genes(
@@ -231,12 +307,12 @@ def highly_variable_genes(
                 "sc.pp.log1p(adata) makes them. Pass a layer of those, and delete adata.uns['log1p']."
             )
         rows = opened(open_rows(adata, member="X" if layer is None else f"layers/{layer}"), "highly_variable_genes")
-        reads = GeneReads(rows.begun(), memory_limit, progress)
-        if flavor == "seurat_v3":
-            found = by_clipped_variance(reads, n_top_genes, span)
-        else:
-            n, mean, squares = reads.moments("moments of the genes", *([Expm1()] if flavor == "seurat" else []))
-            found = by_dispersion(mean, squares / (n - 1), n_top_genes, flavor, n_bins)
+        found = marked_genes(rows.begun(), n_top_genes, flavor, n_bins, span, memory_limit, progress)
+    return _add_genes(adata, found, flavor)
+
+
+def _add_genes(adata: Any, found: pd.DataFrame, flavor: str) -> pd.DataFrame:
+    """Add what is known of the genes to AnnData, under the names that scanpy uses."""
     found.index = adata.var_names
     columns = {str(name): values.to_numpy() for name, values in found.items()}
     if hasattr(adata.var, "assign"):

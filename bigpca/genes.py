@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.sparse import csr_array
 from scipy.stats import norm
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Integers, Vector
 from bigpca.data.sparse import with_values
 from bigpca.errors import required
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import StoredColumnMoments
+from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
+from bigpca.passes.reading.row_maps import (
+    Float64Map,
+    Learning,
+    Log1p,
+    MapStep,
+    NormalizeTotal,
+    NumberedMap,
+    RowMap,
+    RowPreprocessor,
+    Standardize,
+)
 from bigpca.passes.rows import Rows
+from bigpca.passes.summaries import Lesson, totals_lesson
 from bigpca.quality.measurement import read_once
 
 if TYPE_CHECKING:
@@ -70,42 +85,189 @@ class AtMost(Float64Map):
 
 
 @dataclass(frozen=True)
-class GeneReads:
-    """The reads of the cells that find moments of genes.
+class GeneMap(RowPreprocessor):
+    """Row map from the counts of all genes to the clipped standard scores of those that vary most.
+
+    Normalised to the sum of all genes, and their logarithms, as :class:`bigpca.rows.NormalizeTotal`,
+    :class:`bigpca.rows.Log1p` and :class:`bigpca.rows.Standardize` do it.
 
     Attributes
     ----------
-    rows : Rows
-        Of cells, with all genes.
-    memory_limit, progress : as in a fit
+    n_top_genes : int
+    max_value : float or None
+    target : float or None
+    genes : tuple of int, ascending, or None
+    mean, scale : tuple of float, or None
+        Of those genes.
     """
 
-    rows: Rows
-    memory_limit: int | str | None = None
-    progress: ProgressArgument = None
+    takes_csr: ClassVar[bool] = True
+    found_by_fit: ClassVar[tuple[str, ...]] = ("target", "genes", "mean", "scale")
 
-    def moments(self, name: str, *maps: RowMap) -> tuple[int, Vector, Vector]:
-        """Return the number of cells, and the mean and the squared deviations of each gene, in one read."""
-        d = self.rows.n_columns
-        mapped = self.rows.mapped(*(MapStep(one, d, 4 * d) for one in maps))
-        found = read_once(
-            mapped,
-            StoredColumnMoments(d),
-            name,
-            memory_limit=self.memory_limit,
-            progress=self.progress,
-            dtype=np.dtype(np.float64),
-            about_zero=True,  # the smooth function of the means jumps where two of them differ by rounding
+    n_top_genes: int
+    max_value: float | None
+    target: float | None
+    genes: tuple[int, ...] | None = field(default=None, repr=False)
+    mean: tuple[float, ...] | None = field(default=None, repr=False)
+    scale: tuple[float, ...] | None = field(default=None, repr=False)
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return rows (b, m) of the chosen genes."""
+        normalised = NormalizeTotal(self.target).apply_at(rows, numbers, where)
+        logs = Log1p().apply_at(normalised[:, np.array(self.genes)], numbers, where)
+        return Standardize(self.max_value, self.mean, self.scale).apply_at(logs, numbers, where)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Normalised rows, and what follows of them at most."""
+        return 5 * rows * d * itemsize, 0
+
+
+@dataclass(eq=False)
+class GeneSearch(Learning):
+    """The reads that find the genes that vary most, their means and deviations, and the target of all cells.
+
+    Attributes
+    ----------
+    found : GeneMap
+    flavor : str
+    n_bins : int
+    span : float
+    deviation, counts : ndarray of shape (d,), and (number of cells, means, squared deviations), or None
+        Expected ones, and those of the counts, of "seurat_v3".
+    table : pandas.DataFrame or None
+        What is known of the genes at the end.
+    """
+
+    found: GeneMap
+    flavor: str = "seurat"
+    n_bins: int = 20
+    span: float = 0.3
+    deviation: Vector | None = None
+    counts: tuple[float, Vector, Vector] | None = None
+    table: Any = None
+
+    def lessons(self, rows: Rows) -> Sequence[Lesson]:  # type: ignore[override]
+        """Return one read of the moments; before it one of the totals, or the moments of counts, or both at once."""
+        d = rows.n_columns
+        first = [] if self.found.target is not None else [totals_lesson(self, rows)]
+        if self.flavor == "seurat_v3":
+            of_counts = {"counts": StoredColumnMoments(d)} | (dict(first[0].templates) if first else {})
+            first = [Lesson(self, rows, "moments of the counts", of_counts, _expecting)]
+        width = d if self.flavor == "cell_ranger" else 2 * d
+        logs = rows.mapped(MapStep(BesideLogs(self), width, 8 * d))
+        return *first, Lesson(self, logs, "moments of the genes", {"genes": StoredColumnMoments(width)}, _choosing)
+
+    def describe(self) -> dict[str, object]:
+        """What the choice depends on, and what was found."""
+        return {**self.found.describe(), "flavor": self.flavor, "n_bins": self.n_bins, "span": self.span}
+
+
+@dataclass(eq=False)
+class BesideLogs(NumberedMap):
+    """Row map to logarithms of normalised counts, behind what the flavour compares, if that is something else."""
+
+    takes_csr: ClassVar[bool] = True
+    keeps_csr: ClassVar[bool] = True
+
+    search: GeneSearch
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return rows (b, d) or (b, 2 d)."""
+        normalised = NormalizeTotal(self.search.found.target).apply_at(rows, numbers, where)
+        logs = Log1p().apply_at(normalised, numbers, where)
+        if self.search.flavor == "cell_ranger":
+            return logs
+        if self.search.counts is not None and self.search.deviation is not None:
+            n, mean, _ = self.search.counts
+            normalised = AtMost(self.search.deviation * np.sqrt(n) + mean).apply(rows, where)
+        if isinstance(logs, csr_array):
+            return csr_array(sp.hstack([normalised, logs], format="csr"))
+        return np.hstack([normalised, logs])
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Both parts, their copies side by side, and limits of each value."""
+        return 8 * rows * d * itemsize, 0
+
+    def describe(self) -> dict[str, object]:
+        """What the moments depend on."""
+        return {"map": "beside logs", "flavor": self.search.flavor, "target": self.search.found.target}
+
+
+def _expecting(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
+    """Keep the deviation that is expected for each gene, and the target."""
+    search, state = cast("GeneSearch", of), cast("StoredColumnMoments", states["counts"])
+    search.counts = (state.weight, state.mean, np.maximum(state.squares, 0))
+    search.deviation = expected_deviation(state.mean, search.counts[2] / (state.weight - 1), search.span)
+    found = search.found
+    return replace(found, target=cast("RowTotals", states["totals"]).median) if "totals" in states else found
+
+
+def _choosing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
+    """Choose genes by the moments of what the flavour compares, and keep those of their logarithms."""
+    search, state = cast("GeneSearch", of), cast("StoredColumnMoments", states["genes"])
+    found, n, d = search.found, state.weight, len(state.mean)
+    left = slice(0, d if search.flavor == "cell_ranger" else d // 2)
+    logs = slice(0 if search.flavor == "cell_ranger" else d // 2, d)
+    mean, squares = state.mean, np.maximum(state.squares, 0)
+    if search.counts is not None and search.deviation is not None:
+        clipped = (mean[left], squares[left])
+        table = by_clipped_variance(search.counts, clipped, search.deviation, found.n_top_genes)
+    else:
+        variance = squares[left] / (n - 1)
+        table = by_dispersion(mean[left], variance, found.n_top_genes, search.flavor, search.n_bins)
+    highly = np.asarray(table["highly_variable"])
+    if highly.sum() < found.n_top_genes:
+        raise ValueError(
+            f"n_top_genes = {found.n_top_genes}, but only {highly.sum()} genes differ from the others of their bin. "
+            f"Pass n_top_genes={highly.sum()}."
         )
-        if (found.mean < 0).any():
-            gene = int(np.argmin(found.mean))
-            raise ValueError(
-                f"gene {gene} has mean {found.mean[gene]:g}, but counts, or logarithms of 1 + counts, were expected. "
-                "Were the genes scaled before? Pass a layer from before that."
-            )
-        if found.count < 2:
-            raise ValueError(f"variances of genes need at least 2 cells, and there are {found.count}.")
-        return found.count, found.mean, np.maximum(found.squares, 0)
+    compared = table["variances_norm" if "variances_norm" in table else "dispersions_norm"].to_numpy()
+    order = np.argsort(np.where(highly, -compared, np.inf), kind="stable")  # of equal ones, the first genes
+    genes = np.sort(order[: found.n_top_genes])
+    table["highly_variable"] = np.isin(np.arange(len(highly)), genes)
+    scale = np.sqrt(squares[logs] / (n - 1))
+    table["mean"], table["std"] = mean[logs], np.where(scale == 0, 1, scale)
+    search.table = table
+    own = [tuple(values[genes].tolist()) for values in (mean[logs], scale)]
+    return replace(found, genes=tuple(genes.tolist()), mean=own[0], scale=own[1])
+
+
+def moments_of_genes(
+    rows: Rows, name: str, maps: Sequence[RowMap], memory_limit: int | str | None, progress: ProgressArgument
+) -> tuple[float, Vector, Vector]:
+    """Return the number of cells, and the mean and the squared deviations of each gene, in one read."""
+    d = rows.n_columns
+    mapped = rows.mapped(*(MapStep(one, d, 4 * d) for one in maps))
+    # About zero: the smooth function of the means jumps where two of them differ by rounding.
+    found = read_once(
+        mapped, StoredColumnMoments(d), name, memory_limit=memory_limit, progress=progress,
+        dtype=np.dtype(np.float64), about_zero=True,
+    )  # fmt: skip
+    if (found.mean < 0).any():
+        gene = int(np.argmin(found.mean))
+        raise ValueError(
+            f"gene {gene} has mean {found.mean[gene]:g}, but counts, or logarithms of 1 + counts, were expected. "
+            "Were the genes scaled before? Pass a layer from before that."
+        )
+    if found.count < 2:
+        raise ValueError(f"variances of genes need at least 2 cells, and there are {found.count}.")
+    return found.weight, found.mean, np.maximum(found.squares, 0)
+
+
+def marked_genes(
+    rows: Rows, n_top_genes: int, flavor: str, n_bins: int, span: float, memory_limit: int | str | None,
+    progress: ProgressArgument,
+) -> pd.DataFrame:  # fmt: skip
+    """Return what a flavour says of each gene, from one read of the rows, or two."""
+    first: list[RowMap] = [Expm1()] if flavor == "seurat" else []
+    found = moments_of_genes(rows, "moments of the genes", first, memory_limit, progress)
+    n, mean, squares = found
+    if flavor != "seurat_v3":
+        return by_dispersion(mean, squares / (n - 1), n_top_genes, flavor, n_bins)
+    deviation = expected_deviation(mean, squares / (n - 1), span)
+    limits = [AtMost(deviation * np.sqrt(n) + mean)]
+    _, *clipped = moments_of_genes(rows, "moments of the clipped counts", limits, memory_limit, progress)
+    return by_clipped_variance(found, (clipped[0], clipped[1]), deviation, n_top_genes)
 
 
 def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str, n_bins: int) -> pd.DataFrame:
@@ -141,23 +303,27 @@ def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str,
     return genes
 
 
-def by_clipped_variance(reads: GeneReads, n_top_genes: int, span: float) -> pd.DataFrame:
-    """Return means, variances, those of standardised and clipped counts, and the rank by these; two reads."""
-    import pandas as pd  # which AnnData needs
-
+def expected_deviation(mean: Vector, variance: Vector, span: float) -> Vector:
+    """Return the standard deviation that a smooth function of the mean predicts for each gene; 1 for constant ones."""
     loess = required("skmisc.loess", 'flavor = "seurat_v3"', "scikit-misc").loess
-    n, mean, squares = reads.moments("moments of the genes")
-    variance, expected = squares / (n - 1), np.zeros(len(mean))
-    varies = variance > 0
+    expected, varies = np.zeros(len(mean)), variance > 0
     trend = loess(np.log10(mean[varies]), np.log10(variance[varies]), span=span, degree=2)
     trend.fit()
     expected[varies] = trend.outputs.fitted_values
-    deviation = np.sqrt(10**expected)
-    _, clipped, left = reads.moments("moments of the clipped counts", AtMost(deviation * np.sqrt(n) + mean))
-    compared = (left + n * (clipped - mean) ** 2) / ((n - 1) * deviation**2)
+    return np.sqrt(10**expected)
+
+
+def by_clipped_variance(
+    counts: tuple[float, Vector, Vector], clipped: tuple[Vector, Vector], deviation: Vector, n_top_genes: int
+) -> pd.DataFrame:
+    """Return means, variances, those of standardised and clipped counts, and the rank by these."""
+    import pandas as pd  # which AnnData needs
+
+    (n, mean, squares), (clipped_mean, clipped_squares) = counts, clipped
+    compared = (clipped_squares + n * (clipped_mean - mean) ** 2) / ((n - 1) * deviation**2)
     rank = np.argsort(np.argsort(-compared, kind="stable"), kind="stable").astype(np.float32)
     highly = rank < n_top_genes
     return pd.DataFrame({
         "highly_variable": highly, "highly_variable_rank": np.where(highly, rank, np.float32(np.nan)),
-        "means": mean, "variances": variance, "variances_norm": compared,
+        "means": mean, "variances": squares / (n - 1), "variances_norm": compared,
     })  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import bigpca as bp
+from bigpca.passes.engine.events import PassEvent
 from tests.test_cells import FORMS, PLACES, written
 
 ad = pytest.importorskip("anndata")
@@ -29,9 +30,9 @@ def cells_of(values: Any) -> Any:
     return cells
 
 
-def dispersions(flavor: str, n_bins: int = 20) -> tuple[Any, Any, Any]:
+def dispersions(flavor: str, n_bins: int = 20, logs: Any = LOGS) -> tuple[Any, Any, Any]:
     """Means, dispersions and those compared with the other genes of the bin, one gene after the other."""
-    rows = np.expm1(LOGS.astype("f8")) if flavor == "seurat" else LOGS.astype("f8")
+    rows = np.expm1(logs.astype("f8")) if flavor == "seurat" else logs.astype("f8")
     mean, variance = rows.mean(axis=0), rows.var(axis=0, ddof=1)
     mean[mean == 0] = 1e-12
     dispersion = variance / mean
@@ -133,3 +134,137 @@ def test_without_the_library_of_its_curve_a_flavour_says_what_to_install(monkeyp
     monkeypatch.setitem(__import__("sys").modules, "skmisc.loess", None)
     with pytest.raises(ImportError, match=r"needs skmisc, which is not installed\. Run: pip install scikit-misc"):
         bp.cells.highly_variable_genes(cells_of(COUNTS), flavor="seurat_v3")
+
+
+MAX = 2.0  # where standard scores are clipped
+
+
+def scores_of(target: float | None, flavor: str) -> tuple[Any, Any]:
+    """The chosen genes and the scores (n, 4) of scanpy's chain, in float64, with the signs of bigpca."""
+    totals = COUNTS.sum(axis=1, dtype="f8")
+    logs = np.log1p(COUNTS * ((target or np.median(totals[totals > 0])) / totals)[:, None])
+    compared = dispersions(flavor, logs=logs)[2]
+    genes = np.sort(np.argsort(-np.nan_to_num(compared, nan=-np.inf), kind="stable")[:TOP])
+    rows = logs[:, genes]
+    rows = np.clip((rows - rows.mean(axis=0)) / rows.std(axis=0, ddof=1), -MAX, MAX)
+    assert 0.01 < (np.abs(rows) == MAX).mean() < 0.2
+    rows -= rows.mean(axis=0)
+    V = np.linalg.svd(rows, full_matrices=False)[2][:4]
+    V *= np.sign(V[np.arange(4), np.abs(V).argmax(axis=1)])[:, None]
+    return genes, rows @ V.T
+
+
+WHERE = list(PLACES)
+WAYS = [(f, t, WHERE[(2 * i + j) % 4]) for i, f in enumerate(FLAVORS) for j, t in enumerate((None, 1e4))]
+WAYS += [("seurat", 1e4, "memory"), ("cell_ranger", None, "view")]
+
+
+@pytest.mark.parametrize("form", ["CSR", "dense"])
+@pytest.mark.parametrize(("flavor", "target", "place"), WAYS)
+def test_counts_to_components_is_one_plan(flavor: str, target: Any, place: str, form: str, tmp_path: Path) -> None:
+    cells = cells_of(FORMS[form](COUNTS))
+    cells = PLACES[place](cells, tmp_path) if place != "view" else cells[:, :]
+    options = {"counts": True, "n_top_genes": TOP, "flavor": flavor, "target_sum": target, "max_value": MAX}
+    model = bp.cells.pca(cells, 4, **options)
+    genes, expected = scores_of(target, flavor)
+    np.testing.assert_array_equal(np.flatnonzero(cells.var["highly_variable"]), genes)
+    np.testing.assert_allclose(cells.obsm["X_pca"], expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    reads = 2 if target else 3
+    assert model.plan_.passes == model.provenance_.reads == reads
+    assert sum("one more read finds" in note for note in model.plan_.notes) == reads - 1
+    assert cells.varm["PCs"].shape == (D, 4)
+    assert not np.delete(cells.varm["PCs"], genes, axis=0).any()
+    assert cells.uns["pca"]["params"]["n_top_genes"] == TOP
+    model.save(tmp_path / "m.zarr")
+    assert bp.load(tmp_path / "m.zarr").feature_names_in_[0] == f"standard score of gene{genes[0]}"
+    with pytest.raises(ValueError, match="standard score of"):  # counts of these genes are not those
+        model.transform(bp.open(cells))
+
+
+@pytest.mark.parametrize("flavor", [*FLAVORS, "seurat_v3"])
+def test_counts_to_components_is_the_chain_of_scanpy(flavor: str) -> None:
+    scanpy = pytest.importorskip("scanpy")
+    if flavor == "seurat_v3":
+        pytest.importorskip("skmisc")
+    own, other = cells_of(sp.csr_matrix(COUNTS)), cells_of(sp.csr_matrix(COUNTS))
+    model = bp.cells.pca(own, 4, counts=True, n_top_genes=TOP, flavor=flavor)
+    with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
+        if flavor == "seurat_v3":
+            scanpy.pp.highly_variable_genes(other, n_top_genes=TOP, flavor=flavor)
+        scanpy.pp.normalize_total(other)
+        scanpy.pp.log1p(other)
+        if flavor != "seurat_v3":
+            scanpy.pp.highly_variable_genes(other, n_top_genes=TOP, flavor=flavor)
+        np.testing.assert_array_equal(own.var["highly_variable"], other.var["highly_variable"])
+        other = other[:, other.var["highly_variable"]].copy()
+        scanpy.pp.scale(other, max_value=10)
+        scanpy.pp.pca(other, n_comps=4)
+    assert model.plan_.passes == 3
+    np.testing.assert_allclose(np.abs(own.obsm["X_pca"]), np.abs(other.obsm["X_pca"]), rtol=0, atol=5e-5)
+    np.testing.assert_allclose(own.uns["pca"]["variance"], other.uns["pca"]["variance"], rtol=1e-5)
+    kept = own.var[own.var["highly_variable"]]
+    np.testing.assert_allclose(kept["mean"], other.var["mean"], rtol=1e-5)
+    np.testing.assert_allclose(kept["std"], other.var["std"], rtol=1e-5)
+
+
+def test_a_weighted_cell_counts_as_often_in_every_read() -> None:
+    weights = np.arange(N) % 3
+    weighted, repeated = cells_of(COUNTS), ad.AnnData(np.repeat(COUNTS, weights, axis=0))
+    for cells, own in ((weighted, weights), (repeated, None)):
+        bp.cells.pca(cells, 4, counts=True, n_top_genes=20, sample_weight=own)
+    np.testing.assert_array_equal(weighted.var["highly_variable"], repeated.var["highly_variable"])
+    np.testing.assert_allclose(weighted.uns["pca"]["variance"], repeated.uns["pca"]["variance"], rtol=1e-6)
+
+
+def test_a_stopped_plan_resumes_after_the_reads_that_were_done(tmp_path: Path) -> None:
+    path = written(cells_of(sp.csr_matrix(COUNTS)), tmp_path, "zarr")
+
+    def run(progress: Any) -> Any:
+        cells = ad.experimental.read_lazy(path)
+        bp.cells.pca(cells, 4, counts=True, n_top_genes=TOP, max_value=MAX, checkpoint=tmp_path / "c",
+                     progress=progress)  # fmt: skip
+        return cells
+
+    seen = list[str]()
+
+    def stop(event: Any) -> None:
+        if isinstance(event, PassEvent):
+            seen.append(event.name)
+            if len(seen) == 3:  # after the sums, and the moments
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stop)
+    again = list[Any]()
+    cells = run(again.append)
+    passes = {event.name: event for event in again if isinstance(event, PassEvent)}
+    for name in seen[:2]:
+        assert name not in passes or passes[name].groups_resumed == passes[name].groups_total
+    np.testing.assert_allclose(
+        cells.obsm["X_pca"], scores_of(None, "seurat")[1], rtol=0, atol=1e-5 * np.abs(cells.obsm["X_pca"]).max()
+    )
+
+
+NOT_COUNTED = {
+    "mask_var": ({"mask_var": np.arange(D) < 9}, r"mask_var cannot be used with counts=True"),
+    "obsm": ({"obsm": "first"}, r"obsm cannot be used with counts=True"),
+    "scale": ({"scale": True}, r"scale cannot be used with counts=True"),
+    "not centred": ({"zero_center": False}, r"zero_center=False cannot be used with counts=True"),
+    "flavour": ({"flavor": "seurat_v4"}, r"flavor = 'seurat_v4' is unknown"),
+    "target": ({"target_sum": -1}, r"target = -1 is outside"),
+    "clip": ({"max_value": 0}, r"max_value = 0 is outside"),
+    "all genes": ({"n_top_genes": D}, r"only \d+ genes differ from the others.* Pass n_top_genes="),
+}
+
+
+@pytest.mark.parametrize("case", NOT_COUNTED)
+def test_arguments_that_contradict_counts_are_rejected_and_nothing_is_added(case: str) -> None:
+    options, message = NOT_COUNTED[case]
+    cells = cells_of(COUNTS)
+    with pytest.raises(ValueError, match=message):
+        bp.cells.pca(cells, 4, counts=True, **options)
+    assert not len(cells.var.columns)
+    assert not cells.obsm
+    cells.X = cells.X - 1
+    with pytest.raises(ValueError, match=r"NormalizeTotal\(\) takes counts, but row"):
+        bp.cells.pca(cells, 4, counts=True)

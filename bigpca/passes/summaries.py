@@ -5,7 +5,10 @@ The verb that finds the rows at both ends of each column, in one read.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +27,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
-from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, Standardize
+from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan, Times
 
@@ -118,32 +121,46 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The read before a map of a fit, which finds what the map was not given.
+    """A read before a map of a fit, which finds what the map was not given.
 
     Attributes
     ----------
     of : Learning
     rows : Rows
-        Those that come to the map.
-    template : Accumulator
-    cost : PassPlan
+        What is read.
+    name : str
+        What is found.
+    templates : dict of str to Accumulator
+    taught : callable
+        Returns what the map becomes, from what it is and the merged states.
     """
 
     of: Learning
     rows: Rows
-    template: Accumulator
-    cost: PassPlan
+    name: str
+    templates: Mapping[str, Accumulator]
+    taught: Callable[[Learning, Mapping[str, Accumulator]], RowPreprocessor]
+
+    @cached_property
+    def cost(self) -> PassPlan:
+        """The read."""
+        return row_pass(self.rows, self.name, self.templates.values(), dtype=np.dtype(np.float64))
 
     def learn(self, run: Run) -> None:
-        """Read, and put what was found into the map."""
-        about = np.zeros(self.rows.n_columns) if isinstance(self.template, RowTotals) else None  # sums of counts: exact
-        state = fold(run, self.cost, self.rows, self.template, shift=about).state
-        given: object = self.of.found
-        if isinstance(given, NormalizeTotal) and isinstance(state, RowTotals):
-            self.of.found = replace(given, target=state.median)
-        if isinstance(given, Standardize) and isinstance(state, StoredColumnMoments):
-            scale = np.sqrt(state.squares / (state.weight - 1))
-            self.of.found = replace(given, mean=tuple(state.mean.tolist()), scale=tuple(scale.tolist()))
+        """Read about zero, where sums of counts are exact, and put what was found into the map."""
+        kinds = _Parts({name: type(one) for name, one in self.templates.items()})
+        states = fold_to(run, self.cost, self.rows, self.templates, kinds, shift=np.zeros(self.rows.n_columns))
+        self.of.found = self.taught(self.of, states)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Picklable; runs where the merged states are, and returns them."""
+
+    kinds: Mapping[str, type[Accumulator]]
+
+    def __call__(self, state: PassState) -> dict[str, Accumulator]:
+        return {name: state.part(name, kind) for name, kind in self.kinds.items()}
 
 
 def lessons(rows: Rows) -> tuple[Lesson, ...]:
@@ -152,12 +169,31 @@ def lessons(rows: Rows) -> tuple[Lesson, ...]:
     for i, step in enumerate(rows.steps):
         if not isinstance(step.f, Learning):
             continue
-        before, of_totals = replace(rows, steps=rows.steps[:i]), isinstance(step.f.found, NormalizeTotal)
-        template = RowTotals(16 * rows.n_rows) if of_totals else StoredColumnMoments(before.n_columns)
-        name = "sums of the rows" if of_totals else "means and deviations of the columns"
-        dtype = np.dtype(np.float64)
-        found.append(Lesson(step.f, before, template, row_pass(before, name, [template], dtype=dtype)))
+        before = replace(rows, steps=rows.steps[:i])
+        own = cast("Sequence[Lesson]", step.f.lessons(before))
+        if isinstance(step.f.found, NormalizeTotal):
+            own = (totals_lesson(step.f, before),)
+        elif isinstance(step.f.found, Standardize):
+            moments = StoredColumnMoments(before.n_columns)
+            own = (Lesson(step.f, before, "means and deviations of the columns", {"state": moments}, _standardizing),)
+        found += own
     return tuple(found)
+
+
+def totals_lesson(of: Learning, rows: Rows) -> Lesson:
+    """Declare the read that finds the target of a map to the median of the sums of the rows."""
+    return Lesson(of, rows, "sums of the rows", {"totals": RowTotals(16 * rows.n_rows)}, _with_target)
+
+
+def _with_target(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
+    return replace(of.found, target=cast("RowTotals", states["totals"]).median)  # type: ignore[type-var]
+
+
+def _standardizing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
+    state = cast("StoredColumnMoments", states["state"])
+    scale = np.sqrt(np.maximum(state.squares, 0) / (state.weight - 1))
+    given = cast("Standardize", of.found)
+    return replace(given, mean=tuple(state.mean.tolist()), scale=tuple(scale.tolist()))
 
 
 def _filled(found: ObservedColumns) -> str:

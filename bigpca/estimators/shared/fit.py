@@ -146,7 +146,7 @@ class Reading(ABC):
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
             lines.append("missing values: one more read finds the means of the columns, which replace them")
-        lines += [f"{one.of.found!r}: one more read finds the {one.cost.name}" for one in lessons(rows)]
+        lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in lessons(rows)]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")

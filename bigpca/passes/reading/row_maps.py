@@ -52,7 +52,7 @@ class RowMap(ABC):
 
     @property
     def keeps_csr(self) -> bool:
-        """Whether the result for CSR is CSR too, with the same places of the stored values."""
+        """Whether the result for CSR is CSR too; in costs, with as many stored values per column."""
         return False
 
     def output_dtype(self, dtype: DType) -> DType:
@@ -153,7 +153,7 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
         loops += LOOPS.mapped_byte * rows.values * rows.itemsize
         count, stored = min(rows.rows, step.tile_rows or rows.rows), None
         if rows.sparse and step.f.keeps_csr:
-            stored = rows.stored
+            stored = rows.values * step.width / max(1, rows.columns)
             held += sum(step.f.bytes_for(math.ceil(rows.values), count, rows.itemsize + PLACE_BYTES))
         else:
             held += sum(step.f.bytes_for(rows.columns, count, rows.itemsize))
@@ -567,6 +567,10 @@ class Learning(RowPreprocessor):
     @property
     def settled(self) -> RowPreprocessor:
         return self.found
+
+    def lessons(self, rows: object) -> Sequence[object]:
+        """Return the reads of these rows that find it; none for those of :func:`bigpca.passes.summaries.lessons`."""
+        return ()
 
 
 Preprocess: TypeAlias = RowPreprocessor | Sequence[RowPreprocessor] | None
