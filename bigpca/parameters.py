@@ -151,7 +151,9 @@ PANELS = {
         ),
         "scale": Parameter("Divide each feature by its standard deviation.", flags="--scale/--no-scale"),
         "whiten": Parameter("Scores of unit variance.", flags="--whiten"),
-        "preprocess": Parameter("Applied to each row first: l2, power:0.5, or both: power:0.5,l2.", form="STEPS"),
+        "preprocess": Parameter(
+            "Applied to each row first: l2, power:0.5, power:0.5,l2 or normalize-total:1e4,log1p.", form="STEPS"
+        ),
         "nan_policy": Parameter(
             "Rows with NaN: an error, left out, or filled in by means of columns.", words=("raise", "omit", "mean")
         ),

@@ -488,7 +488,10 @@ def _of_rows(held: list[Any]) -> list[str]:
     if any(one._steps.filled for one in held):
         found.append("Missing entries were replaced by the means of their columns.")
     for name, what in (("preprocess", "row"), ("preprocess_y", "row of Y")):
-        maps = dict.fromkeys(_in_words(one._steps.parameters.get(name) or "") for one in held)
+        given = [one._steps.parameters.get(name) or "" for one in held]
+        if name == "preprocess":  # with what the reads of the fit found
+            given = [list(one._steps.preprocessing or ()) for one in held]
+        maps = dict.fromkeys(map(_in_words, given))
         found += [f"Each {what} was first mapped by {words}." for words in filter(None, maps)]
     weight, effective = getattr(inner, "sum_weights_", n), getattr(inner, "n_effective_", n)
     if abs(weight - n) + abs(effective - n) > 1e-9 * n:

@@ -497,14 +497,15 @@ def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() 
             {"preprocess": [bp.rows.Power(), bp.rows.L2()], "center": np.ones(5), "whiten": bp.rules.Whitening(0.25)},
             ("Power (exponent 0.5) and L2 (zero rows raise).", "about given numbers", "by Whitening (power 0.25"),
         ),
+        ({"preprocess": bp.rows.NormalizeTotal(), "whiten": True}, ("NormalizeTotal (target 3.82658).", "whitened")),
         ({"scale": np.full(5, 2.0), "whiten": True}, ("divided by given numbers.", "The scores were whitened.")),
     ],
-    ids=["nothing", "flags", "rules", "vectors"],
+    ids=["nothing", "flags", "rules", "found by the fit", "vectors"],
 )
 def test_a_methods_paragraph_has_what_was_done_to_the_values(
     parameters: dict[str, Any], texts: tuple[str, ...]
 ) -> None:
-    paragraph = methods_of(bp.PCA(2, **parameters).fit(np.random.default_rng(0).standard_normal((30, 5))))
+    paragraph = methods_of(bp.PCA(2, **parameters).fit(np.abs(np.random.default_rng(0).standard_normal((30, 5)))))
     for text in texts:
         assert text in paragraph
     words = [word for word in ("mapped", "centred", "divided", "whitened") if word in paragraph]

@@ -100,7 +100,9 @@ class PCA(LinearModel[Moments]):
         they are 0.
     preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
-        ``mean_``, and the result of ``inverse_transform``, describe the preprocessed rows.
+        ``mean_``, and the result of ``inverse_transform``, describe the preprocessed rows. For counts:
+        :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p`, :class:`bigpca.rows.Standardize`. What a step
+        is not given, such as a target, takes one more read, and is in ``preprocess_``.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
