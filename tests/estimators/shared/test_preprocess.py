@@ -207,6 +207,8 @@ def test_a_median_that_no_read_finds_is_an_error() -> None:
         lambda: bp.PCA(2, preprocess=MEDIAN_FIRST).partial_fit(COUNTS),
         lambda: bp.PCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, given=Y[:, None]),
         lambda: bp.CCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, COUNTS[:, :3]),
+        lambda: bp.Ridge(preprocess=MEDIAN_FIRST).fit(COUNTS, COUNTS[:, :2]),
+        lambda: bp.ScoredPCA(n_features_to_select=3, preprocess=MEDIAN_FIRST).fit(COUNTS, Y),
     ):
         with pytest.raises(ValueError, match=r"only the reads of a fit find.* Give the target"):
             use()
@@ -253,3 +255,27 @@ def test_clipping_is_that_of_scanpy() -> None:
     model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(1.5)]).fit(csr_array(counts))
     found = model.transform(counts)
     np.testing.assert_allclose(np.abs(found), np.abs(bp.PCA(3).fit(scaled).transform(scaled)), rtol=0, atol=5e-5)
+
+
+FITS: dict[str, Any] = {
+    "krylov": lambda maps: bp.PCA(2, solver="krylov", preprocess=maps).fit(COUNTS),
+    "dot": lambda maps: bp.PCA(2, solver="dot", preprocess=maps).fit(COUNTS),
+    "groups": lambda maps: bp.PCA(2, preprocess=maps).fit(COUNTS, groups=Y),
+    "sketch": lambda maps: bp.ApproximatePCA(2, bp.sketches.Gaussian(4), preprocess=maps).fit(COUNTS),
+    "factors": lambda maps: bp.FactorAnalysis(2, preprocess=maps).fit(COUNTS),
+    "kernel": lambda maps: bp.KernelPCA(2, kernel="rbf", gamma=0.3, preprocess=maps).fit(COUNTS),
+    "landmarks": lambda maps: bp.NystromKernelPCA(2, kernel="rbf", gamma=0.3, n_landmarks=9, preprocess=maps).fit(
+        COUNTS
+    ),
+    "classes": lambda maps: bp.FisherDiscriminantAnalysis(1, preprocess=maps).fit(COUNTS, Y),
+    "steps": lambda maps: bp.TICA(2, preprocess=maps).fit(COUNTS),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_every_fit_finds_the_median_in_one_more_read(name: str) -> None:
+    given = FITS[name]([bp.rows.NormalizeTotal(MEDIAN), bp.rows.Log1p()])
+    found = FITS[name](MEDIAN_FIRST)
+    assert found.preprocess_ == given.preprocess_
+    assert found.provenance_.reads == given.provenance_.reads + 1
+    np.testing.assert_array_equal(found.transform(COUNTS), given.transform(COUNTS))
