@@ -19,6 +19,7 @@ from distributed import Client, Future, LocalCluster
 import bigpca as bp
 from bigpca import blas
 from bigpca.blas import blas_threads, one_blas_thread
+from bigpca.passes.engine.cluster import run as cluster_module
 from bigpca.passes.engine.cluster.run import ClusterRun
 from bigpca.passes.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from bigpca.passes.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
@@ -186,6 +187,12 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
                 patch.setattr(ClusterRun, "submit", act_at_solve)
                 assert fit(checkpoint=tmp_path / act.__name__) == expected
             assert not acts
+            acts.append(act)
+            begun.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(cluster_module, "CLIENT_BYTES", 0)  # finished states stay on workers, and are lost there
+                with pytest.raises(RuntimeError, match="were cancelled 1 time"):
+                    fit(progress=in_the_second_pass)
 
 
 @pytest.mark.cluster
