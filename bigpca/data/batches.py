@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, hstack, issparse
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
 from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
-from bigpca.data.containers import check_columns, embeddings, table_rows
+from bigpca.data.containers import check_columns, embeddings, foreign, table_rows
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
@@ -1084,12 +1084,13 @@ def from_batches(
     batches : iterable of batches
         A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (with gradients, of
         any floating dtype), CuPy, JAX, or whatever has ``__array__``. Rows on a GPU stay there in reads that can use
-        it, if array-api-compat is installed, and are copied in others. Or a pair (rows, labels); fits that need labels
-        use these if y is None, and fits of two sides, such as CCA, take the second array (b, q) as rows of Y. Or a dict
-        {name: rows} of blocks with the same number of rows, which are joined side by side in the order of the first
-        batch, such as layers of a network. Or a table of pandas, polars or Arrow: its only column of vectors, or all
-        columns, are the features. With ``column``, one column of a table or of a dict. An iterable that can be iterated
-        again (a list, a DataLoader) works for fits of several reads; an iterator works only for fits of one read.
+        it, if array-api-compat is installed, and are copied in others. Sparse rows, of SciPy or torch, stay sparse. Or
+        a pair (rows, labels); fits that need labels use these if y is None, and fits of two sides, such as CCA, take
+        the second array (b, q) as rows of Y. Or a dict {name: rows} of blocks with the same number of rows, which are
+        joined side by side in the order of the first batch, such as layers of a network. Or a table of pandas, polars
+        or Arrow: its only column of vectors, or all columns, are the features. With ``column``, those of a table or of
+        a dict. An iterable that can be iterated again (a list, a DataLoader), or a Dataset, Scanner or Table of Arrow,
+        works for fits of several reads; an iterator works only for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
@@ -1116,8 +1117,7 @@ def from_batches(
     ------
     TypeError, ValueError
         If ``batches`` is not iterable or is empty, and for a shape or dtype that rows cannot have. The first batch is
-        taken at once unless both shape and dtype are given. Errors in later batches are raised by the fit, which names
-        their rows.
+        taken at once. Errors in later batches are raised by the fit, which names their rows.
 
     Examples
     --------
@@ -1125,10 +1125,13 @@ def from_batches(
     >>> X.shape, X.dtype
     ((5, 2), dtype('float32'))
     """
+    if hasattr(batches, "to_batches") and not hasattr(batches, "__iter__"):
+        batches = ReadAgain(batches)
     if not hasattr(batches, "__iter__") or isinstance(batches, str | bytes | dict | np.ndarray | da.Array):
+        found = foreign(batches)
         raise TypeError(
             f"batches is a {type(batches).__name__}; an iterable of arrays (b, d) was expected: a list, a generator "
-            "that was called, or a DataLoader. Pass one array to fit itself."
+            f"that was called, or a DataLoader. {'Pass one array to fit itself.' if found is None else found.remedy}"
         )
     columns = Columns(column, keys)
     row_shape, count = None, None
@@ -1153,6 +1156,21 @@ def from_batches(
         known = merge_classes(classes, classes)[0]
     asked = None if dtype is None else check_dtype(dtype)
     return _open_stream(BatchStream(batches, row_shape, asked, count, known, columns))
+
+
+@dataclass(frozen=True)
+class ReadAgain:
+    """The batches of a Dataset, a Scanner or a Table of Arrow, or of Lance, which can be read again.
+
+    Attributes
+    ----------
+    reader : object with a method ``to_batches``
+    """
+
+    reader: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.reader.to_batches())
 
 
 def _open_stream(stream: BatchStream) -> da.Array:

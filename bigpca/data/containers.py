@@ -52,7 +52,9 @@ _REMEDIES = {
     "polars.LazyFrame": "Pass X.collect() if it fits in memory; else write Parquet and pass "
     "dask.dataframe.read_parquet(path).",
     "pyspark.DataFrame": "Write Parquet and pass dask.dataframe.read_parquet(path).",
-    "pyarrow.Dataset": "Pass X.to_table() if it fits in memory, or dask.dataframe.read_parquet(path).",
+    "pyarrow.Dataset": "Pass X.to_table() if it fits in memory, or bigpca.from_batches(X).",
+    "pyarrow.Scanner": "Pass bigpca.from_batches(X).",
+    "duckdb.DuckDBPyRelation": "Pass X.df() if it fits in memory, or bigpca.from_batches(X.to_arrow_reader(8192)).",
     "cudf.DataFrame": "Pass X.to_pandas().",
     "dask.Delayed": "Pass dask.array.from_delayed(X, shape=(n, d), dtype=...).",
     "dask.Bag": "Pass X.to_dataframe(), or store the rows as arrays.",
@@ -62,8 +64,7 @@ _REMEDIES = {
     "torch.Dataset": _BATCHES,
     "tensorflow.DatasetV2": _BATCHES,
     "datasets.Column": 'Pass the Dataset, and name its column: bigpca.open(dataset, member="features").',
-    "datasets.IterableDataset": "Pass bigpca.from_batches(batch['features'] for batch in "
-    "X.with_format('numpy').iter(4096)).",
+    "datasets.IterableDataset": "Pass bigpca.from_batches(X.with_format('numpy').iter(4096), column='features').",
     "anndata.AnnCollection": "Pass the list of its files, bigpca.open([path, ...]), or write them as one by "
     "anndata.experimental.concat_on_disk.",
     "builtins.set": "Pass a list, which has an order.",

@@ -408,7 +408,14 @@ REJECTED: dict[str, Door] = {
         lambda p, X: named("pyspark.sql.dataframe", "DataFrame"), "X is pyspark.DataFrame.* Write Parquet"
     ),
     "pyarrow dataset": Door(
-        lambda p, X: named("pyarrow._dataset", "Dataset"), r"X is pyarrow.Dataset.* X\.to_table\(\)"
+        lambda p, X: named("pyarrow._dataset", "Dataset"), r"X is pyarrow.Dataset.* X\.to_table\(\).*from_batches\(X\)"
+    ),
+    "pyarrow scanner": Door(lambda p, X: named("pyarrow._dataset", "Scanner"), r"pyarrow.Scanner.*from_batches\(X\)"),
+    "DuckDB relation": Door(
+        lambda p, X: named("duckdb._relation", "DuckDBPyRelation"), r"from_batches\(X\.to_arrow_reader\(8192\)\)"
+    ),
+    "datasets.IterableDataset": Door(
+        lambda p, X: named("datasets.iterable_dataset", "IterableDataset"), r"\.iter\(4096\), column='features'\)"
     ),
     "netCDF4.Variable": Door(lambda p, X: named("netCDF4", "Variable"), r"X is netCDF4.Variable.* xarray.open_dataset"),
     "distributed.Future": Door(

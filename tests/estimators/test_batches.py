@@ -15,10 +15,12 @@ import ml_dtypes
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from pandas import DataFrame
+from pyarrow.dataset import dataset
 
 import bigpca as bp
 from bigpca.data import batches, checks
@@ -427,7 +429,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "empty list": (list, ValueError, "the batches are empty: there are no rows"),
     "one row": (lambda: [X[:1]], ValueError, "a minimum of 2"),
     "not iterable": (lambda: 3, TypeError, "batches is a int; an iterable"),
-    "one array": (lambda: X, TypeError, "batches is a ndarray; an iterable"),
+    "one array": (lambda: X, TypeError, "batches is a ndarray; an iterable .* Pass one array to fit itself"),
+    "a relation": (
+        lambda: type("DuckDBPyRelation", (), {"__module__": "duckdb._relation"})(),
+        TypeError,
+        r"batches is a DuckDBPyRelation; .*from_batches\(X\.to_arrow_reader",
+    ),
 }  # fmt: skip
 
 
@@ -799,6 +806,16 @@ def test_columns_are_chosen_by_name_and_keys_come_along_at_every_door_of_batches
     again = bp.from_batches([given[0], given[0]], dtype="f4", column="emb", keys="id")
     with pytest.raises(ValueError, match=r"batch 1 \(from row 70\) has 70 keys of earlier rows: 'image 0'"):
         model.transform(again, out=tmp_path / "again.zarr")
+
+
+def test_tables_and_scanners_of_arrow_are_read_again_for_every_read(tmp_path: Path) -> None:
+    table = _tables(X, IDS)
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=70)
+    stored = dataset(tmp_path / "x.parquet")
+    expected = bits(bp.PCA(2, solver="krylov").fit(X))
+    for given in (table, stored, stored.scanner(columns=["emb"])):
+        rows = bp.from_batches(given, X.shape, column="emb")
+        assert bits(bp.PCA(2, solver="krylov").fit(rows)) == expected
 
 
 def test_all_columns_but_the_keys_are_features_and_keep_their_order() -> None:
