@@ -24,7 +24,7 @@ import bigpca.dask_array as da
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_cells, is_labelled, is_place, is_zarr_array, is_zarr_group, is_zarr_store
 from bigpca.data.grids import label
-from bigpca.data.label_files import cell_names, column_names, read_label_file, split_column
+from bigpca.data.label_files import cell_names, check_stored, column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.sources import open as open_array
@@ -916,6 +916,8 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
     ------
     ValueError
         If the number of rows is unknown or not a multiple of the number of places.
+    MissingChunksError
+        For a Dask array over a store that has lost chunks.
 
     Examples
     --------
@@ -927,6 +929,8 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
     shape = tuple(int(size) for size in shape)
     places = math.prod(shape)
     X = scores if isinstance(scores, np.ndarray | da.Array) else open_array(scores)
+    if isinstance(X, da.Array):
+        check_stored(X, "value")
     if X.ndim != 2:
         raise ValueError(
             f"scores have shape {X.shape}; (n, k) was expected. Give a statistic of the rows as a column, spe[:, None]."

@@ -456,14 +456,24 @@ def whole(given: Any, name: str, word: str, expected: str) -> Any:
     return given
 
 
-def _computed(given: Any, word: str) -> Any:
-    """Return the values of a Dask array or frame, whose stores must have all their chunks."""
+def check_stored(given: Any, word: str) -> None:
+    """Reject a Dask array or frame that reads stores without some of their chunks, which Dask would take for zeros.
+
+    Raises
+    ------
+    MissingChunksError
+    """
     for node in dict(given.__dask_graph__() or {}).values():
         held = getattr(node, "value", node)
         if is_zarr_array(held):
             check_chunks(held, word)
         elif is_hdf5_dataset(held):
             written(held)
+
+
+def _computed(given: Any, word: str) -> Any:
+    """Return the values of a Dask array or frame, whose stores must have all their chunks."""
+    check_stored(given, word)
     if isinstance(given, da.Array):
         given = given.map_blocks(_declared, given.dtype, word, dtype=given.dtype, meta=given._meta)
     with solve_paused():

@@ -36,17 +36,26 @@ def given_array(X: Any, rows: Any, scores: Any) -> tuple[Any, str]:
     return found[0] if found else (None, "")
 
 
-def maker_of(X: Any) -> Made | None:
-    """Return what made all columns of X, if its store or its graph says so; slices of rows keep that."""
+def maker_of(X: Any, *, ordered: bool = True) -> Made | None:
+    """Return what made all columns of X, if its store or its graph says so; slices of rows keep that.
+
+    The models of joined rows are named together, if they differ. Columns may be in another order unless ``ordered``.
+    """
     X = X.data if is_labelled(X) else X
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
     elif isinstance(X, da.Array):
-        (base, *others), _ = taken_from(X, ordered=True)
+        (base, *others), _ = taken_from(X, ordered=ordered)
         if others:  # joined rows
-            makers = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in (base, *others)]
-            kinds = {None if one is None else (one.what, one.model) for one in makers}
-            return makers[0] if len(kinds) == 1 else None
+            found = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in (base, *others)]
+            makers = [one for one in found if one is not None]
+            kinds = {(one.what, one.model): one for one in makers}
+            if len(makers) < len(found) or len(kinds) == 1 or any(one.model is None for one in makers):
+                return makers[0] if len(makers) == len(found) and len(kinds) == 1 else None
+            calls, models = (
+                " and ".join(str(getattr(one, name)) for one in kinds.values()) for name in ("call", "model")
+            )
+            return Made(makers[0].what, calls, models)
         if base.shape[1:] != X.shape[1:] or carried(base).view is not None:
             return None
         if isinstance(made := carried(base).made, Made):
@@ -113,6 +122,11 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
         return False
     remedy = "rows or scores, or None as the model"
     _check_kind(made, names, kind.split()[0], f"{kind} of the {k} components. Give {remedy}")
+    if made is None and maker_of(X, ordered=False) is not None:
+        raise ValueError(
+            f"X has {k} columns of an output of a model in another order, or some of them twice; the {k} components in "
+            "their order were expected. Pass the scores as they were written."
+        )
     check_scores(opened if hasattr(opened, "dtype") else np.asarray(opened.iloc[:0]))
     if len(shape) != 2 or shape[1] != k:
         raise ValueError(

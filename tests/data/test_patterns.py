@@ -256,6 +256,15 @@ def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> 
         bp.data.as_maps(scores, 12)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("form", ["zarr", "from_zarr", "computed", "path"])
+def test_maps_of_lost_chunks_are_rejected(form: str, tmp_path: Path) -> None:
+    stored = zarr.create_array(tmp_path / "s.zarr", data=np.ones((24, 3)), chunks=(6, 3))
+    (tmp_path / "s.zarr/c/2/0").unlink()
+    given = {"zarr": stored, "from_zarr": da.from_zarr(stored), "computed": da.from_zarr(stored) + 1}
+    with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
+        np.asarray(bp.data.as_maps(given.get(form, tmp_path / "s.zarr"), (4, 3)))
+
+
 def test_labels_of_samples_are_repeated_for_their_rows() -> None:
     X = bp.open(MAPS, pattern=PIXELS)
     labels = [None if i == 3 else f"class {i % 2}" for i in range(N)]

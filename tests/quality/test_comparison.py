@@ -259,6 +259,17 @@ def test_joined_scores_of_one_model_are_scores_of_that_model(tmp_path: Path) -> 
         extremes(WHOLE, da.concatenate([bp.open(paths[0]), bp.open(X[:40])]))
 
 
+def test_scores_whose_columns_change_places_are_rejected_where_the_graph_tells() -> None:
+    model = bp.PCA(K).fit(X)
+    lazy = model.transform(da.from_array(X, (50, -1)))
+    for call in (model.inverse_transform, lambda scores: extremes(model, scores)):
+        for moved in (lazy[:, ::-1], lazy[:, [1, 0, 2]], lazy[5:, [0, 0, 2]]):
+            with pytest.raises(ValueError, match="X has 3 columns of an output of a model in another order, or"):
+                call(moved)
+        call(lazy[::-1])
+        call(lazy.rechunk((20, 1)))
+
+
 def test_scores_of_another_model_are_rejected_with_both_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
     updated = bp.PCA(K).fit(X)
     lazy, _ = updated.transform(da.from_array(X, (50, -1))), updated.transform(X, out=tmp_path / "s.zarr")
@@ -277,6 +288,8 @@ def test_scores_of_another_model_are_rejected_with_both_names_unless_they_are_pl
         for scores in (lazy, lazy[5:], tmp_path / "s.zarr", bp.open(tmp_path / "s.zarr")):
             with pytest.raises(ValueError, match=other):
                 call(scores)
+        with pytest.raises(ValueError, match=r"another model: scores of X by PCA.* and scores of X by PCA"):
+            call(da.concatenate([updated.transform(da.from_array(X[:9])), lazy[9:]]))
         call(np.asarray(lazy))
     assert extremes(bp.PCA(1).fit(lazy), lazy, n=1).lowest.shape == (1, 1)  # which are the rows of this model
     plt.close("all")
