@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,12 +25,14 @@ from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
 from bigpca.data.views import array_of, graph_of, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
-from bigpca.errors import brief, counted
+from bigpca.errors import MemoryBudgetError, brief, counted
 from bigpca.storage.chunks import fitted
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
 MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
 FORMAT = "batches"
+DENSEST = 8192  # stored values of a row of sparse batches, for which memory is planned: cells and texts have fewer
+FEW = 256  # rows that may store more
 
 
 class LabelColumn:
@@ -1038,17 +1039,25 @@ class BatchRows(Source):
 
     @property
     def stored_values(self) -> int | None:
-        """Of sparse rows one in ten, for all batches: what a plan and the cut of rows may not read off the first."""
-        return max(1, math.prod(self.shape) // 10) if self.stream.sparse else None
+        """Of sparse rows, a number that a plan and the cut of rows do not read off the first batch, as bits would then
+        depend on where it ends: one in ten, and at most those of a long text."""
+        mean = min(self.shape[1] / 10, DENSEST / 8)
+        return max(1, int(mean * self.shape[0])) if self.stream.sparse else None
 
     @property
     def densest(self) -> float | None:
-        """All columns, by which memory holds whatever comes."""
-        return float(self.shape[1]) if self.stream.sparse else None
+        """The most for which memory is planned: denser rows are rejected as they come."""
+        return float(min(self.shape[1], DENSEST)) if self.stream.sparse else None
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
+        if self.sparse and rows.nnz > DENSEST * max(rows.shape[0], FEW):
+            raise MemoryBudgetError(
+                f"rows {start:,} to {start + rows.shape[0] - 1:,} of the batches store {rows.nnz / rows.shape[0]:,.0f} "
+                f"values each; memory is planned for at most {DENSEST:,} of sparse batches. Pass dense batches, "
+                "toarray(), or store the rows as CSR and open them."
+            )
         if columns == (0, rows.shape[1]):
             return rows
         return rows[:, slice(*columns)] if self.sparse else np.ascontiguousarray(rows[:, slice(*columns)])

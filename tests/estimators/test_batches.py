@@ -266,6 +266,18 @@ def test_sparse_batches_are_iterated_mapped_and_written_in_their_order(tmp_path:
     assert bits(mixed) == bits(bp.PCA(2).fit(bp.from_batches(sparse_batches(240))))
 
 
+def test_sparse_batches_of_many_columns_are_planned_by_what_rows_store_and_denser_ones_are_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = sp.csr_array((np.ones(40, "f4"), (np.arange(40), 7000 * np.arange(40))), (40, 300_000))
+    plan = bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).plan(bp.from_batches([wide[:9], wide[9:]]))
+    assert plan.bytes_read < 40 * 9000  # as if each stored 1,024 values, not 30,000
+    monkeypatch.setattr(batches, "DENSEST", 2)
+    monkeypatch.setattr(batches, "FEW", 9)
+    with pytest.raises(bp.errors.MemoryBudgetError, match=r"rows 0 to 19 .* 3 values each; .* at most 2 of"):
+        bp.PCA(2).fit(bp.from_batches([sp.csr_array(np.tri(40, 3, 2))]))
+
+
 def test_sparse_blocks_of_batches_stand_side_by_side_and_are_layers() -> None:
     parts = sparse_batches(70)
     sides = [{"a": part[:, :3], "b": part[:, 3:].toarray(), "c": sp.coo_array(part[:, :2])} for part in parts]
