@@ -13,17 +13,20 @@ from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import row_totals
 from bigpca.planning import BlockForm, Work
 
+MOST_SUMS = 2**22  # that differ, 64 MiB of them: cells have far fewer counts than that, so that n sets no memory
+
 
 @dataclass
 class RowTotals(Accumulator):
     """The sums of the rows that are above zero (folded about a shift of zero), and the weights of their rows.
 
-    Sums of counts are integers of which few differ, so that many rows take little memory.
+    Sums of counts are integers of which few differ, so that many rows take little memory: at most that of
+    ``MOST_SUMS``. If more differ, a ValueError says to pass a target.
 
     Attributes
     ----------
     most_bytes : int
-        Of the state, if all sums differ.
+        Of the state of all rows, if all sums differ and all are kept.
     sums : ndarray of shape (m,), float64, ascending
     weights : ndarray of shape (m,), float64
         Sum of the weights of the rows with each sum: their number, if rows are not weighted.
@@ -59,6 +62,11 @@ class RowTotals(Accumulator):
 
     def _add(self, sums: Vector, weights: Vector) -> None:
         self.sums, places = np.unique(np.concatenate([self.sums, sums]), return_inverse=True)
+        if len(self.sums) > MOST_SUMS:
+            raise ValueError(
+                f"more than {MOST_SUMS:,} sums of rows differ, but counts, whose sums are integers, were expected; the "
+                "median is exact and needs all of them. Pass a target: bp.rows.NormalizeTotal(1e4), or target_sum=1e4."
+            )
         both = np.concatenate([self.weights, weights])
         self.weights = np.bincount(places, both, len(self.sums)).astype(np.float64, copy=False)
 
@@ -69,7 +77,7 @@ class RowTotals(Accumulator):
 
     @property
     def state_bytes(self) -> int:
-        return self.most_bytes
+        return min(self.most_bytes, 16 * MOST_SUMS)
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, rows.values)

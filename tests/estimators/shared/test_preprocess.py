@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
+from bigpca.passes.accumulators import row_totals
 from bigpca.quality import reconstruction_error
 
 N, D = 90, 6
@@ -200,6 +201,20 @@ def test_added_rows_are_mapped_by_the_median_of_the_fit_and_models_of_two_median
         one.save(tmp_path / "r.zarr", overwrite=True)
         np.testing.assert_array_equal(bp.load(tmp_path / "r.zarr").transform(COUNTS), one.transform(COUNTS))
     np.testing.assert_allclose(reconstruction_error(other, COUNTS).relative, 1 - other.explained_variance_ratio_.sum())
+
+
+def test_the_median_of_any_number_of_rows_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (
+        bp.PCA(2, preprocess=MEDIAN_FIRST).plan(da.zeros((n, D), chunks=(100_000, D), dtype="f4"))
+        for n in (10**7, 10**8)
+    )
+    assert many.passes == 2
+    assert many.peak_bytes == few.peak_bytes
+    monkeypatch.setattr(row_totals, "MOST_SUMS", N - 1)
+    rows = np.abs(X)  # whose sums all differ
+    with pytest.raises(ValueError, match=r"more than 89 sums of rows differ, but counts.*NormalizeTotal\(1e4\)"):
+        bp.PCA(2, preprocess=MEDIAN_FIRST).fit(rows)
+    bp.PCA(2, preprocess=MEDIAN_FIRST).fit(rows[1:])
 
 
 def test_a_median_that_no_read_finds_is_an_error() -> None:
