@@ -1084,8 +1084,8 @@ def from_batches(
     """Return the rows of an iterable of batches as a source for fits, such as features that a network produces.
 
     A fit iterates in the calling thread, and holds a few slabs of rows at a time. Rows are cut again by absolute row:
-    results have the same bits wherever batches end. If the number of rows is known, they also equal those of the same
-    rows in memory. A checkpoint records a digest of the rows; a rerun skips rows that are already in it, and is
+    results have the same bits wherever batches end. If the number of dense rows is known, they also equal those of the
+    same rows in memory. A checkpoint records a digest of the rows; a rerun skips rows that are already in it, and is
     rejected if they changed, for example because a loader shuffles.
 
     Parameters

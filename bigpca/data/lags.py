@@ -75,8 +75,8 @@ def lagged(X: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
             f"{'sparse' if source.sparse else 'read once, in their order'}. Write them to a store, dense."
         )
     if carried(opened).view is not None or source is None:
-        taken = [slice(start, start + n) for start, n in zip(starts.tolist(), counts.tolist(), strict=True)]
-        parts = [da.concatenate([opened[lag:][one] for one in taken]) for lag in chosen]
+        first = _first_rows(starts, counts)
+        parts = [_taken(opened, first + lag) for lag in chosen]
         rows = da.concatenate([part.rechunk({0: parts[0].chunks[0]}) for part in parts], axis=1).rechunk({1: -1})
     else:
         rows = open_source(LaggedRows.of(source, chosen, starts, np.cumsum(counts)))
@@ -86,7 +86,7 @@ def lagged(X: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
     grid, (sample,) = labels.grid, labels.grid.samples
     coords = {LAG: Coordinate((LAG,), np.array(chosen), {}), **grid.coords}
     grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=coords)
-    first = np.concatenate([start + np.arange(n) for start, n in zip(starts, counts, strict=True)])
+    first = _first_rows(starts, counts)
     return carrying(
         rows, labels=Labels(grid, (len(first),), labels.coords.isel({sample: first}, missing_dims="ignore"))
     )
@@ -135,22 +135,27 @@ def unlagged(rows: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
             f"rows have shape {opened.shape}, but {len(chosen)} lags make windows of {len(chosen)} d columns, and "
             f"{int(counts.sum()):,} of them from {n:,} rows. Give the lags and groups of the windows."
         )
-    pieces, at, end = [], 0, 0
-    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-        run = opened[at : at + count]
-        padded = [
-            da.pad(run[:, i * d : (i + 1) * d], ((lag, chosen[-1] - lag), (0, 0))) for i, lag in enumerate(chosen)
-        ]
-        held = np.zeros(count + chosen[-1])
-        for lag in chosen:
-            held[lag : lag + count] += 1
-        held[held == 0] = np.nan
-        total = padded[0]
-        for one in padded[1:]:
-            total = total + one.rechunk(total.chunks)
-        pieces += [da.full((start - end, d), np.nan), total / held[:, None]]
-        at, end = at + count, start + count + chosen[-1]
-    return da.concatenate([*pieces, da.full((n - end, d), np.nan)]).astype(np.result_type(opened.dtype, np.float32))
+    total, held = None, np.zeros((n, 1))
+    for i, lag in enumerate(chosen):
+        window = np.full(n, -1)  # that has the row at this lag
+        window[_first_rows(starts, counts) + lag] = np.arange(windows)
+        values = _taken(opened[:, i * d : (i + 1) * d], np.maximum.accumulate(window).clip(0))
+        part = da.where(window[:, None] >= 0, values, np.zeros((), values.dtype))
+        total = part if total is None else total + part.rechunk(total.chunks)
+        held += window[:, None] >= 0
+    held[held == 0] = np.nan
+    return (total / held).astype(np.result_type(opened.dtype, np.float32))
+
+
+def _first_rows(starts: Runs, counts: Runs) -> Runs:
+    """Return the row of the series that each window begins with."""
+    return np.concatenate([start + np.arange(n) for start, n in zip(starts, counts, strict=True)])
+
+
+def _taken(rows: da.Array, places: Runs) -> da.Array:
+    """Return rows at places in ascending order; those of one run without an index."""
+    first, last = int(places[0]), int(places[-1])
+    return rows[first : last + 1] if last - first + 1 == len(places) else rows[places]
 
 
 def _checked(lags: Iterable[int]) -> tuple[int, ...]:

@@ -124,6 +124,16 @@ def test_names_and_coordinates_say_the_lag() -> None:
     assert scores.shape == (N - 2, 2)
 
 
+def test_graphs_of_windows_do_not_grow_with_the_number_of_trajectories() -> None:
+    series, groups = da.from_array(np.tile(X, (10, 1)), chunks=(203, -1)), np.arange(2030) // 5
+    windows_of = lagged(series, range(3), groups=groups)
+    assert windows_of.shape == (406 * 3, 15)
+    assert len(windows_of.__dask_graph__()) < 406
+    again = unlagged(windows_of, range(3), groups=groups)
+    assert len(again.__dask_graph__()) < 2 * 406
+    np.testing.assert_allclose(again, series, rtol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import KW_ONLY, replace
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -404,7 +404,7 @@ def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]
 
 def place_of(group: Unchecked, known: list[str | int]) -> int:
     """Return the place of a group among those of a fit; raises ValueError if it is none of them."""
-    if group not in known:
+    if not isinstance(group, Hashable) or group not in known:
         shown = brief(", ".join(map(repr, known)), 200)
         raise ValueError(f"group = {group!r} is none of the {len(known)} groups with rows: {shown}.")
     return known.index(group)

@@ -34,12 +34,16 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
     sides = joined.origin.sides or (joined.origin,)
     if groups is not None:
         values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
-        n = "unknown number of" if joined.order.open_ended else f"{joined.n_rows:,}"
-        names, codes = np.unique(values, return_inverse=True)
-        if joined.order.open_ended or values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
+        if joined.order.open_ended:
             raise ValueError(
-                f"groups must have one label for each of the {n} rows, of at least {least} groups; they have shape "
-                f"{values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."
+                "there are groups, but batches of an unknown number of rows. Give it: "
+                "from_batches(batches, shape=(n, d))."
+            )
+        names, codes = np.unique(values, return_inverse=True)
+        if values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
+            raise ValueError(
+                f"groups must have one label for each of the {joined.n_rows:,} rows, of at least {least} groups; they "
+                f"have shape {values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."
             )
         labels = class_values(names, np.zeros(len(names), bool))
         return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
@@ -66,8 +70,8 @@ def check_folds(before: Accumulator, added: Accumulator) -> None:
         before.union(added)
     elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
         raise ValueError(
-            "some rows were fitted with a state for each fold or group, others with one. Give groups= for all rows "
-            "or for none, and Ridge the same alphas for all."
+            "some rows were fitted with a state for each fold or group, others with one. Fit all rows by the same "
+            "parameters, and give groups= for all or for none."
         )
 
 

@@ -61,7 +61,8 @@ def twin(model: Model) -> Model:
     """Return an estimator with the parameters of now that knows the features of the fit, for other rows of these."""
     other = unfitted(model)
     known = ("n_features_in_", "feature_names_in_", "covariate_names_in_", "solver_", "_steps")
-    set_known(other, **{name: vars(model).get(name) for name in known})
+    output = dict(vars(model).get("_sklearn_output_config") or {})  # of set_output, which changes it in place
+    set_known(other, _sklearn_output_config=output or None, **{name: vars(model).get(name) for name in known})
     return other
 
 

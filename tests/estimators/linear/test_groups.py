@@ -64,6 +64,14 @@ def test_models_of_a_group_and_of_the_others_are_those_of_their_rows(name: str) 
             same(found, bp.PCA(**options, solver="covariance").fit(dense[own], **part), 1e-7)
 
 
+def test_models_from_moments_return_the_container_of_the_model() -> None:
+    model = bp.PCA(2).set_output(transform="pandas").fit(X, groups=GROUPS)
+    other = model.of_group("site0").set_output(transform="default")
+    assert isinstance(other.transform(X), np.ndarray)
+    for found in (model, model.of_group("site0"), model.without_group("site0"), bp.merge(model, model)):
+        assert list(found.transform(X)) == ["pca0", "pca1"]
+
+
 def test_a_group_has_the_eigenvalues_of_its_covariance() -> None:
     assert FIT.groups_.tolist() == ["site0", "site1", "site2", "site3"]
     for group in FIT.groups_:
@@ -133,6 +141,8 @@ def test_the_plan_has_a_state_for_each_group() -> None:
     ("call", "error", "message"),
     [
         (lambda: FIT.of_group("site9"), ValueError, "group = 'site9' is none of the 4 groups with rows: 'site0', 'si"),
+        (lambda: FIT.of_group(np.array(["site1", "site2"])), ValueError, "is none of the 4 groups"),
+        (lambda: bp.PCA(2).fit(bp.from_batches(iter([X])), groups=GROUPS), ValueError, r"Give it: from_batches\("),
         (lambda: bp.PCA(2).fit(X).of_group("a"), ValueError, r"the model has no groups. Fit with PCA.fit\(X, groups=l"),
         (lambda: bp.PCA(2).fit(X, groups=range(N)).of_group(3), ValueError, "array with 1 sample, while a min"),
         (lambda: bp.PCA(2).fit(X, groups=["a"] * N).without_group("a"), ValueError, "'a': without it, none are"),
