@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LEVELS = (0.90, 0.95, 0.99)  # of the variance
 MAX_BARS = 60  # components with a bar or a marker each; more are drawn as a line
+ROUNDED = 1e-9  # of the largest, above which a negative eigenvalue is no rounding
 BARS: dict[str, Any] = {
     "fmt": "o",
     "markersize": 3.5,
@@ -106,14 +107,15 @@ def reaching(ratio: Vector, level: float) -> int | None:
 
 
 def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw eigenvalues in decreasing order on a log scale: of one model, or of several to compare.
+    """Draw eigenvalues in their order on a log scale: of one model, or of several to compare.
 
     Parameters
     ----------
     models : fitted model, array-like of shape (k,), a list of models, or a mapping of name to model or array
         These are the variances of a linear model, the eigenvalues of the centred kernel matrix of a kernel model, and
         those of the criterion of a supervised model; the correlations of CCA, the covariances of PLSSVD and R^2 of each
-        target of Ridge. Numbers that are not positive have no logarithm and are left out.
+        target of Ridge. Zeros, and what rounding makes of them, have no logarithm and are left out. The scale is
+        linear where numbers are negative.
     ax : matplotlib Axes, optional
         By default, the axes of a new figure.
 
@@ -131,15 +133,15 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
     named = _named(models)
     values = {name: eigenvalues(model) for name, model in named.items()}
     ax = axes_of(ax)
-    handles = []
+    handles, signed = [], any((found < -ROUNDED * np.abs(found).max(initial=0.0)).any() for found in values.values())
     for index, (name, found) in enumerate(values.items()):
-        order, positive = np.arange(len(found)), found > 0
+        order, shown = np.arange(len(found)), (found > 0) | signed
         dots = MARKERS[index % len(MARKERS)] if len(found) <= MAX_BARS else ""
         colour = ACCENT if len(values) == 1 else COLOURS[index % len(COLOURS)]
         style = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
-        handles += ax.semilogy(
-            order[positive],
-            found[positive],
+        handles += (ax.plot if signed else ax.semilogy)(
+            order[shown],
+            found[shown],
             color=colour,
             linestyle=style,
             marker=dots,
@@ -149,8 +151,9 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
         )
     kinds = {kind_of_values(model) for model in named.values()}
     kind = kinds.pop() if len(kinds) == 1 else "value"
-    ax.set(xlabel="target" if kind == "R^2" else "component", ylabel=f"{kind} (log scale)")
-    log_ticks(ax)
+    ax.set(xlabel="target" if kind == "R^2" else "component", ylabel=kind if signed else f"{kind} (log scale)")
+    if not signed:
+        log_ticks(ax)
     whole_numbers(ax)
     if len(values) > 1:
         legend(ax, handles, [*values])

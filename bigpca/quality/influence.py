@@ -22,11 +22,12 @@ from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import Shown, brief, check_choice, positive_integer, real_number, warn_approximation
-from bigpca.estimators.linear.model import standardization_of, whole_state
+from bigpca.estimators.linear.model import LinearModel, standardization_of, whole_state
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
@@ -524,6 +525,8 @@ def example_importance(model: Any, X: Any) -> Any:
     ------
     NotFittedError
         If the model was not fitted.
+    TypeError
+        For a model of other scores, such as FactorAnalysis.
     ValueError
         If a component has variance 0: the scores do not determine its eigenvector.
 
@@ -540,6 +543,9 @@ def example_importance(model: Any, X: Any) -> Any:
     ([[-0.53], [-0.27], [0.8]], 1.0)
     """
     axes_of(model)
+    ours = isinstance(model, Estimator)  # or scikit-learn's
+    if not (isinstance(model, LinearModel) if ours else hasattr(model, "explained_variance_")):
+        raise TypeError(f"a {type(model).__name__} was given, whose scores are not those of a dot matrix. Fit a PCA.")
     variances = np.asarray(model.explained_variance_, np.float64)
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):

@@ -316,6 +316,14 @@ def test_the_scree_marks_the_first_component_that_reaches_each_level() -> None:
     np.testing.assert_allclose(ax.lines[2].get_xydata(), [[k - 1, 100 * held[k - 1]]])
 
 
+def test_a_spectrum_with_negative_eigenvalues_is_linear() -> None:
+    contrast = bp.ContrastivePCA(alpha=3).fit(X, np.arange(len(X)) % 2)
+    assert (contrast.eigenvalues_ < 0).any()
+    ax = bp.plots.spectrum(contrast)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), contrast.eigenvalues_)
+    assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "eigenvalue")
+
+
 def test_a_spectrum_leaves_out_what_has_no_logarithm() -> None:
     ax = bp.plots.spectrum(np.array([4.0, 2.0, 0.0, 1.0, -1e-20]))
     (line,) = ax.lines

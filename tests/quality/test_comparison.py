@@ -183,6 +183,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "angles of a kernel": (lambda: principal_angles(PLAIN, KERNEL), "a KernelPCA has no components_"),
     "a kernel's subspace": (lambda: reconstruction_error(KERNEL, X), "a KernelPCA has no components_"),
     "a kernel's examples": (lambda: example_importance(KERNEL, X), "a KernelPCA has no components_"),
+    "examples of factors": (lambda: example_importance(bp.FactorAnalysis(2).fit(X), X), "whose scores are not"),
+    "examples of labels": (lambda: example_importance(bp.SupervisedPCA(2).fit(X, LABELS), X), "those of a dot"),
     "eigenvalues of labels": (
         lambda: eigenvalue_difference(bp.FisherDiscriminantAnalysis(2).fit(X[:, :3], LABELS), PLAIN),
         "FisherDiscriminantAnalysis and PCA have no eigenvalues of one kind",
