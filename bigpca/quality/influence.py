@@ -38,7 +38,7 @@ from bigpca.quality.measurement import Replaced, SquaredScores, read_once, strip
 from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
-from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.solvers.eigh import EPS, top_eigenpairs
 
 FEW_GROUPS = 10  # below which a jackknife is uncertain itself
 MAD_TO_DEVIATION = 1.4826  # of Gaussian numbers
@@ -498,7 +498,10 @@ def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
     spe = float(((e - V.T @ t) ** 2).sum()) - left * share
     captured = float(np.einsum("ij,jk,ik->", V, S, V))
     most = float(top_eigenpairs(S, len(V))[0].sum())
-    return t2, spe, 1 - captured / most if most > 0 else 0.0
+    lost, rounding = 1 - captured / most if most > 0 else 0.0, 8 * len(e) * EPS
+    # Axes that span the rows leave nothing, and what rounding makes of that is no difference between groups.
+    spe = spe if abs(spe) > rounding * (float(e @ e) + rest.total_variance_ * share) else 0.0
+    return t2, spe, lost if abs(lost) > rounding else 0.0
 
 
 def example_importance(model: Any, X: Any) -> Any:

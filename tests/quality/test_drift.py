@@ -47,6 +47,14 @@ def test_drift_is_that_of_the_rows(scale: bool) -> None:
     assert repr(found).splitlines()[1].split()[:2] == ["day0", f"{SIZES[0]}"]
 
 
+def test_axes_that_span_the_rows_leave_nothing_that_differs() -> None:
+    for rows in (X, np.c_[X, X[:, 0] - X[:, 1]] * 1e6):
+        found = drift(bp.PCA(D).fit(rows, groups=DAYS))
+        assert not np.any([found.spe, found.lost])
+        assert not found.z[:, 1:].any()
+        assert found.z[:, 0].any()
+
+
 def test_drift_of_residuals_is_that_without_the_covariates() -> None:
     found = drift(bp.PCA(K).fit(X, groups=DAYS, given=Z))
     for i, day in enumerate(found.groups):
