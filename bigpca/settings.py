@@ -89,9 +89,9 @@ class config(AbstractContextManager[None]):  # read as a verb: with bp.config(..
     Examples
     --------
     >>> import bigpca as bp
-    >>> with bp.config(memory_limit="2 GiB", solve_threads=4):
+    >>> with bp.config(memory_limit="8 GiB", solve_threads=4):
     ...     plan = bp.PCA(1).plan([[0.0, 1.0], [1.0, 3.0], [2.0, 4.0]])
-    >>> plan.resources.limit_bytes == 2 << 30
+    >>> plan.resources.limit_bytes == 8 << 30
     True
     """
 

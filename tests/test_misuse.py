@@ -187,7 +187,7 @@ def test_an_array_of_a_model_is_opened_by_its_name(folder: Path) -> None:
 
 
 def test_dir_lists_the_public_names_only() -> None:
-    assert len(dir(bp)) <= 44
+    assert len(dir(bp)) <= 48
     for room in (bp, bp.data, bp.plots, bp.quality, bp.rows, bp.rules):
         assert dir(room) == sorted(room.__all__)
         assert all(getattr(room, name) is not None for name in dir(room))

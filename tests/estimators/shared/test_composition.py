@@ -35,6 +35,8 @@ ROOMS = {
     "RoweisPoint",
     "RowStatistics",
     "SideScores",
+    "SteppedModel",
+    "SumsModel",
     "Tables",
 }
 

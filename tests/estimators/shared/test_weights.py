@@ -67,7 +67,7 @@ def assert_alike(model: Any, truth: Any, *, rtol: float = 1e-8) -> None:
         expected = getattr(truth, name) if name[-1] == "_" != name[0] else None
         if expected is not None and name not in OF_WEIGHTS | OF_ITERATIONS and np.asarray(expected).dtype.kind == "f":
             found = getattr(model, name)
-            scale = max(float(np.abs(expected).max()), 1e-300)
+            scale = max(float(np.abs(expected).max(initial=0)), 1e-300)
             np.testing.assert_allclose(found, expected, rtol=0, atol=rtol * scale, err_msg=name)
             compared += 1
     assert compared >= 4
