@@ -116,15 +116,23 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "pixels": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "cca": ("tall", lambda: bp.CCA(3, **LIMIT)),
+    "partial cca": ("tall", lambda: bp.CCA(3, **LIMIT)),
     "mca": ("tall", lambda: bp.PLSSVD(3, **LIMIT)),
     "partial least squares": ("tall", lambda: bp.PLSRegression(3, **LIMIT)),
     "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
     "steps": ("tall", lambda: bp.TICA(3, lag=500, **LIMIT)),
     "correspondences": ("counts", lambda: bp.CorrespondenceAnalysis(3, **LIMIT)),
     "contrasts": ("tall", lambda: bp.ContrastivePCA(alpha=[0, 1, 2], **LIMIT)),
+    "a metric": ("tall", lambda: bp.GeneralizedPCA(3, metric=2 * np.eye(400), **LIMIT)),
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
 }  # fmt: skip
-TARGETS = {"cca": 300, "mca": 300, "partial least squares": 300, "ridge of folds": 20}  # columns of Y
+TARGETS = {
+    "cca": 300,
+    "partial cca": 300,
+    "mca": 300,
+    "partial least squares": 300,
+    "ridge of folds": 20,
+}  # columns of Y
 PATTERNS: dict[str, dict[str, Any]] = {
     **{name: {"member": "X"} for name in CASES if name.startswith("sparse")},
     "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
@@ -179,7 +187,9 @@ def measure(name, grown):
     X = bp.open(f"{sys.argv[1]}/{rows if '.' in rows else rows + '.zarr'}", **PATTERNS.get(name, {}))
     small = X[: min(600, 3 * X.shape[0] // 4)].compute()
     y, model, grouped = labels(name, X.shape[0]), make(), numpy.arange(X.shape[0]) % 6
-    beside = lambda n: {"groups": grouped[:n]} if name == "groups" else {}
+    covariates = numpy.random.default_rng(3).standard_normal((X.shape[0], 200), dtype="f4")
+    def beside(n):
+        return {"groups": grouped[:n]} if name == "groups" else {"given": covariates[:n]} if "partial c" in name else {}
     shown = small.shape[0]
     model.fit(small, labels(name, shown), **beside(shown))  # libraries, BLAS buffers and thread stacks are there now
     if grown:

@@ -38,7 +38,7 @@ from bigpca.estimators.kernel.spectrum import (
     warn_alike,
 )
 from bigpca.estimators.linear.choosing import plan_fit
-from bigpca.estimators.linear.spectrum import CovarianceFit, Settings, Spectrum, counted, shown_components
+from bigpca.estimators.linear.spectrum import CovarianceFit, PCAResult, Settings, counted, shown_components
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
@@ -754,7 +754,7 @@ class FeaturesFit(KernelFit):
     solver: ClassVar[str] = "features"
 
     given: Rows
-    pca: Fit[Spectrum]
+    pca: Fit[PCAResult]
 
     @classmethod
     def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:

@@ -16,7 +16,7 @@ from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecid
 from bigpca.estimators.linear.maps import Center, Scale, given_sketch
 from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted, limit_of_states
+from bigpca.estimators.linear.spectrum import PCAResult, Settings, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, called, execute
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
@@ -35,7 +35,7 @@ COLUMNS_PER_COMPONENT = 10
 
 def _solve_and_warn(
     state: FusedProduct, settings: SketchSettings, omitted: int, roundings: tuple[float, ...]
-) -> Spectrum:
+) -> PCAResult:
     spectrum = replace(solve_product(state, settings, omitted=omitted), roundings=roundings)
     warn_if_wide(spectrum)
     return spectrum
@@ -96,7 +96,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     """
 
     _traits = Traits(
-        Spectrum, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation", "sketch")
+        PCAResult, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation", "sketch")
     )
 
     n_components: NComponents = None
@@ -127,7 +127,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         )
         return SketchSettings(fit, sketch, self.approximation)
 
-    def _fit(self, rows: Rows, y: Unchecked) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:
         fit = self._planned(rows, minimum=2)
         rule, settings = undecided(self.n_components, variances=False), fit.settings
         if rule is None:
@@ -157,7 +157,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
-    def _solution(self, kept: KeptRows[FusedProduct]) -> tuple[Callable[[], Spectrum], str]:
+    def _solution(self, kept: KeptRows[FusedProduct]) -> tuple[Callable[[], PCAResult], str]:
         state = kept.known(self._missing_state, "merge")
         settings = self._settings(state.n_features)
         k = counted(self.n_components)

@@ -15,7 +15,7 @@ from bigpca.arrays import Array, DType, Integers
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
-from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, Settings, Spectrum, check_enough_rows
+from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import Fit, choose
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
@@ -86,7 +86,7 @@ def reject_undecided(n_components: NComponents, *, variances: bool) -> None:
 
 
 @dataclass(frozen=True)
-class NullFit(Fit[Spectrum]):
+class NullFit(Fit[PCAResult]):
     """The reads for the edge, and then a fit that keeps what is above it.
 
     Attributes
@@ -102,11 +102,11 @@ class NullFit(Fit[Spectrum]):
 
     rule: ParallelAnalysis
     settings: Settings
-    decided: Callable[[ParallelAnalysis], Fit[Spectrum]]
+    decided: Callable[[ParallelAnalysis], Fit[PCAResult]]
     null: PCAFit | None
 
     @cached_property
-    def main(self) -> Fit[Spectrum]:
+    def main(self) -> Fit[PCAResult]:
         """The fit, for any edge."""
         return self.decided(self.rule.at(np.inf))
 
@@ -153,7 +153,7 @@ class NullFit(Fit[Spectrum]):
         known = {"computes": "parallel analysis", "rule": repr(self.rule), "fit": self.main.identity()}
         return known | self.settings.identity()
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         columns = fold(run, self.columns, self.rows, ColumnMoments(self.rows.n_columns)).state  # one read of X
         settings, scale = self.settings, None
         if settings.scale:
@@ -188,7 +188,7 @@ def null_fit(
     rule: ParallelAnalysis,
     rows: Rows,
     settings: Settings,
-    decided: Callable[[ParallelAnalysis], Fit[Spectrum]],
+    decided: Callable[[ParallelAnalysis], Fit[PCAResult]],
     choose_null: Callable[[Rows, Settings], PCAFit],
 ) -> NullFit:
     """Plan the reads for the edge of a rule before the fit that it decides.
@@ -225,7 +225,7 @@ class SolverChoice:
         return f"{self.solver}: {self.reason}"
 
 
-def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) -> Fit[Spectrum]:
+def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) -> Fit[PCAResult]:
     """Plan a fit without reading X.
 
     Raises
@@ -244,7 +244,7 @@ def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) 
         if solver != "auto" or fit.plan.fits:
             return fit
 
-    def decided(known: ParallelAnalysis) -> Fit[Spectrum]:
+    def decided(known: ParallelAnalysis) -> Fit[PCAResult]:
         return _planned(rows, resources, replace(settings, n_components=known), solver)
 
     return null_fit(rule, rows, settings, decided, partial(cheapest, resources=resources))

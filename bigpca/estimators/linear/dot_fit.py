@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
-from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows, counted, linear_bytes
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, counted, linear_bytes
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
@@ -214,7 +214,7 @@ class DotFit(PCAFit):
     def identity(self) -> dict[str, object]:
         return {"computes": "dot", "input": self.rows.describe(), **self.settings.identity()}
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         """Fit by the dot matrix.
 
         Raises
@@ -235,7 +235,7 @@ class DotFit(PCAFit):
         )
         return self._run(run, finish)
 
-    def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
+    def _run(self, run: Run, finish: partial[DotSpectrum]) -> PCAResult:
         rows, settings = self.rows, self.settings
         d = rows.n_columns
         scale, shift, deviations = None, np.zeros(d), rows
@@ -293,7 +293,7 @@ class DotColumnsFit(DotFit):
     def passes(self) -> tuple[PassCost, ...]:
         return (self.sums, self.components)
 
-    def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
+    def _run(self, run: Run, finish: partial[DotSpectrum]) -> PCAResult:
         rows, settings = self.rows, self.settings
         sums = DotSum(rows.n_rows, settings.center, settings.scale)
         dot = fold_columns_to(run, self.sums, rows, sums, finish)  # one pass over X
@@ -328,7 +328,7 @@ def _take_products(state: PassState) -> tuple[Matrix, Vector, Vector]:
 
 def dot_spectrum(
     rows: Rows, settings: Settings, dot: DotSpectrum, product: Matrix, scale: Vector | None, *, corrected: bool
-) -> Spectrum:
+) -> PCAResult:
     """Normalise ``V' Xc`` to orthonormal rows; other orthonormal rows replace those without variance.
 
     With ``corrected``, the dot matrix had the rounding error of float32: eigenvalues and axes are then those of
@@ -355,7 +355,7 @@ def dot_spectrum(
     components = fix_signs(complete_orthonormal(components, k) if rank < k else components)
     variances = np.where(np.arange(k) < rank, variances, 0.0)
     centre, scale = settings.standardization.in_units_of_rows(dot.mean if center else np.zeros(d), scale)
-    return Spectrum(
+    return PCAResult(
         n,
         0,
         centre,

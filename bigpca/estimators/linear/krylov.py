@@ -22,8 +22,8 @@ from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_s
 from bigpca.estimators.linear.spectrum import (
     IterationSettings,
     PCAFit,
+    PCAResult,
     Settings,
-    Spectrum,
     check_enough_rows,
     linear_bytes,
 )
@@ -392,7 +392,7 @@ class KrylovFit(PCAFit):
         known = {"computes": "krylov", "input": self.rows.describe(), **self.settings.identity()}
         return known | self.iteration.identity(self.settings)
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
         settings, iteration = self.settings, self.iteration
         operator = CovarianceOperator(
@@ -416,7 +416,7 @@ class KrylovFit(PCAFit):
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
         check_enough_rows(operator.count, operator.omitted, sums=operator.weight_sums)
         mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
-        return Spectrum(
+        return PCAResult(
             operator.count,
             operator.omitted,
             mean,
@@ -465,7 +465,7 @@ class KrylovDotFit(KrylovFit):
     def passes(self) -> tuple[PassCost, ...]:
         return (self.product, self.components)
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         """Iterate on the dot matrix, then compute the components."""
         rows, settings = self.rows, self.settings
         d = rows.n_columns

@@ -42,7 +42,7 @@ from bigpca.estimators.linear.monitoring import (
     has_covariance,
     plain_projection,
 )
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, without_covariates
+from bigpca.estimators.linear.spectrum import PCAResult, Settings, without_covariates
 from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed, unfitted
@@ -144,7 +144,7 @@ class KeptRows(Generic[State]):
         For each group, if there are groups; None if they are not kept.
     n_omitted_ : int
     roundings : tuple of float
-        As of :class:`Spectrum`.
+        As of :class:`PCAResult`.
     apart : tuple of ndarray
         Added rows in memory that are not in the state yet.
     """
@@ -262,7 +262,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             kept = replace(kept, state=with_apart(self, old, kept.apart), apart=())
         return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
 
-    def _kept(self, found: Spectrum) -> KeptRows[State]:
+    def _kept(self, found: PCAResult) -> KeptRows[State]:
         return KeptRows(cast("State | None", found.state), found.n_omitted_, found.roundings)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -488,12 +488,12 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             variances = variances / np.where(divisors > 0, divisors, np.inf) ** 2
         return variances
 
-    def _warn(self, found: Spectrum, n_classes: int = 1) -> None:
+    def _warn(self, found: PCAResult, n_classes: int = 1) -> None:
         super()._warn(found)
         if found.regression is not None:
             found.regression.warn_if_rounded()
 
-    def _restored(self, held: Held) -> Spectrum:
+    def _restored(self, held: Held) -> PCAResult:
         q = len(held.arrays.get("regression__mean", ()))
         held.context["state"] = lambda held, name: held_folds(held, name, self._template(held.size("d") + q))
         found = super()._restored(held)

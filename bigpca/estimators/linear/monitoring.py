@@ -25,7 +25,7 @@ from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Projection, limits_of, orthonormality_error, strip_rows
-from bigpca.estimators.linear.spectrum import Spectrum
+from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
@@ -72,7 +72,7 @@ def has_covariance(model: RowStatistics) -> bool:
     return True
 
 
-class RowStatistics(Estimator[Spectrum]):
+class RowStatistics(Estimator[PCAResult]):
     """A fitted model with orthonormal axes V (k, d) and a variance along each, under which rows are compared."""
 
     @property

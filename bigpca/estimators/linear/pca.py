@@ -25,8 +25,8 @@ from bigpca.estimators.linear.model import (
 )
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
+    PCAResult,
     Settings,
-    Spectrum,
     check_enough_rows,
     no_state,
     solve_moments,
@@ -166,7 +166,7 @@ class PCA(LinearModel[Moments]):
     """
 
     _traits = Traits(
-        Spectrum,
+        PCAResult,
         "pca",
         frozenset({"covariates", "groups", "gaps"}),
         alike=("preprocess", "center", "scale"),
@@ -213,7 +213,7 @@ class PCA(LinearModel[Moments]):
             solve_threads=setting(self, "solve_threads"),
         )
 
-    def _fit(self, rows: Rows, y: Unchecked) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them
 
         n, d = rows.X.shape
@@ -242,7 +242,7 @@ class PCA(LinearModel[Moments]):
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(cast("Moments", found.state), found.omitted, fit.rows.roundings), made
 
-    def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], Spectrum], str]:
+    def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], PCAResult], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
         q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), reader_of(self)
         settings = self._settings(standardization_of(self, self.n_features_in_))

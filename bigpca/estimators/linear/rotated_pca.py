@@ -19,7 +19,7 @@ from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
 from bigpca.estimators.linear.monitoring import has_covariance
 from bigpca.estimators.linear.pca import PCA
-from bigpca.estimators.linear.spectrum import Spectrum
+from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
@@ -131,7 +131,7 @@ class Rotated(Result):
     rotation_matrix_: Matrix = stored("k", "k")
 
     @property
-    def spectrum(self) -> Spectrum:
+    def spectrum(self) -> PCAResult:
         """That of the PCA."""
         return self.estimator_._result
 
@@ -319,12 +319,12 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         inner: PCA | ApproximatePCA = clone(given).set_params(**policies)
         return inner
 
-    def _fit(self, rows: Rows, y: Unchecked) -> Fit[Spectrum]:
+    def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:
         inner = self._inner()
         has_covariance(inner)
         return inner._fit(replace(rows, seed=fit_seed(inner)), y)
 
-    def _made(self, found: Spectrum) -> Rotated:
+    def _made(self, found: PCAResult) -> Rotated:
         inner = self._inner()
         inner._found, inner.n_features_in_ = found, len(found.mean_)
         return Rotated(inner, _rotation(inner, self.method, self.power))

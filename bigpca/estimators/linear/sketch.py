@@ -16,8 +16,8 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.estimators.linear.spectrum import (
+    PCAResult,
     Settings,
-    Spectrum,
     check_enough_rows,
     counted,
     linear_bytes,
@@ -65,7 +65,7 @@ class Sketched(Weighted):
         Whether W has orthonormal columns.
     weight_sums : (float, float) or None
     centring_error : float or None
-        As of :class:`bigpca.estimators.linear.spectrum.Spectrum`.
+        As of :class:`bigpca.estimators.linear.spectrum.PCAResult`.
     trace_error : float
         Bound of the error of the trace, of sparse rows.
     scale_error : float
@@ -93,7 +93,7 @@ class Sketched(Weighted):
         return self.precision + self.scale_error
 
 
-def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:
+def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> PCAResult:
     """Nyström approximation of the covariance, with its certificate; ``multiplied`` as for :func:`certify`."""
     d, q = found.Y.shape
     most = _bounded(fit, found.count, d, q)
@@ -113,7 +113,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
     return _spectrum(found, fit, approximation.values[:k], components, certificate)
 
 
-def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
+def solve_tutorial(found: Sketched, fit: Settings) -> PCAResult:
     """Algorithm 4: eigenpairs (lambda, u) of ``Z'Z / (n - 1) = W'Y``, axes ``Y u / lambda``, normalised.
 
     The certificate comes from Nyström's formula on the same arrays, and bounds the true eigenvalues and what the axes
@@ -157,9 +157,11 @@ def _resolve(fit: Settings, values: Vector, found: Sketched) -> int:
     return shown_components(fit, values, found.trace, (n, d), shown, remedy, weight=found.weight, most=most)
 
 
-def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix, certificate: Certificate) -> Spectrum:
+def _spectrum(
+    found: Sketched, fit: Settings, values: Vector, components: Matrix, certificate: Certificate
+) -> PCAResult:
     mean, scale = fit.standardization.in_units_of_rows(found.mean, found.scale)
-    return Spectrum(
+    return PCAResult(
         found.count,
         found.omitted,
         mean,
@@ -205,7 +207,7 @@ class SketchSettings:
 
 
 @dataclass(frozen=True)
-class SketchFit(Fit[Spectrum]):
+class SketchFit(Fit[PCAResult]):
     """One read ("ritz", and a scaled "tutorial": two) and 4 n d q flops in each.
 
     Attributes
@@ -278,7 +280,7 @@ class SketchFit(Fit[Spectrum]):
         """Return the products alone: the pass of ``partial_fit``."""
         return fold(run, self.sketched, self.rows, self.template())  # one pass over X
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         found = self._run_ritz(run) if self.settings.approximation == "ritz" else self._run_once(run)
         found = replace(found, roundings=self.rows.roundings)
         if found.certificate is not None:
@@ -286,7 +288,7 @@ class SketchFit(Fit[Spectrum]):
         warn_if_wide(found)
         return found
 
-    def _run_once(self, run: Run) -> Spectrum:
+    def _run_once(self, run: Run) -> PCAResult:
         rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
         if settings.scaled_first:
             columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
@@ -295,7 +297,7 @@ class SketchFit(Fit[Spectrum]):
         finish = partial(_solve, settings=settings, scale=scale)
         return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
 
-    def _run_ritz(self, run: Run) -> Spectrum:
+    def _run_ritz(self, run: Run) -> PCAResult:
         """One read for ``Y = A W``, one for the product with an orthonormal basis of Y."""
         rows, settings, fit = self.rows, self.settings, self.settings.fit
         template, finish = settings.template(rows.n_columns), partial(_take_basis, settings=settings)
@@ -312,7 +314,7 @@ class SketchFit(Fit[Spectrum]):
         return solve_nystrom(again, fit)
 
 
-def warn_if_wide(spectrum: Spectrum) -> None:
+def warn_if_wide(spectrum: PCAResult) -> None:
     """Warn if the bounds are too wide to trust the result."""
     if spectrum.certificate is not None:
         warn_if_doubtful(
@@ -322,7 +324,7 @@ def warn_if_wide(spectrum: Spectrum) -> None:
         )
 
 
-def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> Spectrum:
+def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> PCAResult:
     """Solve in the task that holds the state."""
     product = state.part("product", FusedProduct)
     return solve_product(product, settings, omitted=state.omitted, scale=scale)
@@ -330,7 +332,7 @@ def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None =
 
 def solve_product(
     part: FusedProduct, settings: SketchSettings, *, omitted: int = 0, scale: Vector | None = None
-) -> Spectrum:
+) -> PCAResult:
     """Compute components from the complete state of a sketched pass.
 
     Parameters

@@ -234,7 +234,7 @@ class Remainder:
 
 
 @dataclass(frozen=True)
-class Spectrum(RowCounts, Certified):
+class PCAResult(RowCounts, Certified):
     """A solved principal component problem: the fitted attributes of a linear model, and what it keeps beside them.
 
     Attributes
@@ -343,7 +343,7 @@ class Spectrum(RowCounts, Certified):
 
 
 @dataclass(frozen=True)
-class PCAFit(Fit[Spectrum]):
+class PCAFit(Fit[PCAResult]):
     """One way to compute principal components.
 
     Attributes
@@ -381,7 +381,7 @@ def whole_moments(state: Accumulator) -> Moments:
 
 def solve_moments(
     sums: Accumulator, settings: Settings, *, omitted: int = 0, again: Remainder | None = None
-) -> Spectrum:
+) -> PCAResult:
     """Eigen-decompose the covariance of a :class:`Moments` state, or of one for each group (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale`` divides by the
@@ -440,7 +440,7 @@ def solve_moments(
         total = float(values.sum())
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = (sums if grouped else joint) if keep else None
-    return Spectrum(
+    return PCAResult(
         n,
         omitted,
         mean,
@@ -589,7 +589,7 @@ def limit_of_states(size: float, keep_state_bytes: int) -> str:
 
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
     """Return the bytes of a saved model, with the kept state."""
-    return bytes_of(Spectrum, {"k": k, "d": d}, *(["scale_"] if scaled else [])) + state
+    return bytes_of(PCAResult, {"k": k, "d": d}, *(["scale_"] if scaled else [])) + state
 
 
 @dataclass(frozen=True)
@@ -679,9 +679,9 @@ class CovarianceFit(PCAFit):
             read.state.n_rows = read.rows  # from which the numbers of added rows continue
         return read
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
-        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=settings)
+        solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
         with naming_sides(self.rows.widths, "XZ"):
             if self.again is None:
                 found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
@@ -701,7 +701,7 @@ class CovarianceFit(PCAFit):
         return found
 
 
-def _solve(state: PassState, *, settings: Settings) -> Spectrum:
+def _solve(state: PassState, *, settings: Settings) -> PCAResult:
     """Solve in the task that holds the state."""
     sums = state.parts["moments"]
     if isinstance(sums, FoldStates):
