@@ -186,9 +186,12 @@ def test_sparse_counts_have_the_eigenvalues_of_arpack(
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
-def test_cells_agree_with_the_oracle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("counts", [(), ("--counts", 20)])
+def test_cells_agree_with_the_oracle(
+    counts: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("scanpy")
-    size = ("--cells", 2000, "--genes", 60, "-k", 5, "--chunk", 500, "--rounds", 1, "--share", 0.1)
+    size = ("--cells", 2000, "--genes", 60, "-k", 5, "--chunk", 500, "--rounds", 1, "--share", 0.1, *counts)
     run("cells.py", *size, monkeypatch=monkeypatch)
     found = last_line(capsys)
     assert found["bigpca"]["eigenvalue_error"] < 1e-6

@@ -709,7 +709,7 @@ class NormalizeTotal(RowPreprocessor):
     ----------
     target : float > 0, or None, default None
         The sum of every row; None for the median of the sums of the rows that are not zero, which one more read of
-        ``fit`` finds. ``model.preprocess_`` has it.
+        ``fit`` finds. ``model.preprocess_`` has it. Sums of counts are integers; an error if over four million differ.
 
     Raises
     ------
