@@ -111,9 +111,13 @@ class SumsResult(RowCounts):
     def beside(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> Self:
         """Return the statistics of all rows, with the solution of fewer."""
         return replace(
-            self, n_samples_=state.count, n_omitted_=self.n_omitted_ + omitted, state=state,
-            weight_sums=getattr(state, "weight_sums", None), roundings=tuple(map(max, self.roundings, roundings)),
-        )  # fmt: skip
+            self,
+            n_samples_=state.count,
+            n_omitted_=self.n_omitted_ + omitted,
+            state=state,
+            weight_sums=getattr(state, "weight_sums", None),
+            roundings=tuple(map(max, self.roundings, roundings)),
+        )
 
     def merge(self, other: SumsResult) -> Self:
         """Return the statistics of the rows of both models."""

@@ -32,7 +32,7 @@ from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows, keys_bytes, warn_repeats
-from bigpca.passes.summaries import fill_pass, find_fill, lessons
+from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
 from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
@@ -89,10 +89,15 @@ class Reading(ABC):
         """Return all that the passes depend on, for the fingerprint of checkpoints; never threads or limits."""
 
     @cached_property
+    def lessons(self) -> tuple[Lesson, ...]:
+        """Reads that find what the maps of rows were not given."""
+        return lessons(self.rows) if self.rows.steps else ()
+
+    @cached_property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
         filling = () if self.rows.fill is None else fill_pass(self.rows)
-        return (*self.rows.prices.counting, *filling, *(one.cost for one in lessons(self.rows)), *self.passes())
+        return (*self.rows.prices.counting, *filling, *(one.cost for one in self.lessons), *self.passes())
 
     @property
     def reason(self) -> str:
@@ -146,7 +151,7 @@ class Reading(ABC):
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
             lines.append("missing values: one more read finds the means of the columns, which replace them")
-        lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in lessons(rows)]
+        lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
@@ -350,7 +355,7 @@ def running(
                 run.read_beside(counted)
             if rows.fill is not None:
                 find_fill(run, rows, rows.fill)
-            for lesson in lessons(rows):
+            for lesson in fit.lessons:
                 lesson.learn(run)
             try:
                 yield run

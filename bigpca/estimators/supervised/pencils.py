@@ -211,7 +211,7 @@ class CorrespondenceResult(PencilResult):
 
 
 @dataclass(frozen=True)
-class Axes:
+class PencilAxes:
     """The solution of one pencil: eigenvalues (k,), axes (k, d), patterns (d, k), how many exist, and their error."""
 
     values: Vector
@@ -227,7 +227,7 @@ class PencilModel(SumsModel[PencilResult]):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Axes v, which are not orthonormal.
+        PencilAxes v, which are not orthonormal.
     patterns_ : ndarray of shape (d, k)
         What a score of 1 is in the units of the columns: ``inverse_transform`` is ``mean_ + patterns_ y``, the least
         squares of rows on scores.
@@ -266,7 +266,7 @@ class PencilModel(SumsModel[PencilResult]):
             state=state if kept else None, **self._facts(state, len(components)),
         )  # fmt: skip
 
-    def _axes(self, A: Sums, B: Sums) -> Axes:
+    def _axes(self, A: Sums, B: Sums) -> PencilAxes:
         pencil, d = PENCILS[type(self).__name__], len(B.noise)
         check_total(float(np.trace(B.matrix)))
         with blas_threads(None, 12.0 * d**3):
@@ -306,7 +306,7 @@ class PencilModel(SumsModel[PencilResult]):
         axes, patterns = axes[own], patterns[:, own]
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))
         root *= np.sign(axes[np.arange(k), np.abs(axes).argmax(axis=1)])  # as fix_signs, of the patterns too
-        return Axes(values[own], axes * root[:, None], patterns / root, rank, error)
+        return PencilAxes(values[own], axes * root[:, None], patterns / root, rank, error)
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
         super()._warn(found)
@@ -627,6 +627,7 @@ class ContrastivePCA(PencilModel):
                 f"{steps[0][0]}, with {steps[1][1]} and {steps[0][1]} covariates, cannot be compared. Fit both on the "
                 "same columns, with the same preprocess, without covariates."
             )
+        # The two states that a fit would have kept: first the background, then the rows of interest.
         made = cls(n_components, alpha=alpha, **{name: getattr(model, name) for name in OF_ALL})
         states = tuple(whole_state(one, "ContrastivePCA.of") for one in both)
         template = made._template(model.n_features_in_)
@@ -709,7 +710,7 @@ class GeneralizedPCA(PencilModel):
     eigenvalues_ : ndarray of shape (k,), descending
         Variances of the scores.
     components_ : ndarray of shape (k, d)
-        Axes with ``components_ M components_' = I``.
+        PencilAxes with ``components_ M components_' = I``.
     patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
         See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
 
