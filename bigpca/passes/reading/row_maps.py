@@ -895,7 +895,7 @@ def _reject_below(values: Values, least: float, numbers: Integers, where: str, t
     row = int(np.searchsorted(values.indptr, place[0], side="right")) - 1 if isinstance(values, csr_array) else place[0]
     raise ValueError(
         f"{takes}, but row {numbers[row]} of {where} has {stored[place]:g}. Were these rows normalised or scaled "
-        f"before? Pass the counts, or leave this step out."
+        "before? Pass the counts."
     )
 
 
