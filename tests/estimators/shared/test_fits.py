@@ -19,7 +19,7 @@ from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
 from bigpca.estimators.kernel.maps import Expansion
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_pass, collect_rows
 from bigpca.estimators.linear.choosing import FITS, plan_fit
-from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, Settings, Spectrum
+from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings
 from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
@@ -191,12 +191,12 @@ class ToyFit(PCAFit):
     def identity(self) -> dict[str, Any]:
         return {"computes": "toy", "input": self.rows.describe()}
 
-    def run(self, run: Run) -> Spectrum:
+    def run(self, run: Run) -> PCAResult:
         found = fold(run, self.moments, self.rows, Moments(self.rows.n_columns))
         values, vectors = np.linalg.eigh(found.state.scatter + np.triu(found.state.scatter, 1).T)
         k, n = self.settings.wanted(self.rows.n_rows, self.rows.n_columns), found.state.count
         total = float(values.sum()) / (n - 1)
-        return Spectrum(
+        return PCAResult(
             n, found.omitted, found.state.mean, None, values[::-1][:k] / (n - 1), vectors.T[::-1][:k], total
         )
 
