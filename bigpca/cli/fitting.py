@@ -530,7 +530,8 @@ def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
     """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
     place = Place(scores) if is_objects(scores) else None
     with TemporaryDirectory() if place else temporary_sibling(Path(os.path.realpath(scores))) as beside:
-        again = Path(beside, "again.npy")
+        again = Path(beside, "own", "scores.npy")  # whoever writes waits for the lock of its folder: that one is held
+        again.parent.mkdir()
         model.transform(data, out=again, progress=progress)
         if not (place.holds("", again) if place else filecmp.cmp(again, scores, shallow=False)):
             reject_existing(scores, False, "scores")
