@@ -60,7 +60,7 @@ class Expm1(Float64Map):
 
 
 @dataclass(frozen=True)
-class AtMost(Float64Map):
+class Limited(Float64Map):
     """The smaller of each value and the limit of its column, which is not negative.
 
     Attributes
@@ -179,7 +179,7 @@ class BesideLogs(NumberedMap):
             return logs
         if self.search.counts is not None and self.search.deviation is not None:
             n, mean, _ = self.search.counts
-            normalised = AtMost(self.search.deviation * np.sqrt(n) + mean).apply(rows, where)
+            normalised = Limited(self.search.deviation * np.sqrt(n) + mean).apply(rows, where)
         if isinstance(logs, csr_array):
             return csr_array(sp.hstack([normalised, logs], format="csr"))
         return np.hstack([normalised, logs])
@@ -265,7 +265,7 @@ def marked_genes(
     if flavor != "seurat_v3":
         return by_dispersion(mean, squares / (n - 1), n_top_genes, flavor, n_bins)
     deviation = expected_deviation(mean, squares / (n - 1), span)
-    limits = [AtMost(deviation * np.sqrt(n) + mean)]
+    limits = [Limited(deviation * np.sqrt(n) + mean)]
     _, *clipped = moments_of_genes(rows, "moments of the clipped counts", limits, memory_limit, progress)
     return by_clipped_variance(found, (clipped[0], clipped[1]), deviation, n_top_genes)
 

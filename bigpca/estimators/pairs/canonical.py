@@ -88,7 +88,8 @@ class CCA(SideScores, Predicts):
     regularization : float or tuple of two, default 0.0
         Added to the covariances of X and of Y (of the scaled columns), for more columns than rows (Vinod 1976).
     scale : bool, default True
-        Divide columns by their standard deviations.
+        Divide columns by their standard deviations. Without, correlations are the same, but predictions are not, as in
+        scikit-learn.
     preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"
