@@ -86,10 +86,10 @@ class Limited(Float64Map):
 
 @dataclass(frozen=True)
 class GeneMap(RowPreprocessor):
-    """Row map from the counts of all genes to the clipped standard scores of those that vary most.
+    """Row map from the counts of all genes to clipped standard scores of the genes that vary most.
 
-    Normalised to the sum of all genes, and their logarithms, as :class:`bigpca.rows.NormalizeTotal`,
-    :class:`bigpca.rows.Log1p` and :class:`bigpca.rows.Standardize` do it.
+    Counts are divided by the sum of the row over all genes, and standardised as logarithms, as by
+    :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p` and :class:`bigpca.rows.Standardize`.
 
     Attributes
     ----------

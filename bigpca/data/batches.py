@@ -327,7 +327,7 @@ class Columns:
     Attributes
     ----------
     column : str, sequence of str, or None
-        The column of vectors, or the columns of numbers; None for all others than the keys, of which a dict has one.
+        The column of vectors, or the columns of numbers; None for all columns but the keys (a dict then has only one).
     keys : str or None
     """
 
@@ -370,7 +370,7 @@ class Columns:
             values = _stacked_columns({name: rows[name] for name in wanted}, label)
         else:
             values = rows.select(wanted) if hasattr(rows, "select") else rows[wanted]
-            if len(own) > 1:  # of which none is a vector
+            if len(own) > 1:  # columns of numbers: none is a vector
                 check_columns(values, label)
         return (values, *labels) if labels else values, None if self.keys is None else _batch_labels(rows[self.keys])
 
@@ -473,7 +473,7 @@ class SparseRoom:
 
 
 def bytes_of(rows: Any, first: int) -> Any:
-    """Return the memory of rows, of which ``first`` is the number of the first: the same for any cut into batches."""
+    """Return the bytes of rows; ``first`` is the number of the first. They do not depend on how batches are cut."""
     if not issparse(rows):
         return np.ascontiguousarray(rows).data
     numbers = np.repeat(np.arange(first, first + rows.shape[0]), np.diff(rows.indptr))

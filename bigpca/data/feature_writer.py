@@ -152,10 +152,9 @@ class FeatureWriter:
         Raises
         ------
         ValueError
-            For another shape of rows than that of the first batch; columns that a batch does not have, or of which it
-            has several; values that the dtype cannot hold; keys that are
-            missing, repeated (within this batch or from an earlier one), or not one per row. None of the batch is
-            written.
+            For another shape of rows than that of the first batch; columns that a batch lacks, or has more than once;
+            values that the dtype cannot hold; keys that are missing, repeated (within this batch or from an earlier
+            one), or not one per row. None of the batch is written.
         TypeError
             For dtypes that cannot be stored or cast to the stored dtype.
         OSError

@@ -418,7 +418,7 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
 
 
 def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
-    """Return the Procrustes similarity (L, L) of every two blocks, of which one is on each side of paired moments."""
+    """Return the Procrustes similarity (L, L) of every two blocks; of paired moments, of one block from each side."""
     edges, paired = block_edges(widths), isinstance(moments, PairedMoments)
     roots = np.sqrt(_traces(moments, edges, names))
     if not np.isfinite(roots).all():

@@ -736,7 +736,7 @@ def test_a_parameter_that_cannot_be_is_named_before_any_read(kind: str, value: A
 
 
 def test_no_class_declares_for_its_bases_what_they_do_not_know() -> None:
-    """A hook that moved, such as ranges that became traits, would be ignored without a word where it was left."""
+    """A class that still declares a hook after it has moved elsewhere would be ignored silently."""
     own = {
         kind for case in CASES.values() for kind in type(case.make()).__mro__ if kind.__module__.startswith("bigpca")
     }

@@ -197,7 +197,7 @@ class Regression:
     error: float = stored(of=float, least=0, default=0.0)
 
     def warn_if_dependent(self) -> None:
-        """Report the rank of covariates of which some follow from others."""
+        """Report the rank of the covariates where some follow from others."""
         if self.rank < len(self.mean):
             warn_approximation(
                 f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant). What all "

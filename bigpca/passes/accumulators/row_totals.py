@@ -20,7 +20,7 @@ MOST_SUMS = 2**22  # that differ, 64 MiB of them: cells have far fewer counts th
 class RowTotals(Accumulator):
     """The sums of the rows that are above zero (folded about a shift of zero), and the weights of their rows.
 
-    Sums of counts are integers of which few differ, so that many rows take little memory: at most that of
+    Sums of counts are integers with few different values, so many rows take little memory: at most that of
     ``MOST_SUMS``. If more differ, a ValueError says to pass a target.
 
     Attributes
