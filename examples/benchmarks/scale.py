@@ -1,7 +1,7 @@
 """Replay the graphs of a 10 TB job on a real scheduler in its own process, with hundreds of workers that sleep.
 
-usage: python examples/benchmarks/scale.py [covariance krylov sketch nystrom kernel] [--workers 400] [--processes 2]
-[--seconds 2] [--terabytes 10] [--wait 120]
+usage: python examples/benchmarks/scale.py [covariance krylov transform sketch nystrom kernel] [--workers 400]
+[--processes 2] [--seconds 2] [--terabytes 10] [--wait 120]
 
 Real: the fit and its client (a process for each solver), the scheduler, every graph, task, message, key and placement,
 the states that reach the client, the left fold over segments, the solve. Replaced, in ``scale_workers.py``: reading and

@@ -6,12 +6,14 @@ usage: python examples/benchmarks/scale_fit.py SOLVER SCHEDULER [--terabytes 10]
 import argparse
 import json
 import resource
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dask
 import numpy as np
 import psutil
 from distributed import Client
@@ -58,9 +60,19 @@ def fit_kernel(X: Any) -> None:
     bp.ApproximateKernelPCA(16, kernel="rbf", sketch=sketch).fit(X)
 
 
+def transform(X: Any) -> None:
+    """Fit few rows, and give each row its scores."""
+    rows = np.random.default_rng(1).standard_normal((4_096, X.shape[1]), np.float32)
+    with dask.config.set(scheduler="sync"):
+        model = bp.PCA(10).fit(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        model.transform(X, out=f"{folder}/scores.zarr")
+
+
 CASES = {
     "covariance": Case(2_048, lambda X: bp.PCA(32, solver="covariance").fit(X)),
     "krylov": Case(25_088, lambda X: bp.PCA(32, solver="krylov").fit(X)),
+    "transform": Case(2_048, transform),
     "sketch": Case(25_088, lambda X: bp.ApproximatePCA(32, sketch=bp.sketches.Gaussian(100)).fit(X)),
     "nystrom": Case(2_048, fit_nystrom),
     "kernel": Case(784, fit_kernel, KERNEL_ROWS, pairs=True),
