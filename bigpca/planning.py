@@ -1,7 +1,7 @@
 """What a run will cost, computed before any row is read: what blocks, passes and solves cost, and the plan, their sum.
 
-Plain arithmetic on shapes and limits, in this order: the cost of a block (``BlockForm``, ``Work``, ``LOOPS``), of a
-pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan`` that a user sees, which rejects what does not fit.
+Plain arithmetic on shapes and limits, in this order: the cost of a block (``BlockForm``, ``Work``, ``LOOPS``), how the
+rows of a pass are cut (``Layout``), the cost of a pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan`` that a user sees, which rejects what does not fit.
 The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask and the machine.
 """
 
@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import Self
 
+import numpy as np
+
+from bigpca.arrays import DType
+from bigpca.devices import Device
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, format_bytes
+
+PIECES = 64  # of a read: groups, if each has enough work for its state, or strips of the products of fewer groups
+MIN_GROUP_BYTES = 4 << 20
+BYTE_WORK = 40  # operations that take as long as decoding and checking a byte of rows, or merging one of a state
+MERGED_BYTES = 1 << 18  # of a state that is merged in pieces, one of them
 
 
 class LOOPS:
@@ -154,14 +164,95 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Times:
-    """How often a pass runs: typically, and at most. They differ where the data decide."""
+class Layout:
+    """The boundaries of the reads, groups and segments of one pass.
 
-    typical: float = 1
-    most: float = 1
+    Attributes
+    ----------
+    n_rows, n_columns : int
+    row_bytes : int
+        Bytes of one row in the working dtype; of sparse rows, on average.
+    slab_rows : int
+        Largest number of rows multiplied at a time.
+    reads : tuple of (start, stop)
+        Consecutive row ranges.
+    groups, segments : tuple of range
+        Ranges of reads, and ranges of groups.
+    runs : tuple of (start, stop)
+        The rows that are analysed, where reads hold others too; empty for all rows of the reads.
+    decoded : tuple of int
+        Rows decoded for each read, where it is only a part of what is stored together; empty for those of the reads.
+    strips : int
+        In which the products of a slab are computed.
+    """
+
+    n_rows: int
+    n_columns: int
+    row_bytes: int
+    slab_rows: int
+    reads: tuple[tuple[int, int], ...]
+    groups: tuple[range, ...]
+    segments: tuple[range, ...]
+    runs: tuple[tuple[int, int], ...] = ()
+    decoded: tuple[int, ...] = ()
+    strips: int = 1
+
+    @cached_property
+    def read_rows(self) -> int:
+        """Rows of the largest read."""
+        return int(np.diff(self.reads).max(initial=0))
+
+    @property
+    def held_reads(self) -> int:
+        """Reads that a task holds at a time: one in use, and the next where a group has several."""
+        return min(2, max(map(len, self.groups), default=1))
+
+    def rows_of(self, group: int) -> tuple[int, int]:
+        """Return the rows [start, stop) of a group."""
+        reads = self.groups[group]
+        return self.reads[reads[0]][0], self.reads[reads[-1]][1]
+
+    def runs_of(self, group: int) -> tuple[tuple[int, int], ...]:
+        """Return the runs in a group; empty for all of its rows."""
+        start, stop = self.rows_of(group)
+        return tuple((max(a, start), min(b, stop)) for a, b in self.runs if a < stop and b > start)
+
+    def count_of(self, group: int) -> int:
+        """Return the number of rows of a group that are analysed."""
+        return sum(stop - start for start, stop in self.runs_of(group) or (self.rows_of(group),))
+
+    def decoded_of(self, group: int) -> int:
+        """Return the number of rows that are decoded for a group."""
+        return sum(self.decoded[i] for i in self.groups[group]) if self.decoded else self.count_of(group)
+
+    @property
+    def decoded_rows(self) -> int:
+        """Rows decoded for all groups."""
+        return sum(self.decoded) if self.decoded else self.n_rows
+
+    @property
+    def pieces(self) -> int:
+        """The most threads that work at a time: at groups, and at strips of their products."""
+        return len(self.groups) * self.strips
+
+    def parallelism(self, work: float, state_bytes: int) -> float:
+        """Return all work of a read over that of its longest chain: how many threads it keeps busy.
+
+        The chain is the largest group, whose products have strips; the tree of its segment; and the fold of half of the
+        segments: on half as many threads as there are groups, so many end at about the same time.
+        """
+        if not self.n_rows:
+            return 1.0
+        product, read, merge = work / self.n_rows, float(BYTE_WORK * self.row_bytes), float(BYTE_WORK * state_bytes)
+        groups = range(len(self.groups))
+        largest = max(self.count_of(i) * product / self.strips + self.decoded_of(i) * read for i in groups)
+        merges = (max(map(len, self.segments)) - 1).bit_length() + len(self.segments) // 2
+        pieces = min(PIECES, max(1, state_bytes // MERGED_BYTES))
+        whole = work + self.decoded_rows * read + (len(groups) - 1) * merge
+        return whole / (largest + merges * merge / pieces)
 
 
-ONCE = Times()
+NO_ROWS = Layout(0, 0, 0, 1, (), (), ())  # of a read that is no pass of the engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +267,8 @@ class PassCost:
         Share of X that one execution decodes.
     most_reads : float
         The same in float64, where the fit may go over to it; 0 where that takes no more.
-    times : Times
+    times, most_times : float
+        How often it runs: typically, and at most. They differ where the data decide.
     bytes_read : int
         Of one execution.
     tasks : int
@@ -200,14 +292,23 @@ class PassCost:
         Those of ``flops`` that are dense products, for estimates of time alone; None if all are.
     loops : float
         Seconds of what is not a dense product, as of :class:`Work`.
-    single : bool
-        Whether blocks are multiplied in float32.
+    layout : Layout
+        How the rows of a pass of the engine are cut; none for other reads.
+    dtype : numpy.dtype
+        Dtype in which blocks are multiplied.
+    refinable : bool
+        Whether the fit may switch to float64, for which the plan has room.
+    device : Device or None
+        The array library that multiplies the rows.
+    there : bool
+        Whether rows that come from that library stay on the device.
     """
 
     name: str
     reads: float = 1.0
     most_reads: float = 0.0
-    times: Times = ONCE
+    times: float = 1.0
+    most_times: float = 1.0
     bytes_read: int = 0
     tasks: int = 1
     block_rows: int = 0
@@ -221,31 +322,47 @@ class PassCost:
     evaluations: float = 0.0
     products: float | None = None
     loops: float = 0.0
-    single: bool = False
+    layout: Layout = NO_ROWS
+    dtype: DType = np.dtype(np.float64)
+    refinable: bool = False
+    device: Device | None = None
+    there: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether blocks are multiplied in float32."""
+        return self.dtype == np.float32
 
     @property
     def parallelism(self) -> float:
         """How many threads the pass keeps busy: its work over that of its longest chain; inf where nobody counts it."""
-        return inf
+        state_bytes = 0 if self.collected else self.state_bytes
+        return self.layout.parallelism(self.flops, state_bytes) if self.layout.groups else inf
 
     @property
     def finer_chunks(self) -> tuple[int, int] | None:
         """Chunks that are read at a time, and rows of those that would keep more threads busy; None if none would."""
-        return None
+        layout = self.layout
+        rows = max(layout.n_rows // PIECES, MIN_GROUP_BYTES // max(1, layout.row_bytes), 1)
+        return (len(layout.reads), rows) if rows < layout.read_rows // 2 else None
 
     @property
     def pieces(self) -> int:
         """The most threads that work at a time."""
-        return self.tasks // 2
+        return max(self.tasks // 2, self.layout.pieces)
 
     @property
     def timed_flops(self) -> float:
         """Operations that take the time of a dense product."""
         return self.flops if self.products is None else self.products
 
-    def repeated(self, times: Times) -> Self:
-        """Return the same pass, run so many times."""
-        return replace(self, times=times)
+    def repeated(self, times: float, most: float | None = None) -> Self:
+        """Return the same pass, run so many times, typically and at most."""
+        return replace(self, times=times, most_times=times if most is None else most)
+
+    def allows(self, dtype: DType) -> bool:
+        """Whether blocks may be multiplied in that precision."""
+        return dtype == self.dtype or (self.refinable and dtype == np.float64)
 
 
 @dataclass(frozen=True)
@@ -360,9 +477,9 @@ def plan_of(
     What the fitting process holds is added where the passes run in the same process.
     """
 
-    reads = sum(one.reads * one.times.typical for one in passes)
-    usual = [(one, one.times.typical * share) for one in passes]
-    most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
+    reads = sum(one.reads * one.times for one in passes)
+    usual = [(one, one.times * share) for one in passes]
+    most = sum(max(one.reads, one.most_reads) * one.most_times for one in passes)
     peak = max((_peak_of(one, resources) for one in passes), default=0)
     if resources.local:
         peak = max(peak, solve.bytes // resources.threads) + solve.held_bytes // resources.threads
@@ -382,7 +499,7 @@ def plan_of(
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=most_evaluations,
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
-        costs=tuple(one if share == 1 else one.repeated(replace(one.times, typical=times)) for one, times in usual),
+        costs=tuple(replace(one, times=times) for one, times in usual),
         solve=solve,
         rows_known=share == 1,
     )
@@ -468,18 +585,18 @@ class Plan(Shown):
     def flops_of(self, *, single: bool, there: bool) -> float:
         """Operations of passes that are dense products in float32 or in float64, here or on a device."""
         chosen = (one for one in self.costs if (one.single, one.device_bytes > 0) == (single, there))
-        return sum(one.timed_flops * one.times.typical for one in chosen)
+        return sum(one.timed_flops * one.times for one in chosen)
 
     @property
     def loops(self) -> float:
         """Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.planning.Speed.loops`."""
-        return sum(one.loops * one.times.typical for one in self.costs)
+        return sum(one.loops * one.times for one in self.costs)
 
     @property
     def merged_bytes(self) -> float:
         """Bytes of the states that tasks fill and merge."""
         merged = (one for one in self.costs if not one.collected)
-        return sum(one.tasks * one.state_bytes * one.times.typical for one in merged)
+        return sum(one.tasks * one.state_bytes * one.times for one in merged)
 
     @property
     def parallelism(self) -> dict[str, float]:
@@ -495,7 +612,7 @@ class Plan(Shown):
         worst = min(costly, key=lambda one: one.parallelism, default=None)
         if worst is None or worst.parallelism >= threads:
             return None
-        whole = sum(one.flops * one.times.typical for one in self.costs) + solve
+        whole = sum(one.flops * one.times for one in self.costs) + solve
         said = f"the read {worst.name!r} keeps {worst.parallelism:.2g} of {threads} threads busy"
         said += f"; the solve is {solve / whole:.0%} of the work"
         if worst.finer_chunks is None:

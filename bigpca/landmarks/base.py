@@ -22,15 +22,13 @@ from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.landmark_moments import TILE_BYTES, compared_bytes, entries_work, tile_rows
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import LOOPS, ONCE, Times, Work
+from bigpca.planning import LOOPS, PassCost, Work
 
 STREAM = "landmarks"
 
@@ -93,8 +91,8 @@ class Landmarks:
 
 
 def draw_pass(
-    request: LandmarkRequest, count: int, *, name: str = STREAM, times: Times = ONCE, compared: Sequence[int] = ()
-) -> PassPlan:
+    request: LandmarkRequest, count: int, *, name: str = STREAM, compared: Sequence[int] = ()
+) -> PassCost:
     """Declare draws of up to ``count`` rows, each compared with so many in the first draw, the second and so on."""
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
@@ -106,7 +104,7 @@ def draw_pass(
     )
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
-    cost = row_pass(rows, name, [template], work=n * each.flops, dtype=request.dtype, times=times)
+    cost = row_pass(rows, name, [template], work=n * each.flops, dtype=request.dtype)
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
@@ -131,13 +129,13 @@ def draw_pass(
 
 
 def draw_rows(
-    request: LandmarkRequest, cost: PassPlan, weight: RowWeight, count: int, *, stream: str = STREAM
+    request: LandmarkRequest, cost: PassCost, weight: RowWeight, count: int, *, stream: str = STREAM
 ) -> BestRows:
     """Draw up to ``count`` rows with probability proportional to ``weight``, without replacement, in one read.
 
     Parameters
     ----------
-    cost : PassPlan
+    cost : PassCost
         From :func:`draw_pass`.
     stream : str
         Names the random numbers; the same stream and proportional weights draw the same rows.
@@ -262,7 +260,7 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)
 
 
-def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassPlan, ...]:
+def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassCost, ...]:
     """Declare the pass of :func:`given`; none if rows were given."""
     if landmarks.ndim != 1:
         return ()
@@ -276,7 +274,7 @@ def uniform(request: LandmarkRequest) -> Landmarks:
     return _landmarks(draw_rows(request, *uniform_passes(request), Ones(), request.count), request)
 
 
-def uniform_passes(request: LandmarkRequest) -> tuple[PassPlan]:
+def uniform_passes(request: LandmarkRequest) -> tuple[PassCost]:
     """Declare the pass of :func:`uniform`."""
     return (draw_pass(request, request.count),)
 
@@ -301,7 +299,7 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
     return _landmarks(drawn, request, trace=drawn.diagonal_sum)
 
 
-def diagonal_passes(request: LandmarkRequest) -> tuple[PassPlan]:
+def diagonal_passes(request: LandmarkRequest) -> tuple[PassCost]:
     """Declare the pass of :func:`diagonal`."""
     return (draw_pass(request, request.count, compared=(1,)),)
 
@@ -329,7 +327,7 @@ def column_norm(request: LandmarkRequest) -> Landmarks:
     return _landmarks(drawn, request)
 
 
-def column_norm_passes(request: LandmarkRequest) -> tuple[SweepPlan, PassPlan]:
+def column_norm_passes(request: LandmarkRequest) -> tuple[PassCost, PassCost]:
     """Declare the sweep and the pass of :func:`column_norm`."""
     return squares_pass(request.rows, request.kernel), draw_pass(request, request.count)
 

@@ -33,11 +33,10 @@ from bigpca.passes.accumulators.landmark_moments import (
     tile_rows,
 )
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, Ones, Residual, RowWeight
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import check_any_order
-from bigpca.planning import PassCost, Times, peak_bytes
+from bigpca.planning import PassCost, peak_bytes
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
@@ -54,7 +53,7 @@ MIN_RIDGE = 1e-10  # relative to the mean of the weighted diagonal
 INIT_ROUNDS = 5
 MAX_ITERATIONS = 20  # landmarks do not need a converged clustering
 START_READS = 5 + 2 * INIT_ROUNDS  # with the first chunk, which decides the unit
-KMEANS_READS = Times(2 * 10 + START_READS, 2 * MAX_ITERATIONS + START_READS)  # typically, at most
+KMEANS_READS = 2 * 10 + START_READS, 2 * MAX_ITERATIONS + START_READS  # typically, at most
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
     trace, turn = 0.0, 0
     (cost,) = rpcholesky_passes(request)
-    while len(chosen.rows) < m and turn < cost.times.most:
+    while len(chosen.rows) < m and turn < cost.most_times:
         # Candidates by the residual diagonal, in one read: an exponential race, so that no second read is needed.
         drawn = draw_rows(request, cost, _weight(request, chosen), most_candidates(request), stream=f"landmarks-{turn}")
         if turn == 0:
@@ -120,25 +119,24 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
         # All residuals are 0 to rounding, or together no more than that: the landmarks span K.
         if drawn.rows is None or drawn.weight_sum <= residual_rounding(request.precision) * trace:
             break
-        chosen, every = _join(request, chosen, drawn, turn >= cost.times.most)
+        chosen, every = _join(request, chosen, drawn, turn >= cost.most_times)
         if every:  # and none of the others has a residual
             break
     return Landmarks(chosen.rows, chosen.indices, trace)
 
 
-def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
+def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassCost]:
     """Declare the reads of :func:`rpcholesky`: one if all rows are candidates, else two typically and six at most."""
     m, candidates = request.count, most_candidates(request)
     whole = candidates == request.rows.n_rows
     # The second read compares all rows with the landmarks of the first, most of them where two reads are enough.
     compared = [1] if whole else [1, 3 * m // 4 + 1]
-    times = Times(1, 1) if whole else Times(2, MOST_READS)
-    cost = draw_pass(request, candidates, times=times, compared=compared)
+    cost = draw_pass(request, candidates, compared=compared).repeated(*((1, 1) if whole else (2, MOST_READS)))
     # With those accepted, and with the others of a block, which grows where few are accepted.
     joined = min(candidates, FOLLOWED * m) * (m + BLOCK[1])
     factors = 8 * candidates * (m + 4 * BLOCK[1] + 2 * request.rows.n_columns)
     return (
-        replace(cost, evaluations=cost.evaluations + joined / times.typical, driver_bytes=cost.driver_bytes + factors),
+        replace(cost, evaluations=cost.evaluations + joined / cost.times, driver_bytes=cost.driver_bytes + factors),
     )
 
 
@@ -280,7 +278,7 @@ def scoring_rows(request: LandmarkRequest) -> int:
     return min(sampled_rows(request), max(4 * request.count, MIN_SCORING))
 
 
-def leverage_passes(request: LandmarkRequest) -> tuple[PassPlan, PassPlan]:
+def leverage_passes(request: LandmarkRequest) -> tuple[PassCost, PassCost]:
     """Declare the passes of :func:`leverage`."""
     m, size = request.count, sampled_rows(request)
     uniformly = draw_pass(request, size, name="leverage sample")
@@ -415,7 +413,8 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     return (
         PassCost(
             name="k-means",
-            times=KMEANS_READS,
+            times=KMEANS_READS[0],
+            most_times=KMEANS_READS[1],
             bytes_read=rows.prices.stored_bytes(rows.n_rows),
             flops=float(rows.n_rows) * 3 * m,
             peak_bytes=peak_bytes(read, 0, distances, 0),

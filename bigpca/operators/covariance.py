@@ -20,15 +20,14 @@ from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, runs_layout, sample_runs, sample_size, shift_pass
 from bigpca.passes.panels import column_layout, column_pass, fold_columns_to
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Times
+from bigpca.planning import Layout, PassCost
 from bigpca.solvers.certificates import product_slack
 from bigpca.solvers.components import check_total
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
@@ -47,16 +46,16 @@ class CovariancePasses:
 
     Attributes
     ----------
-    product : PassPlan
+    product : PassCost
         One multiplication.
-    sample : PassPlan or None
+    sample : PassCost or None
         Reads the rows from which an iteration starts; None if there are too few rows, or no sample is used.
     first : PassCost
         Reads the rows that define the shift if there is no sample.
     """
 
-    product: PassPlan
-    sample: PassPlan | None
+    product: PassCost
+    sample: PassCost | None
     first: PassCost
 
     @classmethod
@@ -64,16 +63,16 @@ class CovariancePasses:
         cls,
         rows: Rows,
         columns: int,
-        times: Times,
+        times: tuple[float, float] = (1, 1),
         *,
         most: int = 0,
         sampled: int = 0,
         seed: int = 0,
         driver_bytes: int = 0,
     ) -> CovariancePasses:
-        """Declare products with ``columns`` columns, or at most ``most``, and the probes.
+        """Declare products with ``columns`` columns, or at most ``most``, and the probes, so many times.
 
-        They follow a sample for ``sampled`` columns, unless that is 0.
+        ``times`` are typical and at most. They follow a sample for ``sampled`` columns, unless that is 0.
         """
         n, d = rows.n_rows, rows.n_columns
         # Rows are cut for the usual block; memory is planned for the largest one that a step may multiply.
@@ -86,15 +85,14 @@ class CovariancePasses:
             "product",
             [largest],
             cut_bytes=typical.state_bytes,
-            work=work * times.typical,
-            times=times,
+            work=work * times[0],
             refinable=True,
             driver_bytes=driver_bytes,
         )
         itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
         loops = float(n) * (each.loops + rows.prices.prepared_work(itemsize).loops)
-        product = replace(product, flops=n * each.flops, products=n * each.products, loops=loops)
+        product = replace(product.repeated(*times), flops=n * each.flops, products=n * each.products, loops=loops)
         # The iteration starts from the leading axes of a sample, read before the first product.
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None
@@ -112,7 +110,7 @@ class CovariancePasses:
         return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))
 
     @staticmethod
-    def first_layout(rows: Rows, product: PassPlan) -> Layout:
+    def first_layout(rows: Rows, product: PassCost) -> Layout:
         """Return the layout of the first chunk's rows alone."""
         count = min(next((c for c in rows.origin.row_chunks if c), 0), product.layout.slab_rows)
         return replace(product.layout, reads=((0, count),))
@@ -122,7 +120,7 @@ class CovariancePasses:
         """All passes; the first rows are read without a sample, or if it has too few complete rows."""
         if self.sample is None:
             return (self.first, self.product)
-        return (self.sample, self.first.repeated(Times(0, 1)), self.product)
+        return (self.sample, self.first.repeated(0, 1), self.product)
 
 
 def _product_state(d: int, width: int) -> FusedProduct:
@@ -448,8 +446,12 @@ def _solve_sample(
     return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))
 
 
-def dot_pass(rows: Rows, columns: int, times: Times, *, most: int = 0, driver_bytes: int = 0) -> PassPlan:
+def dot_pass(
+    rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0, driver_bytes: int = 0
+) -> PassCost:
     """Declare products of the dot matrix with ``columns`` columns, or at most ``most``, and the probes.
+
+    ``times`` are how often, typically and at most.
 
     Raises
     ------
@@ -463,10 +465,10 @@ def dot_pass(rows: Rows, columns: int, times: Times, *, most: int = 0, driver_by
             "operator."
         )
     n, width = rows.n_rows, max(columns, most) + PROBES
-    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times.typical)
+    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times[0])
     template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)
-    cost = column_pass(rows, "product", template, layout, times=times, driver_bytes=driver_bytes, refinable=True)
-    return replace(cost, flops=cost.flops * (columns + PROBES) / width)
+    cost = column_pass(rows, "product", template, layout, driver_bytes=driver_bytes, refinable=True)
+    return replace(cost.repeated(*times), flops=cost.flops * (columns + PROBES) / width)
 
 
 class DotOperator(Operator):
@@ -482,7 +484,7 @@ class DotOperator(Operator):
         Rows of a store chunked in columns. A store chunked in rows would be read once per block; use
         :class:`~bigpca.operators.covariance.CovarianceOperator` for it.
     run : Run
-    cost : PassPlan
+    cost : PassCost
         From :func:`dot_pass`.
     center, scale : bool
     seed : int
@@ -500,7 +502,7 @@ class DotOperator(Operator):
         self,
         rows: Rows,
         run: Run,
-        cost: PassPlan,
+        cost: PassCost,
         *,
         center: bool = True,
         scale: LearnedScale = False,

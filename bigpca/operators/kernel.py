@@ -15,8 +15,8 @@ from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import SweepPlan, fold_kernel, refined_sweep, sweep_pass
-from bigpca.planning import Times
+from bigpca.passes.sweeps import fold_kernel, refined_sweep, sweep_pass
+from bigpca.planning import PassCost
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
@@ -27,18 +27,17 @@ def product_pass(
     rows: Rows,
     kernel: Kernel,
     columns: int,
-    times: Times,
     *,
     most: int = 0,
     driver_bytes: int = 0,
     refinable: bool = False,
-) -> SweepPlan:
+) -> PassCost:
     """Declare products of the centred kernel matrix with ``columns`` columns (at most ``most``) and the probes."""
     width = max(columns, most) + PROBES + 1 + PROBES * refinable  # the probes are multiplied again after a refinement
     template = KernelProduct(
         rows.n_rows, width, np.broadcast_to(0.0, (rows.n_rows, width)), not kernel.positive_semidefinite
     )
-    cost = sweep_pass(rows, kernel, "kernel", template, times=times, driver_bytes=driver_bytes, refinable=refinable)
+    cost = sweep_pass(rows, kernel, "kernel", template, driver_bytes=driver_bytes, refinable=refinable)
     spared = cost.evaluations * 4.0 * (width - columns - PROBES - 1)
     return replace(cost, flops=cost.flops - spared)
 
@@ -55,7 +54,7 @@ class KernelOperator(Operator):
     kernel : Kernel
         Resolved for the number of columns.
     run : Run
-    cost : SweepPlan
+    cost : PassCost
         From :func:`product_pass`.
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
@@ -92,7 +91,7 @@ class KernelOperator(Operator):
         rows: Rows,
         kernel: Kernel,
         run: Run,
-        cost: SweepPlan,
+        cost: PassCost,
         *,
         shift: Vector,
         seed: int = 0,
@@ -248,12 +247,12 @@ class KernelOperator(Operator):
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
 
 
-def squares_pass(rows: Rows, kernel: Kernel) -> SweepPlan:
+def squares_pass(rows: Rows, kernel: Kernel) -> PassCost:
     """Declare the sweep of :func:`kernel_row_squares`."""
     return sweep_pass(rows, kernel, "row squares", _squares(rows))
 
 
-def kernel_row_squares(run: Run, cost: SweepPlan, rows: Rows, kernel: Kernel, *, shift: Vector) -> Vector:
+def kernel_row_squares(run: Run, cost: PassCost, rows: Rows, kernel: Kernel, *, shift: Vector) -> Vector:
     """Return ``sum_j K_ij^2`` (n,) by one sweep."""
     return fold_kernel(run, cost, rows, kernel, _squares(rows), _state_of, shift=shift).squares
 

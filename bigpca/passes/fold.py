@@ -20,7 +20,7 @@ from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
@@ -34,11 +34,11 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
     sparse_block,
 )
-from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, Layout, split_evenly, working_dtype
+from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, split_evenly, working_dtype
 from bigpca.passes.reading.readers import AHEAD, BEGUN, Reader, SendingReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
-from bigpca.planning import ONCE, PassCost, Times, Work, peak_bytes
+from bigpca.planning import Layout, PassCost, Work, peak_bytes
 from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
@@ -71,14 +71,13 @@ def row_pass(
     *,
     cut_bytes: int | None = None,
     work: float | None = None,
-    times: Times = ONCE,
     layout: Layout | None = None,
     dtype: DType | None = None,
     refinable: bool = False,
     finish_bytes: int = 0,
     driver_bytes: int = 0,
     collected: bool = False,
-) -> PassPlan:
+) -> PassCost:
     """Declare one read of X that is folded into states like ``templates``.
 
     Parameters
@@ -125,10 +124,9 @@ def row_pass(
         2 if rows.origin.requests[0] and len(layout.groups) > 1 else layout.held_reads
     )  # of this group or the next
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
-    return PassPlan(
+    return PassCost(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
-        times=times,
         bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
@@ -149,14 +147,14 @@ def row_pass(
     )
 
 
-def fold(run: Run, cost: PassPlan, rows: Rows, template: A, *, shift: Vector | None = None) -> Folded[A]:
+def fold(run: Run, cost: PassCost, rows: Rows, template: A, *, shift: Vector | None = None) -> Folded[A]:
     """Fold one read of X into one accumulator, and return it; see :func:`fold_to`."""
     return fold_to(run, cost, rows, {"state": template}, _Whole(type(template)), shift=shift)
 
 
 def fold_to(
     run: Run,
-    cost: PassPlan,
+    cost: PassCost,
     rows: Rows,
     templates: Mapping[str, Accumulator],
     finish: Finish[R],
@@ -167,7 +165,7 @@ def fold_to(
 
     Parameters
     ----------
-    cost : PassPlan
+    cost : PassCost
         From :func:`row_pass`, as the fit declared it.
     templates : dict of str to Accumulator
         Updated in the same read; together they may not exceed the declared bytes.
@@ -239,7 +237,7 @@ def _without_rows(rows: Rows) -> str:
 
 def fold_job(
     run: Run,
-    cost: PassPlan,
+    cost: PassCost,
     rows: Rows,
     templates: Mapping[str, Accumulator],
     finish: Finish[R],

@@ -21,7 +21,7 @@ from bigpca.data.checks import coalesce, note_rounded
 from bigpca.data.sparse import with_values
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
@@ -35,11 +35,11 @@ from bigpca.passes.reading.blocks import (
     sparse_block,
     within_range,
 )
-from bigpca.passes.reading.layout import Layout, plan_layout
+from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp
-from bigpca.planning import ONCE, BlockForm, Times, peak_bytes
+from bigpca.planning import BlockForm, Layout, PassCost, peak_bytes
 
 R = TypeVar("R")
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
@@ -125,7 +125,7 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
 
-def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPlan:
+def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCost:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
 
     Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
@@ -148,10 +148,9 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     if rows.sparse:  # their transpose, and the sums of columns
         scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
     decoded = int((n - _panel_starts(layout)).sum())
-    return PassPlan(
+    return PassCost(
         name="dot",
         reads=decoded / max(1, n),
-        times=ONCE,
         bytes_read=rows.prices.stored_bytes(decoded),
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
@@ -166,7 +165,7 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassPla
     )
 
 
-def fold_panels(run: Run, cost: PassPlan, rows: Rows, finish: Finish[R], *, shift: Vector) -> R:
+def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shift: Vector) -> R:
     """Fill the dot matrix over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
 
     ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
@@ -282,12 +281,11 @@ def column_pass(
     template: ColumnState,
     layout: Layout,
     *,
-    times: Times = ONCE,
     driver_bytes: int = 0,
     refinable: bool = False,
     collected: bool = False,
     dtype: DType | None = None,
-) -> PassPlan:
+) -> PassCost:
     """Declare one read of X by column blocks that is folded into states like ``template``.
 
     Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states are
@@ -300,9 +298,8 @@ def column_pass(
     read = layout.read_rows * n * rows.dtype.itemsize
     slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
     work = template.cost(BlockForm(n))
-    return PassPlan(
+    return PassCost(
         name=name,
-        times=times,
         bytes_read=n * rows.n_columns * rows.dtype.itemsize,
         tasks=2 * len(layout.groups) + 1,
         block_rows=n,
@@ -318,14 +315,14 @@ def column_pass(
     )
 
 
-def fold_columns(run: Run, cost: PassPlan, rows: Rows, template: C) -> C:
+def fold_columns(run: Run, cost: PassCost, rows: Rows, template: C) -> C:
     """Fold column blocks of all rows, each centred exactly before its product: one read of X.
 
     Viewed and mapped rows are rejected: a column block holds columns as they are stored.
 
     Parameters
     ----------
-    cost : PassPlan
+    cost : PassCost
         From :func:`column_pass`.
     template : DotSum (for the dot matrix), DotProduct (for its product with V) or ColumnProducts (for V' X)
     """
@@ -333,7 +330,7 @@ def fold_columns(run: Run, cost: PassPlan, rows: Rows, template: C) -> C:
     return found
 
 
-def fold_columns_to(run: Run, cost: PassPlan, rows: Rows, template: ColumnState, finish: Finish[R]) -> R:
+def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState, finish: Finish[R]) -> R:
     """Fold like :func:`fold_columns` and return ``finish(state)``, computed where the merged state is.
 
     Raises

@@ -36,17 +36,17 @@ from bigpca.devices import BYTES_THERE
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan, PassState, digest
+from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassState, digest
 from bigpca.passes.engine.local import check_cancelled, check_end, current_client, local_threads
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import MIB, SLAB_ROWS, Layout, working_dtype
+from bigpca.passes.reading.layout import MIB, SLAB_ROWS, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.planning import Layout, PassCost, Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
@@ -507,7 +507,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
         logs = output.joins and group + 1 < len(parts)  # after the last one the output is published
         return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, logs), futures
 
-    cost = PassPlan(
+    cost = PassCost(
         name=plan.solver,
         reads=n_rows / max(1, rows.n_rows),
         peak_bytes=plan.peak_bytes,

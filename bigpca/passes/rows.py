@@ -35,7 +35,7 @@ from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
-from bigpca.passes.reading.layout import Layout, plan_layout, working_dtype
+from bigpca.passes.reading.layout import plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
     ColumnFill,
@@ -47,7 +47,7 @@ from bigpca.passes.reading.readers import (
     filled_dtype,
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
-from bigpca.planning import LOOPS, BlockForm, PassCost, Work
+from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Work
 from bigpca.settings import setting
 from bigpca.storage.files import Seen, content_digest, kind_of, one_look
 from bigpca.storage.forms import KEYS_PER_CHUNK

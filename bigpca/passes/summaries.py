@@ -21,7 +21,7 @@ from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
@@ -29,12 +29,12 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
-from bigpca.planning import Plan, Times
+from bigpca.planning import PassCost, Plan
 
 SHOWN_COLUMNS = 5  # in messages
 
 
-def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassPlan:
+def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassCost:
     """Declare the read that counts what there is in every column; of the ``first`` rows that are stored together."""
     template, layout = ObservedColumns(rows.viewed_columns), None
     if first:
@@ -56,12 +56,12 @@ def _first_rows(rows: Rows) -> tuple[int, int]:
     return int(ends[chunk]) - rows.origin.row_chunks[chunk], int(ends[chunk])
 
 
-def observe(run: Run, rows: Rows, cost: PassPlan) -> ObservedColumns:
+def observe(run: Run, rows: Rows, cost: PassCost) -> ObservedColumns:
     """Count what there is in every column, by a read that :func:`observed_pass` declared."""
     return fold(run, cost, replace(rows, fill=None, steps=()), ObservedColumns(rows.viewed_columns)).state
 
 
-def search_passes(rows: Rows) -> tuple[PassPlan, ...]:
+def search_passes(rows: Rows) -> tuple[PassCost, ...]:
     """Declare the reads that find which columns have values, before a fit.
 
     Where every other column must be complete (``nan_policy="raise"``), the first rows show it: the reads of the fit
@@ -72,7 +72,7 @@ def search_passes(rows: Rows) -> tuple[PassPlan, ...]:
     if rows.nan_policy == "mean":
         return (whole,)
     first = observed_pass(rows, "columns of the first rows", first=True)
-    return (first,) if rows.nan_policy == "raise" else (first, whole.repeated(Times(0, 1)))
+    return (first,) if rows.nan_policy == "raise" else (first, whole.repeated(0, 1))
 
 
 def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]:
@@ -81,10 +81,10 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
     state = observe(run, rows, first)
     if not further or not state.absent.any():
         return state, ColumnSearch((first,), state if rows.nan_policy == "mean" else None)
-    return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(Times(1, 1))))
+    return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(1)))
 
 
-def fill_pass(rows: Rows) -> tuple[PassPlan, ...]:
+def fill_pass(rows: Rows) -> tuple[PassCost, ...]:
     """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
     return () if rows.origin.search is not None else (observed_pass(rows, "means of what is there"),)
 
@@ -142,7 +142,7 @@ class Lesson:
     taught: Callable[[Learning, Mapping[str, Accumulator]], RowPreprocessor]
 
     @cached_property
-    def cost(self) -> PassPlan:
+    def cost(self) -> PassCost:
         """The read."""
         return row_pass(self.rows, self.name, self.templates.values(), dtype=np.dtype(np.float64))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -28,16 +28,16 @@ from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan, PassState
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import Look, Values, block_on, check_looks, prepare_block, product_dtype
-from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
+from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, reject_weights
-from bigpca.planning import ONCE, Times, peak_bytes
+from bigpca.planning import Layout, PassCost, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 Tile: TypeAlias = tuple[There, int, int, float]  # of K; its first row and column; the error of its entries
@@ -58,64 +58,57 @@ _driving = threading.RLock()  # one thread at a time has a device compute, whose
 
 
 @dataclass(frozen=True)
-class KernelLayout:
-    """How a sweep cuts the rows, which depends on shape, dtype, chunks and kernel alone.
+class KernelLayout(Layout):
+    """How a sweep cuts the rows, which depends on shape, dtype, chunks and kernel alone: one panel for each group.
+
+    Its reads are the panels; decoded are all rows from the chunk on in which the panel begins. A slab is a tile.
 
     Attributes
     ----------
-    panels : Layout
-        One panel of rows per group.
-    reads : tuple of (start, stop)
+    stream : tuple of (start, stop)
         Runs of whole row chunks that are read at a time.
-    tile_rows : int
-    begun : tuple of int
-        The row from which each panel is read: the start of the chunk in which the panel begins.
+    added : float
+        Operations by which an entry of the kernel matrix is added to a product.
     """
 
-    panels: Layout
-    reads: tuple[tuple[int, int], ...]
-    tile_rows: int
-    begun: tuple[int, ...]
-
-    @property
-    def sweep_reads(self) -> float:
-        """Reads of X in one sweep."""
-        return sum(map(self.rows_read, range(len(self.begun)))) / max(1, self.panels.n_rows)
-
-    def rows_read(self, panel: int) -> int:
-        """Rows that the task of a panel decodes."""
-        return self.panels.n_rows - self.begun[panel]
-
-    @property
-    def panel_rows(self) -> int:
-        """Rows of the largest panel."""
-        return self.panels.read_rows
+    stream: tuple[tuple[int, int], ...] = ()
+    added: float = 0.0
 
     @property
     def stream_rows(self) -> int:
         """Rows beyond a panel that are compared at a time with a tile of it: more than a tile, if that is small."""
-        return max(self.tile_rows, STRIP_ENTRIES // max(self.tile_rows, 2 * self.panels.n_columns))
+        return max(self.slab_rows, STRIP_ENTRIES // max(self.slab_rows, 2 * self.n_columns))
 
     def clipped(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
         """Return the reads that hold rows ``start:stop``, cut to them."""
-        return tuple((max(a, start), min(b, stop)) for a, b in self.reads if a < stop and b > start)
+        return tuple((max(a, start), min(b, stop)) for a, b in self.stream if a < stop and b > start)
 
     def evaluations(self, panel: int) -> int:
         """Return the kernel evaluations of one panel: its tiles in pairs, each pair once, and with all later rows."""
-        start, stop = self.panels.reads[panel]
-        tiles = [min(self.tile_rows, b - i) for a, b in self.clipped(start, stop) for i in range(a, b, self.tile_rows)]
+        (start, stop), tile = self.reads[panel], self.slab_rows
+        tiles = [min(tile, b - i) for a, b in self.clipped(start, stop) for i in range(a, b, tile)]
         rows = stop - start
-        return (rows**2 + sum(t * t for t in tiles)) // 2 + rows * (self.panels.n_rows - stop)
+        return (rows**2 + sum(t * t for t in tiles)) // 2 + rows * (self.n_rows - stop)
 
     @property
     def ahead(self) -> int:
         """Tiles of later rows that idle threads compare with a panel at a time."""
-        return max(1, min(AHEAD, AHEAD_BYTES // (8 * self.panel_rows * self.stream_rows)))
+        return max(1, min(AHEAD, AHEAD_BYTES // (8 * self.read_rows * self.stream_rows)))
 
     @property
     def total_evaluations(self) -> int:
         """Kernel evaluations of one sweep."""
-        return sum(self.evaluations(panel) for panel in range(len(self.panels.groups)))
+        return sum(map(self.evaluations, range(len(self.groups))))
+
+    @property
+    def pieces(self) -> int:
+        return len(self.groups) * self.ahead
+
+    def parallelism(self, work: float, state_bytes: int) -> float:
+        """All tiles over those of the longest panel, which idle threads compute and its own thread adds."""
+        evaluations, longest = self.total_evaluations, max(map(self.evaluations, range(len(self.groups))))
+        added = min(1.0, self.added * evaluations / max(1.0, work))
+        return evaluations / longest / (added + (1 - added) / self.ahead)
 
 
 def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_device: bool = False) -> KernelLayout:
@@ -128,14 +121,14 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
     n, base = rows.n_rows, rows.layout(0)
     itemsize = (dtype or kernel_dtype(rows)).itemsize
     flops = n**2 * kernel.flops_per_entry(rows.n_columns) / 2
-    held, reads = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
+    held, stream = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
     if on_device:
         largest = int((BYTES_THERE / itemsize) ** 0.5) // DEPTH
         tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS_THERE * DEPTH)))
         panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // PANEL_BYTES_THERE))
         lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.origin.row_chunks
         stops = itertools.accumulate(coalesce(lengths, 1, max(1, base.slab_rows // tile) * tile))
-        reads = tuple(itertools.pairwise([0, *stops]))
+        stream = tuple(itertools.pairwise([0, *stops]))
     else:
         tile, step = max(MIN_TILE, min(TILE_ROWS, -(-n // TILES_ACROSS))), 1
         worth = max(MIN_PANELS, int(flops / PANEL_FLOPS))
@@ -149,12 +142,12 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
     ends = [panels * s // runs for s in range(runs + 1)]
     segments = tuple(range(a, b) for a, b in itertools.pairwise(ends))
     cut = tuple(itertools.pairwise(edges))
-    layout = Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments)
     starts = np.asarray(edges[:-1])
     if not rows.in_memory:  # arrays in memory are cut; else a task reads from the start of a chunk, decoded whole
         chunks = np.concatenate([[0], np.cumsum(rows.origin.row_chunks)])
         starts = chunks[np.searchsorted(chunks, starts, side="right") - 1]
-    return KernelLayout(layout, reads, tile, tuple(starts.tolist()))
+    decoded = tuple((n - starts).tolist())
+    return KernelLayout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments, decoded=decoded, stream=stream)
 
 
 def kernel_dtype(rows: Rows) -> DType:
@@ -240,44 +233,17 @@ class KernelGroup:
         return self.kernel.prepare(values if self.device is None else self.device.rows(values), shift, row)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepPlan(PassPlan):
-    """A sweep as it is declared and as it is cut.
-
-    Attributes
-    ----------
-    sweep : KernelLayout
-    added : float
-        Operations by which an entry of the kernel matrix is added to a product.
-    """
-
-    sweep: KernelLayout
-    added: float = 0.0
-
-    @property
-    def pieces(self) -> int:
-        return len(self.layout.groups) * self.sweep.ahead
-
-    @property
-    def parallelism(self) -> float:
-        """All tiles over those of the longest panel, which idle threads compute and its own thread adds."""
-        longest = max(map(self.sweep.evaluations, range(len(self.layout.groups))))
-        added = min(1.0, self.added * self.evaluations / max(1.0, self.flops))
-        return self.evaluations / longest / (added + (1 - added) / self.sweep.ahead)
-
-
 def sweep_pass(
     rows: Rows,
     kernel: Kernel,
     name: str,
     template: SweepState,
     *,
-    times: Times = ONCE,
     finish_bytes: int = 0,
     driver_bytes: int = 0,
     refinable: bool = False,
     collected: bool = False,
-) -> SweepPlan:
+) -> PassCost:
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
 
     If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`. Collected states are panels,
@@ -285,39 +251,35 @@ def sweep_pass(
     """
     reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
     device, there = rows.device if kernel.for_devices and isinstance(template, KernelProduct) else (None, False)
-    cut, d, dtype = (
-        partial(kernel_layout, rows, kernel, on_device=device is not None),
-        rows.n_columns,
-        kernel_dtype(rows),
-    )
+    d, dtype = rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
+    cut = partial(kernel_layout, rows, kernel, on_device=device is not None)
     layout, widest_layout = cut(dtype), cut(widest)
     columns = template.n_columns if isinstance(template, KernelProduct) else 0
     # A task reads slabs and holds a prepared panel, tiles and products.
     itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
-    prepared = (widest_layout.panel_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
+    prepared = (widest_layout.read_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
     slab = 2 * tile_rows * d * itemsize + rows.prices.scratch_bytes(tile_rows, itemsize)
-    tile = widest_layout.tile_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
-    read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.reads))
+    tile = widest_layout.slab_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
+    read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.stream))
     device_bytes = 0
     if device is not None:
         device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
         device_bytes += there * 4 * read
-        prepared, tile = 8 * widest_layout.panel_rows, FIXED_BYTES
+        prepared, tile = 8 * widest_layout.read_rows, FIXED_BYTES
     if widest_layout.ahead > 1:  # tiles that idle threads made: for each thread, at most those of a panel
-        tile += widest_layout.panel_rows * tile_rows * itemsize
+        tile += widest_layout.read_rows * tile_rows * itemsize
     working = prepared + slab + tile + 4 * 8 * tile_rows * columns
-    panel = 0 if isinstance(template, KernelProduct) else 8 * layout.panel_rows * rows.n_rows
+    panel = 0 if isinstance(template, KernelProduct) else 8 * layout.read_rows * rows.n_rows
     merged = template.state_bytes if isinstance(template, KernelProduct) else 0
     evaluations = layout.total_evaluations
-    return SweepPlan(
+    return PassCost(
         name=name,
-        reads=layout.sweep_reads,
-        most_reads=widest_layout.sweep_reads,
-        times=times,
-        bytes_read=int(layout.sweep_reads * rows.prices.stored_bytes(rows.n_rows)),
-        tasks=2 * len(layout.panels.groups) + 1,
-        block_rows=layout.tile_rows,
+        reads=layout.decoded_rows / max(1, rows.n_rows),
+        most_reads=widest_layout.decoded_rows / max(1, rows.n_rows),
+        bytes_read=int(layout.decoded_rows / max(1, rows.n_rows) * rows.prices.stored_bytes(rows.n_rows)),
+        tasks=2 * len(layout.groups) + 1,
+        block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, 0, working, merged) + 2 * panel,
         finish_bytes=finish_bytes,
@@ -325,11 +287,9 @@ def sweep_pass(
         collected=collected,
         flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
         evaluations=float(evaluations),
-        layout=layout.panels,
+        layout=replace(layout, added=4.0 * columns),
         dtype=dtype,
         refinable=refinable,
-        sweep=layout,
-        added=4.0 * columns,
         device=device,
         there=there,
         device_bytes=device_bytes,
@@ -338,27 +298,27 @@ def sweep_pass(
 
 def _device_bytes(layout: KernelLayout, dtype: DType, columns: int) -> int:
     """Return what a sweep takes of a device: the rows of a panel, factors and products of all, and tiles."""
-    panel, tile, itemsize = layout.panel_rows, layout.tile_rows, dtype.itemsize
-    n, d = layout.panels.n_rows, layout.panels.n_columns
+    panel, tile, itemsize = layout.read_rows, layout.slab_rows, dtype.itemsize
+    n, d = layout.n_rows, layout.n_columns
     rows = (panel + 2 * tile) * (2 * itemsize * (d + 5) + 8)  # as they are, and as factors
     return rows + n * columns * (8 + itemsize) + 4 * itemsize * tile**2 + 16 * tile * columns
 
 
-def refined_sweep(cost: SweepPlan, rows: Rows, kernel: Kernel) -> SweepPlan:
+def refined_sweep(cost: PassCost, rows: Rows, kernel: Kernel) -> PassCost:
     """Return the sweep with tiles in float64, in which float32 rows are exact."""
-    dtype = np.dtype(np.float64)
-    layout = kernel_layout(rows, kernel, dtype, on_device=cost.device is not None)
-    return replace(cost, dtype=dtype, sweep=layout, layout=layout.panels, reads=layout.sweep_reads)
+    dtype, before = np.dtype(np.float64), cast("KernelLayout", cost.layout)
+    layout = replace(kernel_layout(rows, kernel, dtype, on_device=cost.device is not None), added=before.added)
+    return replace(cost, dtype=dtype, layout=layout, reads=layout.decoded_rows / max(1, layout.n_rows))
 
 
 def fold_kernel(
-    run: Run, cost: SweepPlan, rows: Rows, kernel: Kernel, template: SweepState, finish: Finish[R], *, shift: Vector
+    run: Run, cost: PassCost, rows: Rows, kernel: Kernel, template: SweepState, finish: Finish[R], *, shift: Vector
 ) -> R:
     """Sweep once over all pairs of rows, and return ``finish(state)``.
 
     Parameters
     ----------
-    cost : SweepPlan
+    cost : PassCost
         From :func:`sweep_pass`.
     kernel : Kernel
         Resolved for the number of columns.
@@ -368,17 +328,17 @@ def fold_kernel(
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     """
-    layout, n, stamp = cost.sweep, rows.n_rows, one_stamp(run, rows)
+    layout, n, stamp = cast("KernelLayout", cost.layout), rows.n_rows, one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        start, stop = layout.panels.reads[group]
+        start, stop = layout.reads[group]
         reader, futures = rows.reader(start, n, there=cost.there, owned=cost.device is None or bool(rows.steps))
         task = KernelGroup(
             group,
             reader,
             stop,
             layout.clipped(start, n),
-            layout.tile_rows,
+            layout.slab_rows,
             layout.stream_rows,
             cost.dtype,
             kernel,
@@ -403,7 +363,6 @@ def fold_kernel(
         shared=shared,
         evaluations=layout.evaluations,
         paths=rows.origin.paths,
-        rows_read=layout.rows_read,
         unit_bytes=rows.origin.row_bytes,
         whole=n,
         input=rows.identity | ({} if cost.device is None else {"arithmetic": cost.device.name}),

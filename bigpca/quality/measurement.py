@@ -13,14 +13,13 @@ from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass, runs_layout
-from bigpca.passes.reading.layout import MIB, Layout, working_dtype
+from bigpca.passes.reading.layout import MIB, working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
+from bigpca.planning import Layout, PassCost, SolveCost
 from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
@@ -57,7 +56,7 @@ class Measurement(Reading, Generic[State]):
         return self.name
 
     @cached_property
-    def pass_plan(self) -> PassPlan:
+    def pass_plan(self) -> PassCost:
         """The read."""
         dtype = self.dtype if self.part is None else working_dtype(self.rows.dtype)
         return row_pass(self.rows, self.name, [self.template], layout=self.part, dtype=dtype)

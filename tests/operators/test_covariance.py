@@ -16,7 +16,6 @@ from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.rows import Rows
-from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -40,7 +39,7 @@ def given(X: Array, chunking: str, folder: Path) -> da.Array:
 
 def operator(X: da.Array, *, columns: int = L, **options: Any) -> CovarianceOperator:
     rows, seed = Rows.of(X), options.get("seed", 0)
-    passes = CovariancePasses.of(rows, columns, Times(3, 10), sampled=columns, seed=seed)
+    passes = CovariancePasses.of(rows, columns, (3, 10), sampled=columns, seed=seed)
     return CovarianceOperator(rows, Run(), passes, threads=1, **options)
 
 
@@ -140,7 +139,7 @@ def test_omitted_rows_have_no_part_in_any_product() -> None:
     good = np.delete(X, [1, *range(0, N, 7)], axis=0)
     A, _, _ = matrix(good, True, False)
     rows = Rows.of(da.from_array(bad, chunks=(60, D)), nan_policy="omit")
-    op = CovarianceOperator(rows, Run(), CovariancePasses.of(rows, L, Times(3, 10), sampled=L))
+    op = CovarianceOperator(rows, Run(), CovariancePasses.of(rows, L, (3, 10), sampled=L))
     op.sample(L)
     assert_products(op.begin(Q).AB, A, Q, 1e-12)
     assert (op.count, op.omitted) == (len(good), N - len(good))

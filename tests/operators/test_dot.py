@@ -14,7 +14,6 @@ from bigpca.operators.base import PROBES
 from bigpca.operators.covariance import DotOperator, dot_pass
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
-from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -26,7 +25,7 @@ CHUNKINGS = [(N, 20), (11, 33)]
 
 def operator(X: Any, **options: Any) -> DotOperator:
     rows = Rows.of(X)
-    return DotOperator(rows, Run(), dot_pass(rows, L, Times(3, 10)), **options)
+    return DotOperator(rows, Run(), dot_pass(rows, L, (3, 10)), **options)
 
 
 def dot_matrix(X: NDArray[Any], center: bool, scale: bool) -> NDArray[np.float64]:

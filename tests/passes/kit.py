@@ -26,9 +26,8 @@ from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
-from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import Rows
-from bigpca.planning import BlockForm
+from bigpca.planning import BlockForm, Layout
 
 State = TypeVar("State", bound=Accumulator)
 Array = NDArray[Any]

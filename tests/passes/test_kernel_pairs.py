@@ -138,13 +138,13 @@ def test_a_sweep_makes_at_most_055_of_all_pairs_and_its_panels_are_bounded(n: in
     rows = Rows.of(unreadable(n, d, min(chunk, n), np.float32))
     layout = kernel_layout(rows, kernels.RBF(0.1))
     assert n * (n + 1) / 2 <= layout.total_evaluations <= 0.55 * n**2
-    assert layout.panels.reads[0][0] == 0
-    assert layout.panels.reads[-1][1] == n
-    assert len(layout.panels.segments) <= 64
-    assert layout.panel_rows * kernels.RBF(0.1).prepared_bytes(d, 4) <= 2 * sweeps.PANEL_BYTES
-    panels = len(layout.panels.groups)
+    assert layout.reads[0][0] == 0
+    assert layout.reads[-1][1] == n
+    assert len(layout.segments) <= 64
+    assert layout.read_rows * kernels.RBF(0.1).prepared_bytes(d, 4) <= 2 * sweeps.PANEL_BYTES
+    panels = len(layout.groups)
     assert panels >= 16
-    assert (panels + 1) / 2 - 1e-9 <= layout.sweep_reads <= (panels + 1) / 2 + panels * min(1.0, chunk / n)
+    assert (panels + 1) / 2 - 1e-9 <= layout.decoded_rows / layout.n_rows <= (panels + 1) / 2 + panels * min(1.0, chunk / n)
 
 
 @pytest.mark.parametrize("chunks", [(N, D), (150, D), (33, D), (5, D), (200, 9)])
@@ -161,11 +161,11 @@ def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     cost = sweep_pass(rows, kernel, "kernel", template)
     fold_kernel(Run(), cost, rows, kernel, template, take, shift=shift)
     counts = reads.per_chunk((N, D), chunks)
-    starts = np.array([start for start, _ in layout.panels.reads])
+    starts = np.array([start for start, _ in layout.reads])
     rows_of = [min(chunks[0], N - i) for i in range(0, N, chunks[0])]
     expected = [(starts < stop).sum() for stop in np.cumsum(rows_of)]
     assert (counts == np.array(expected)[:, None]).all()
-    assert layout.sweep_reads == pytest.approx(np.average(expected, weights=rows_of))
+    assert layout.decoded_rows / layout.n_rows == pytest.approx(np.average(expected, weights=rows_of))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

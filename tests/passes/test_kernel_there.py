@@ -107,7 +107,7 @@ def test_evaluations_and_reads_are_those_that_the_plan_counts(
         opened = Rows.of(X)
         cost = sweep_pass(opened, kernel, "kernel", template)
         found = fold_kernel(Run(progress=events.append), cost, opened, kernel, template, take, shift=np.ones(D))
-    assert len(cost.sweep.begun) > 4
+    assert len(cost.layout.decoded) > 4
     assert found.evaluations == cost.evaluations == next(e.evaluations_total for e in events if type(e) is PassEvent)
     assert N * (N + 1) / 2 <= found.evaluations <= 0.56 * N**2
     (counts,) = reads.per_chunk((N, D), (chunks, D)).T
@@ -126,12 +126,12 @@ def test_tiles_are_large_and_panels_bounded(
             Rows.of(unreadable(n, d, min(chunk, n), np.float32)), kernels.RBF(0.1), "kernel",
             KernelProduct(n, L, np.broadcast_to(0.0, (n, L))),
         )  # fmt: skip
-    layout, tile = cost.sweep, cost.sweep.tile_rows
+    layout, tile = cost.layout, cost.layout.slab_rows
     assert n * (n + 1) / 2 <= cost.evaluations <= (0.58 if n > 3000 else 0.7) * n**2
     assert tile == {3000: 1024, 50_000: 5120 if d == 16 else 7168}.get(n, 8192)  # of 16 columns in float64
-    assert all(start % tile == 0 for start, _ in layout.panels.reads)
-    assert layout.panel_rows * 4 * d <= sweeps.PANEL_BYTES_THERE + 4 * d * tile
-    assert len(layout.panels.segments) == min(64, len(layout.panels.reads))
+    assert all(start % tile == 0 for start, _ in layout.reads)
+    assert layout.read_rows * 4 * d <= sweeps.PANEL_BYTES_THERE + 4 * d * tile
+    assert len(layout.segments) == min(64, len(layout.reads))
     assert cost.device_bytes < 20e9 * max(1, n / 5e6)
     assert (n, d) != (50_000, 16) or cost.reads == 1
 
@@ -142,9 +142,9 @@ def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypat
         cost = sweep_pass(Rows.of(bp.open(rows())), kernels.RBF(0.1), "kernel", KernelProduct(N, L, factor(N)))
         watch(monkeypatch, moved)
         sweep(bp.open(rows()), kernels.RBF(0.1), KernelProduct(N, L, factor(N)))
-    assert cost.sweep.sweep_reads * N * (4 * D + 8 * L) <= moved["put"] < cost.sweep.sweep_reads * N * 8 * (D + L + 8)
-    products = cost.sweep.sweep_reads * N * 8 * L
-    assert products <= moved["fetch"] < products + cost.sweep.sweep_reads * N * 8 + 1000  # and norms of rows
+    assert cost.reads * N * (4 * D + 8 * L) <= moved["put"] < cost.reads * N * 8 * (D + L + 8)
+    products = cost.reads * N * 8 * L
+    assert products <= moved["fetch"] < products + cost.reads * N * 8 + 1000  # and norms of rows
 
 
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(usual_sizes: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,7 @@ from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import SolveCost, Times
+from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import NComponents, needs_full_spectrum
@@ -89,11 +88,11 @@ class KernelSketchFit(PairsFit):
         return self.sketch.width(self.rows.n_rows)
 
     @cached_property
-    def sweep(self) -> SweepPlan:
+    def sweep(self) -> PassCost:
         """One multiplication."""
         n, q, sweeps = self.rows.n_rows, self.q, 1 if self.approximation == "nystrom" else 2
         held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
-        return product_pass(self.rows, self.settings.kernel, q, Times(sweeps, sweeps), driver_bytes=held)
+        return product_pass(self.rows, self.settings.kernel, q, driver_bytes=held).repeated(sweeps)
 
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q

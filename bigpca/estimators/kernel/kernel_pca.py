@@ -55,14 +55,14 @@ from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
-from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
@@ -179,10 +179,10 @@ class DenseFit(PairsFit):
         return f"a {self.rows.n_rows} x {self.rows.n_rows} kernel matrix in memory"
 
     @cached_property
-    def sweep(self) -> SweepPlan:
+    def sweep(self) -> PassCost:
         """The sweep."""
         rows, kernel, n = self.rows, self.settings.kernel, self.rows.n_rows
-        template = DotPanels(n, rows.n_columns, kernel_layout(rows, kernel).panel_rows)
+        template = DotPanels(n, rows.n_columns, kernel_layout(rows, kernel).read_rows)
         # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation. The
         # temporaries of each thread's last tile are free then, but the allocator may still keep them.
         held = 8 * n * (n + template.panel_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
@@ -200,7 +200,7 @@ class DenseFit(PairsFit):
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
         shift = row_shift(run, rows)
-        template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.sweep.panel_rows)
+        template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.layout.read_rows)
         stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.dtype))
         finish = partial(_solve, settings=settings, stored=stored, tiles=max(tiles, kernel.stored_eps(rows.dtype)))
         found = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep over all pairs
@@ -294,7 +294,7 @@ class Start:
         return (*landmark_passes("diagonal", self.request), features_pass(rows, (kernel,), m), self._scores)
 
     @property
-    def _scores(self) -> PassPlan:
+    def _scores(self) -> PassCost:
         rows, m = self.request.rows, self.request.count
         template = RowSample(self._wanted, rows.n_rows, 8.0 * self._wanted)
         work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
@@ -399,7 +399,7 @@ class KernelKrylovFit(PairsFit):
         )
 
     @cached_property
-    def sweep(self) -> SweepPlan:
+    def sweep(self) -> PassCost:
         """One multiplication."""
         rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
         width = iteration.block + PROBES + 1
@@ -407,11 +407,10 @@ class KernelKrylovFit(PairsFit):
             rows,
             self.settings.kernel,
             iteration.block,
-            Times(min(TYPICAL_SWEEPS, most), most),
             driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width,
             most=iteration.most_block,
             refinable=not self.settings.kernel.taken_on_trust,
-        )
+        ).repeated(min(TYPICAL_SWEEPS, most), most)
 
     @cached_property
     def start(self) -> Start | None:
@@ -429,7 +428,7 @@ class KernelKrylovFit(PairsFit):
         return () if self.start is None else self.start.passes()
 
     def solve_cost(self) -> SolveCost:
-        k, between = self.iteration.components, self.iteration.flops(self.sweep.times.typical)
+        k, between = self.iteration.components, self.iteration.flops(self.sweep.times)
         return self.cost_of(k, between=between, beside=certificate_bytes(k, self.rows.n_rows))
 
     def identity(self) -> dict[str, object]:

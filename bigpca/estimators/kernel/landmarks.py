@@ -55,7 +55,6 @@ from bigpca.passes.accumulators.landmark_moments import (
     square_block,
 )
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, first_rows, fold, row_pass
 from bigpca.passes.project import project_lazily
@@ -63,7 +62,7 @@ from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
@@ -214,7 +213,7 @@ def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
 
 
-def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
+def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassCost:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
     d = rows.n_columns
     landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
@@ -231,7 +230,7 @@ def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
 
 
 def fold_features(
-    run: Run, cost: PassPlan, rows: Rows, features: tuple[LandmarkFeatures, ...]
+    run: Run, cost: PassCost, rows: Rows, features: tuple[LandmarkFeatures, ...]
 ) -> Folded[LandmarkMoments]:
     """Return the moments of the features of all rows: one read of X, declared by :func:`features_pass`."""
     first = features[0]
@@ -527,13 +526,12 @@ class NystromFit(LandmarksFit):
         )
 
     @cached_property
-    def features(self) -> PassPlan:
+    def features(self) -> PassCost:
         """The read of the features."""
         return features_pass(self.rows, self.kernels, self.choice.count)
 
     def passes(self) -> tuple[PassCost, ...]:
-        again = Times(max(1, len(self.kernels)), max(1, len(self.kernels)))
-        regressions = (one.repeated(again) for one in self.regression)
+        regressions = (one.repeated(max(1, len(self.kernels))) for one in self.regression)
         return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *regressions)
 
     @property
@@ -632,7 +630,7 @@ class Growth(KernelReading):
 
     @property
     @abstractmethod
-    def read_of_features(self) -> PassPlan:
+    def read_of_features(self) -> PassCost:
         """The read."""
 
     @abstractmethod
@@ -655,7 +653,7 @@ class MomentsGrowth(Growth):
     """The read of the moments of added rows."""
 
     @cached_property
-    def read_of_features(self) -> PassPlan:
+    def read_of_features(self) -> PassCost:
         return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
 
     def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:

@@ -29,12 +29,11 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import bytes_of, stored
 from bigpca.solvers.components import NComponents, check_n_components
@@ -263,7 +262,7 @@ class PairsFit(KernelFit):
 
     @property
     @abstractmethod
-    def sweep(self) -> SweepPlan:
+    def sweep(self) -> PassCost:
         """The sweeps over the kernel matrix."""
 
     @property
@@ -344,7 +343,7 @@ def row_shift_pass(rows: Rows) -> PassCost:
     return shift_pass(rows, rows.layout(0))
 
 
-def collect_pass(rows: Rows) -> PassPlan:
+def collect_pass(rows: Rows) -> PassCost:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
     template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(dtype))

@@ -19,12 +19,11 @@ from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, 
 from bigpca.estimators.shared.fit import Fit, choose
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
-from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
 
@@ -126,15 +125,16 @@ class NullFit(Fit[PCAResult]):
         return self.main.notes
 
     @cached_property
-    def columns(self) -> PassPlan:
+    def columns(self) -> PassCost:
         """The read for means and variances."""
         return row_pass(self.rows, "null columns", [ColumnMoments(self.rows.n_columns)])
 
     def passes(self) -> tuple[PassCost, ...]:
         flipped: list[PassCost] = []
         for one in () if self.null is None else self.null.passes():
-            times = Times(one.times.typical * self.rule.n_flips, one.times.most * self.rule.n_flips)
-            flipped.append(replace(one.repeated(times), name=f"{FLIPPED} {one.name}"))
+            flips = self.rule.n_flips
+            again = one.repeated(one.times * flips, one.most_times * flips)
+            flipped.append(replace(again, name=f"{FLIPPED} {one.name}"))
         return (self.columns, *flipped, *self.main.passes())
 
     def solve_cost(self) -> SolveCost:

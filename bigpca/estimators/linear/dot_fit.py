@@ -20,7 +20,7 @@ from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, col
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
 from bigpca.passes.panels import (
@@ -32,10 +32,9 @@ from bigpca.passes.panels import (
     fold_panels,
     panel_pass,
 )
-from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import Layout, PassCost, Resources, SolveCost
 from bigpca.solvers.components import check_total, resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 
@@ -106,7 +105,7 @@ def solve_dot_state(
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred)
 
 
-def components_pass(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> PassPlan:
+def components_pass(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> PassCost:
     """Declare the read of column blocks that turns k vectors of the dot matrix into components."""
     template = ColumnProducts(rows.n_columns, np.broadcast_to(0.0, (rows.n_rows, k)))
     return column_pass(rows, "components", template, layout, collected=True, dtype=dtype)
@@ -172,7 +171,7 @@ class DotFit(PCAFit):
         return np.dtype(np.float64) if self.few or self.rows.sparse else None
 
     @cached_property
-    def panels(self) -> PassPlan:
+    def panels(self) -> PassCost:
         """The fewest panels that fit and keep all threads busy (2 per thread), or as many as possible."""
         rows, resources = self.rows, self.resources
         most = len(rows.layout(0).reads)
@@ -185,12 +184,12 @@ class DotFit(PCAFit):
             count = min(most, count + max(1, count // 4))
 
     @cached_property
-    def columns(self) -> PassPlan:
+    def columns(self) -> PassCost:
         """The read for means and deviations, if columns are scaled."""
         return row_pass(self.rows, "columns", [ColumnMoments(self.rows.n_columns)])
 
     @cached_property
-    def components(self) -> PassPlan:
+    def components(self) -> PassCost:
         """The read for the components."""
         n, d, sparse = self.rows.n_rows, self.rows.n_columns, self.rows.sparse
         states: list[Accumulator] = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k + sparse)))]
@@ -280,13 +279,13 @@ class DotColumnsFit(DotFit):
         return f"one read over column blocks, a {n} x {n} matrix, one read for the components"
 
     @cached_property
-    def sums(self) -> PassPlan:
+    def sums(self) -> PassCost:
         """The read for the dot matrix."""
         template = DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
         return column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype)
 
     @cached_property
-    def components(self) -> PassPlan:
+    def components(self) -> PassCost:
         """The read for the components."""
         return components_pass(self.rows, self.k, self.layout, self.components_dtype)
 

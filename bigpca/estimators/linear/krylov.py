@@ -33,11 +33,10 @@ from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_pass
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import column_layout, fold_columns
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_flops
@@ -362,7 +361,7 @@ class KrylovFit(PCAFit):
         return CovariancePasses.of(
             self.rows,
             iteration.block,
-            Times(min(TYPICAL_PASSES, most), most),
+            (min(TYPICAL_PASSES, most), most),
             seed=self.settings.seed,
             sampled=max(0, iteration.block - self.random),
             driver_bytes=iteration.basis_bytes,
@@ -385,7 +384,7 @@ class KrylovFit(PCAFit):
         passes = self.operator_passes
         sample = 0 if passes.sample is None else passes.sample.layout.n_rows
         start = axes_flops(sample, self.rows.n_columns, self.iteration.block)
-        return start + self.iteration.flops(passes.product.times.typical)
+        return start + self.iteration.flops(passes.product.times)
 
     def identity(self) -> dict[str, object]:
         """Return also everything that determines the blocks of later passes."""
@@ -444,19 +443,19 @@ class KrylovDotFit(KrylovFit):
 
     @property
     def between(self) -> float:
-        return self.iteration.flops(self.product.times.typical)
+        return self.iteration.flops(self.product.times)
 
     @cached_property
-    def product(self) -> PassPlan:
+    def product(self) -> PassCost:
         """One multiplication."""
         iteration, most = self.iteration, self.iteration.max_passes - 1  # the components take one read
-        times = Times(min(TYPICAL_PASSES, most), most)
+        times = min(TYPICAL_PASSES, most), most
         return dot_pass(
             self.rows, iteration.block, times, driver_bytes=iteration.basis_bytes, most=iteration.most_block
         )
 
     @cached_property
-    def components(self) -> PassPlan:
+    def components(self) -> PassCost:
         """The read for the components."""
         d = self.rows.n_columns
         k = min(self.iteration.columns, self.settings.wanted(self.rows.n_present, d))

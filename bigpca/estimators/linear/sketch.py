@@ -37,10 +37,10 @@ from bigpca.operators.covariance import (
 from bigpca.passes.accumulators.base import Weighted, WeightSums, broadcast, column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
-from bigpca.planning import ONCE, PassCost, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import check_total
@@ -230,7 +230,7 @@ class SketchFit(Fit[PCAResult]):
         return f"{what[self.settings.approximation]}{after}; {d} x {self.settings.sketch.width(d)} products"
 
     @cached_property
-    def scale(self) -> PassPlan:
+    def scale(self) -> PassCost:
         """The read for the columns' deviations, if they must be known before the sketch."""
         return row_pass(self.rows, "scale", [ColumnMoments(self.rows.n_columns)])
 
@@ -239,7 +239,7 @@ class SketchFit(Fit[PCAResult]):
         return FusedProduct.of(self.rows.n_columns, self.settings.factor(self.rows.n_columns, scale))
 
     @cached_property
-    def sketched(self) -> PassPlan:
+    def sketched(self) -> PassCost:
         """The read for the products."""
         n, d = self.rows.n_rows, self.rows.n_columns
         template, q = self.template(np.ones(d) if self.settings.scaled_first else None), self.settings.sketch.width(d)
@@ -249,7 +249,7 @@ class SketchFit(Fit[PCAResult]):
     @cached_property
     def ritz(self) -> CovariancePasses:
         """The read for the basis, if there is one."""
-        return CovariancePasses.of(self.rows, self.settings.sketch.width(self.rows.n_columns), ONCE)
+        return CovariancePasses.of(self.rows, self.settings.sketch.width(self.rows.n_columns))
 
     def passes(self) -> tuple[PassCost, ...]:
         before = (self.scale,) if self.settings.scaled_first else ()

@@ -25,13 +25,13 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
-from bigpca.planning import BlockForm, PassCost, Resources, SolveCost, Times
+from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.records import bytes_of, stored
 from bigpca.solvers.components import (
     MULTIPLIED,
@@ -625,7 +625,7 @@ class CovarianceFit(PCAFit):
         return Moments(self.rows.n_columns) if self.groups is None else self.groups
 
     @cached_property
-    def moments(self) -> PassPlan:
+    def moments(self) -> PassCost:
         """The pass."""
         rows, template, layout = self.rows, self.template, None
         if self.before is not None:
@@ -637,11 +637,11 @@ class CovarianceFit(PCAFit):
         return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype)
 
     @cached_property
-    def again(self) -> PassPlan | None:
+    def again(self) -> PassCost | None:
         """The second read, if there may be one: of what covariates leave of the rows."""
         rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
-        template, times = Moments(self.rows.n_columns), Times(0, 1)
-        return None if rows is None else row_pass(rows, "refined", [template], times=times, dtype=PRECISE)
+        template = Moments(self.rows.n_columns)
+        return None if rows is None else row_pass(rows, "refined", [template], dtype=PRECISE).repeated(0, 1)
 
     @property
     def precision(self) -> float:

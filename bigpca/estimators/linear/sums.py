@@ -20,7 +20,6 @@ from bigpca.estimators.shared.opening import open_like, planned_fit, rows_of_fit
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import Accumulator, WeightSums
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
@@ -65,7 +64,7 @@ class SumsFit(Fit[Found], Generic[Found, State]):
         return f"one read and {d} x {d} matrices"
 
     @cached_property
-    def sums(self) -> PassPlan:
+    def sums(self) -> PassCost:
         """The read."""
         return row_pass(self.rows, "sums", [self.template], dtype=PRECISE)
 

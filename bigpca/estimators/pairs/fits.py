@@ -18,12 +18,11 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
-from bigpca.planning import PassCost, SolveCost, Times
+from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.moments import Frame
 
@@ -147,18 +146,18 @@ class PairFit(Fit[Found], Generic[Found, State]):
         )
 
     @cached_property
-    def moments(self) -> PassPlan:
+    def moments(self) -> PassCost:
         """The read."""
         return row_pass(self.rows, "pairs", [self.template], cut_bytes=self.template.state_bytes, dtype=PRECISE)
 
     @cached_property
-    def again(self) -> PassPlan | None:
+    def again(self) -> PassCost | None:
         """The second read, if there may be one: of values that are stored in float64, which can be read again."""
         rows = None if self.refine is None and self.apart is None else read_again(self.rows)
-        size, times = self.template.state_bytes, Times(0, 1)
         if rows is None:
             return None
-        return row_pass(rows, "refined", [self.template], cut_bytes=size, times=times, dtype=PRECISE)
+        size = self.template.state_bytes
+        return row_pass(rows, "refined", [self.template], cut_bytes=size, dtype=PRECISE).repeated(0, 1)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.moments,) if self.again is None else (self.moments, self.again)
@@ -182,7 +181,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
         """Return the state of X and Y."""
         return self._folded(run, self.moments, self.rows)
 
-    def _folded(self, run: Run, cost: PassPlan, rows: Rows) -> Folded[State]:
+    def _folded(self, run: Run, cost: PassCost, rows: Rows) -> Folded[State]:
         with naming_sides(self.rows.widths, "XYZ"):
             read = fold(run, cost, rows, self.template)  # one pass over X and Y
         if isinstance(read.state, FoldStates):

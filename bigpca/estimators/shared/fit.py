@@ -27,7 +27,6 @@ from bigpca.estimators.shared.inputs import Path
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_progress
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
@@ -117,8 +116,7 @@ class Reading(ABC):
     @property
     def most_reads(self) -> float:
         """The most complete reads that a run may take; the first rows, which are kept, do not count."""
-        passes = [one for one in self.declared if isinstance(one, PassPlan)]
-        return sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
+        return sum(max(one.reads, one.most_reads) * one.most_times for one in self.declared if one.layout.groups)
 
     @property
     def readable(self) -> bool:
@@ -163,12 +161,12 @@ class Reading(ABC):
     @property
     def device(self) -> Device | None:
         """What multiplies blocks, where that is not NumPy."""
-        return next((one.device for one in self.declared if isinstance(one, PassPlan) and one.device), None)
+        return next((one.device for one in self.declared if one.device), None)
 
     @property
     def _devices(self) -> tuple[str, ...]:
         """The lines of the plan about what multiplies blocks, where a device was set."""
-        passes = [one for one in self.declared if isinstance(one, PassPlan)]
+        passes = [one for one in self.declared if one.layout.groups]
         name = setting(None, "arithmetic") or next((one.device.name for one in passes if one.device), "numpy")
         if name == "numpy":
             return ()
@@ -199,7 +197,7 @@ class Reading(ABC):
         MemoryBudgetError
         """
         for one in self.declared if self.resources.local else ():
-            if not isinstance(one, PassPlan) or one.device is None or (free := one.device.free_bytes) is None:
+            if one.device is None or (free := one.device.free_bytes) is None:
                 continue
             if one.device_bytes > free:
                 raise MemoryBudgetError(

@@ -30,12 +30,11 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import WithinFactor, WithinProduct
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost, Times
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import stored
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import ENOUGH, eigh_bytes
@@ -155,7 +154,7 @@ class LabelledReading(Reading):
         return self.labelled.templates(self.rows.n_columns, whole=self.whole)
 
     @cached_property
-    def labels(self) -> PassPlan:
+    def labels(self) -> PassCost:
         """The read of rows and labels."""
         return row_pass(self.rows, "labels", self.templates.values(), dtype=PRECISE if self.whole else None)
 
@@ -198,14 +197,14 @@ class LabelsFit(LabelledFit):
         return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
 
     @cached_property
-    def again(self) -> PassPlan | None:
+    def again(self) -> PassCost | None:
         """The second read, if there may be one: where R2^-1 divides by the scatter, and rows can be read again."""
         problem, labelled = self.problem, self.labelled
         divides = isinstance(problem, RoweisProblem) and problem.divides and labelled.beside is None
         rows = read_again(self.rows) if divides else None
         if rows is None:
             return None
-        return row_pass(rows, "refined", self.templates.values(), times=Times(0, 1), dtype=PRECISE)
+        return row_pass(rows, "refined", self.templates.values(), dtype=PRECISE).repeated(0, 1)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.labels,) if self.again is None else (self.labels, self.again)
@@ -310,7 +309,7 @@ class KrylovRoweisFit(LabelledFit):
         return min(self.rows.n_columns, self.k + EXTRA + labelled.n_classes + (self.problem.r2 == 1.0) + features)
 
     @cached_property
-    def product(self) -> PassPlan:
+    def product(self) -> PassCost:
         """One multiplication."""
         n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.most - 1
         means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
@@ -323,9 +322,8 @@ class KrylovRoweisFit(LabelledFit):
             "within",
             [block],
             work=4.0 * n * d * width * TYPICAL_READS,
-            times=Times(min(TYPICAL_READS - 1, most), most),
             driver_bytes=held,
-        )
+        ).repeated(min(TYPICAL_READS - 1, most), most)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.labels, self.product)

@@ -37,12 +37,10 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
-from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import ONCE, PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.roweis import Axes
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks
@@ -90,7 +88,7 @@ class FeatureRead:
         )
 
 
-def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
+def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassCost:
     """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
     d = rows.n_columns
     mapped = LandmarkMap(
@@ -107,7 +105,7 @@ def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: in
 
 
 def read_features(
-    run: Run, cost: PassPlan, rows: Rows, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
+    run: Run, cost: PassCost, rows: Rows, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
 ) -> FeatureRead:
     """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features_pass`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
@@ -176,7 +174,7 @@ class FeatureLabelFit(LandmarksFit):
         return f"{self.choice.count} landmarks, features of all rows{self.labelled.supervision.note}"
 
     @cached_property
-    def features(self) -> PassPlan:
+    def features(self) -> PassCost:
         """The read of the features."""
         kernel, m = self.settings.kernel, self.choice.count
         return labelled_features_pass(self.rows, kernel, self.labelled, m, whole=self.whole)
@@ -235,7 +233,7 @@ class LabelledGrowth(Growth):
     whole: bool
 
     @cached_property
-    def read_of_features(self) -> PassPlan:
+    def read_of_features(self) -> PassCost:
         m = len(self.features.landmarks)
         return labelled_features_pass(self.rows, self.settings.kernel, self.labelled, m, whole=self.whole)
 
@@ -289,11 +287,11 @@ class DualFit(PairsFit):
         return f"one sweep over pairs of rows with {columns} label features{note}"
 
     @cached_property
-    def sweep(self) -> SweepPlan:
+    def sweep(self) -> PassCost:
         """The sweep."""
         columns = self.labelled.columns
         held = 3 * 8 * self.rows.n_rows * columns
-        return product_pass(self.rows, self.settings.kernel, columns, ONCE, driver_bytes=held)
+        return product_pass(self.rows, self.settings.kernel, columns, driver_bytes=held)
 
     def solve_cost(self) -> SolveCost:
         given, rank = self.settings.n_components, self.labelled.rank

@@ -55,7 +55,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
@@ -317,7 +317,7 @@ class Folding(Reading):
         return cls(rows, resources, templates, about)
 
     @cached_property
-    def folds(self) -> PassPlan:
+    def folds(self) -> PassCost:
         """The read."""
         states = self.templates.values()
         rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side

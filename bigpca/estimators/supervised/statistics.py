@@ -5,6 +5,8 @@ What a model keeps of its labelled rows, so that rows can be added to it, and mo
 
 from __future__ import annotations
 
+from bigpca.planning import PassCost
+
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -18,7 +20,7 @@ from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFe
 from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct, LeftRows
-from bigpca.passes.engine.jobs import PassPlan, PassState
+from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
@@ -224,7 +226,7 @@ def label_templates(
     return templates
 
 
-def fold_labels(run: Run, cost: PassPlan, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
+def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
     found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
     return replace(found, precision=float(np.finfo(cost.dtype).eps), rounding=rows.roundings[0])

@@ -18,16 +18,14 @@ import numpy as np
 from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
-from bigpca.arrays import Array, DType, named
+from bigpca.arrays import Array, named
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import tally_rounded
-from bigpca.devices import Device
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.events import GroupEvent
-from bigpca.passes.reading.layout import MIN_GROUP_BYTES, PIECES, Layout
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
-from bigpca.planning import PassCost
+from bigpca.planning import Layout, PassCost
 from bigpca.settings import steady_heap
 from bigpca.storage.files import Seen, one_look
 
@@ -141,59 +139,12 @@ class GroupTask(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassPlan(PassCost):
-    """The declaration of a pass with its layout and device, which do not change when it is executed.
-
-    Attributes
-    ----------
-    layout : Layout
-    dtype : numpy.dtype
-        Dtype in which blocks are multiplied.
-    refinable : bool
-        Whether the fit may switch to float64, for which the plan has room.
-    device : Device or None
-        The array library that multiplies the rows.
-    there : bool
-        Whether rows that come from that library stay on the device.
-    """
-
-    layout: Layout
-    dtype: DType
-    refinable: bool = False
-    device: Device | None = None
-    there: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "single", self.dtype == np.float32)
-
-    @property
-    def pieces(self) -> int:
-        """The most threads that work at a time: at groups, and at strips of their products."""
-        return len(self.layout.groups) * self.layout.strips
-
-    @property
-    def parallelism(self) -> float:
-        """All work over that of the longest chain."""
-        return self.layout.parallelism(self.flops, 0 if self.collected else self.state_bytes)
-
-    @property
-    def finer_chunks(self) -> tuple[int, int] | None:
-        layout = self.layout
-        rows = max(layout.n_rows // PIECES, MIN_GROUP_BYTES // layout.row_bytes, 1)
-        return (len(layout.reads), rows) if rows < layout.read_rows // 2 else None
-
-    def allows(self, dtype: DType) -> bool:
-        """Whether blocks may be multiplied in that precision."""
-        return dtype == self.dtype or (self.refinable and dtype == np.float64)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pass(Generic[R]):
     """One read of X, ready to run.
 
     Attributes
     ----------
-    cost : PassPlan
+    cost : PassCost
         Name, layout and planned cost.
     templates : dict of str to Accumulator
     cut : callable
@@ -227,7 +178,7 @@ class Pass(Generic[R]):
         Whether the first read of a group begins while the group before it is folded, as object stores answer late.
     """
 
-    cost: PassPlan
+    cost: PassCost
     templates: Mapping[str, Accumulator]
     cut: Callable[[int], tuple[GroupTask, Inputs]]
     stamp: Callable[[int], str] | None

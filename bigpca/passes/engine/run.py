@@ -13,7 +13,7 @@ from functools import partial
 from bigpca.errors import UndeclaredPassError
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
-from bigpca.passes.engine.jobs import STALLED_SECONDS, PassPlan
+from bigpca.passes.engine.jobs import STALLED_SECONDS
 from bigpca.planning import PassCost
 from bigpca.settings import setting
 
@@ -163,8 +163,8 @@ class Run:
         if planned is None:
             raise UndeclaredPassError(f"the pass {cost.name!r} is not in the plan, which has {sorted(self.declared)}")
         done = self._times[cost.name]
-        if done > planned.times.most + ROUNDING:
-            raise UndeclaredPassError(f"the pass {cost.name!r} ran {done:g} times; the plan has {planned.times.most:g}")
+        if done > planned.most_times + ROUNDING:
+            raise UndeclaredPassError(f"the pass {cost.name!r} ran {done:g} times; the plan has {planned.most_times:g}")
         if state_bytes > planned.state_bytes:
             raise UndeclaredPassError(
                 f"a state of the pass {cost.name!r} holds {state_bytes} bytes; the plan has {planned.state_bytes}"
@@ -173,7 +173,7 @@ class Run:
             raise UndeclaredPassError(
                 f"the pass {cost.name!r} takes {cost.reads:g} reads; the plan has {planned.reads:g}"
             )
-        if isinstance(cost, PassPlan) and isinstance(planned, PassPlan) and not planned.allows(cost.dtype):
+        if not planned.allows(cost.dtype):
             raise UndeclaredPassError(
                 f"the pass {cost.name!r} multiplies in {cost.dtype}; the plan has {planned.dtype}"
             )

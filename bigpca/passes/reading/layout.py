@@ -12,8 +12,6 @@ The same store therefore gives the same bits wherever it is folded:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +19,7 @@ import numpy as np
 from bigpca.arrays import DType
 from bigpca.data.checks import coalesce
 from bigpca.devices import BYTES_THERE
+from bigpca.planning import BYTE_WORK, MIN_GROUP_BYTES, PIECES, Layout
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
@@ -31,17 +30,13 @@ OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
-MIN_GROUP_BYTES = 4 * MIB
 MAX_GROUPS = 4096  # of at least GROUP_BYTES; beyond, groups grow to LARGE_GROUP_BYTES before there are more of them
 LARGE_GROUP_BYTES = 1024 * MIB
 MOST_GROUPS = 16384  # keep 3,000 threads busy 91 % of the time: the last of six rounds is not full
 MIN_GROUPS = 16
 MIN_GROUPS_THERE = 4  # on a device, for which this process waits after each, and within which it reads ahead
-PIECES = 64  # of a read: groups, if each has enough work for its state, or strips of the products of fewer groups
-BYTE_WORK = 40  # operations that take as long as decoding and checking a byte of rows, or merging one of a state
 STATE_WORK = 25 * BYTE_WORK  # of a group for each byte of its state at least, so that merging takes 4 %
 STRIP_WORK = 2e8  # of a strip of a slab's products at least: some milliseconds
-MERGED_BYTES = MIB // 4  # of a state that is merged in pieces, one of them
 MAX_SEGMENTS = 64
 
 
@@ -53,90 +48,6 @@ def working_dtype(dtype: DType) -> DType:
     """
     exact = dtype.kind == "b" or dtype.itemsize <= 2 or dtype == np.float32
     return np.dtype(np.float32) if exact else np.dtype(np.float64)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The boundaries of the reads, groups and segments of one pass.
-
-    Attributes
-    ----------
-    n_rows, n_columns : int
-    row_bytes : int
-        Bytes of one row in the working dtype; of sparse rows, on average.
-    slab_rows : int
-        Largest number of rows multiplied at a time.
-    reads : tuple of (start, stop)
-        Consecutive row ranges.
-    groups, segments : tuple of range
-        Ranges of reads, and ranges of groups.
-    runs : tuple of (start, stop)
-        The rows that are analysed, where reads hold others too; empty for all rows of the reads.
-    decoded : tuple of int
-        Rows decoded for each read, where it is only a part of what is stored together; empty for those of the reads.
-    strips : int
-        In which the products of a slab are computed.
-    """
-
-    n_rows: int
-    n_columns: int
-    row_bytes: int
-    slab_rows: int
-    reads: tuple[tuple[int, int], ...]
-    groups: tuple[range, ...]
-    segments: tuple[range, ...]
-    runs: tuple[tuple[int, int], ...] = ()
-    decoded: tuple[int, ...] = ()
-    strips: int = 1
-
-    @cached_property
-    def read_rows(self) -> int:
-        """Rows of the largest read."""
-        return int(np.diff(self.reads).max(initial=0))
-
-    @property
-    def held_reads(self) -> int:
-        """Reads that a task holds at a time: one in use, and the next where a group has several."""
-        return min(2, max(map(len, self.groups), default=1))
-
-    def rows_of(self, group: int) -> tuple[int, int]:
-        """Return the rows [start, stop) of a group."""
-        reads = self.groups[group]
-        return self.reads[reads[0]][0], self.reads[reads[-1]][1]
-
-    def runs_of(self, group: int) -> tuple[tuple[int, int], ...]:
-        """Return the runs in a group; empty for all of its rows."""
-        start, stop = self.rows_of(group)
-        return tuple((max(a, start), min(b, stop)) for a, b in self.runs if a < stop and b > start)
-
-    def count_of(self, group: int) -> int:
-        """Return the number of rows of a group that are analysed."""
-        return sum(stop - start for start, stop in self.runs_of(group) or (self.rows_of(group),))
-
-    def decoded_of(self, group: int) -> int:
-        """Return the number of rows that are decoded for a group."""
-        return sum(self.decoded[i] for i in self.groups[group]) if self.decoded else self.count_of(group)
-
-    @property
-    def decoded_rows(self) -> int:
-        """Rows decoded for all groups."""
-        return sum(self.decoded) if self.decoded else self.n_rows
-
-    def parallelism(self, work: float, state_bytes: int) -> float:
-        """Return all work of a read over that of its longest chain: how many threads it keeps busy.
-
-        The chain is the largest group, whose products have strips; the tree of its segment; and the fold of half of the
-        segments: on half as many threads as there are groups, so many end at about the same time.
-        """
-        if not self.n_rows:
-            return 1.0
-        product, read, merge = work / self.n_rows, float(BYTE_WORK * self.row_bytes), float(BYTE_WORK * state_bytes)
-        groups = range(len(self.groups))
-        largest = max(self.count_of(i) * product / self.strips + self.decoded_of(i) * read for i in groups)
-        merges = (max(map(len, self.segments)) - 1).bit_length() + len(self.segments) // 2
-        pieces = min(PIECES, max(1, state_bytes // MERGED_BYTES))
-        whole = work + self.decoded_rows * read + (len(groups) - 1) * merge
-        return whole / (largest + merges * merge / pieces)
 
 
 def plan_layout(

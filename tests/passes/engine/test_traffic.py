@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bigpca.planning import PassCost
+
 import pickle
 import time
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.jobs import Pass, PassPlan, PassState, fold_group, merge_states
+from bigpca.passes.engine.jobs import Pass, PassState, fold_group, merge_states
 from bigpca.passes.engine.local import run_locally
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
@@ -175,7 +177,7 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
             done_before_first.append(group)
         return SlowFirst(group, live, most), {}
 
-    cost = PassPlan(name="moments", layout=layout, dtype=np.dtype("f8"))
+    cost = PassCost(name="moments", layout=layout, dtype=np.dtype("f8"))
     job = Pass(
         cost=cost, templates={"moments": Moments(2)}, cut=cut, stamp=lambda g: "", finish=lambda state: state.rows,
         unit_bytes=rows.origin.row_bytes, whole=rows.n_rows,
