@@ -1,8 +1,9 @@
 """What a run will cost, computed before any row is read: what blocks, passes and solves cost, and the plan, their sum.
 
 Plain arithmetic on shapes and limits, in this order: the cost of a block (``BlockForm``, ``Work``, ``LOOPS``), how the
-rows of a pass are cut (``Layout``), the cost of a pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan`` that a user sees, which rejects what does not fit.
-The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask and the machine.
+rows of a pass are cut (``Layout``), the cost of a pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan``
+that a user sees, which rejects what does not fit. The limits come from :mod:`bigpca.passes.engine.resources`, which
+queries Dask and the machine.
 """
 
 from __future__ import annotations
@@ -217,13 +218,15 @@ class Layout:
         start, stop = self.rows_of(group)
         return tuple((max(a, start), min(b, stop)) for a, b in self.runs if a < stop and b > start)
 
-    def count_of(self, group: int) -> int:
-        """Return the number of rows of a group that are analysed."""
-        return sum(stop - start for start, stop in self.runs_of(group) or (self.rows_of(group),))
-
-    def decoded_of(self, group: int) -> int:
-        """Return the number of rows that are decoded for a group."""
-        return sum(self.decoded[i] for i in self.groups[group]) if self.decoded else self.count_of(group)
+    @cached_property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """For each group, the rows that are analysed, and those that are decoded for it."""
+        found = []
+        for group, reads in enumerate(self.groups):
+            start, stop = self.rows_of(group)
+            count = sum(b - a for a, b in self.runs_of(group)) if self.runs else stop - start
+            found.append((count, sum(self.decoded[i] for i in reads) if self.decoded else count))
+        return tuple(found)
 
     @property
     def decoded_rows(self) -> int:
@@ -244,15 +247,15 @@ class Layout:
         if not self.n_rows:
             return 1.0
         product, read, merge = work / self.n_rows, float(BYTE_WORK * self.row_bytes), float(BYTE_WORK * state_bytes)
-        groups = range(len(self.groups))
-        largest = max(self.count_of(i) * product / self.strips + self.decoded_of(i) * read for i in groups)
+        largest = max(count * product / self.strips + decoded * read for count, decoded in self.sizes)
         merges = (max(map(len, self.segments)) - 1).bit_length() + len(self.segments) // 2
         pieces = min(PIECES, max(1, state_bytes // MERGED_BYTES))
-        whole = work + self.decoded_rows * read + (len(groups) - 1) * merge
+        whole = work + self.decoded_rows * read + (len(self.groups) - 1) * merge
         return whole / (largest + merges * merge / pieces)
 
 
 NO_ROWS = Layout(0, 0, 0, 1, (), (), ())  # of a read that is no pass of the engine
+DOUBLE: DType = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +326,7 @@ class PassCost:
     products: float | None = None
     loops: float = 0.0
     layout: Layout = NO_ROWS
-    dtype: DType = np.dtype(np.float64)
+    dtype: DType = DOUBLE
     refinable: bool = False
     device: Device | None = None
     there: bool = False

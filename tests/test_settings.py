@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 import bigpca as bp
 from bigpca import settings
 from bigpca.estimators.loading import CLASSES
-from bigpca.passes.engine.driver import solving_with, with_solve_threads
+from bigpca.passes.engine.driver import Counted, solving_with
 from bigpca.settings import setting
 from tests.interrupts import Interrupt, lines_of
 
@@ -211,7 +211,7 @@ def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
 
     def work() -> Any:
         with bp.config(memory_limit="1 GiB"), solving_with(1):
-            return setting(bp.PCA(), "memory_limit"), with_solve_threads(abs).solve_threads
+            return setting(bp.PCA(), "memory_limit"), Counted(abs).solve_threads
 
     def within(frame: FrameType) -> bool:
         return frame.f_code in {inspect.unwrap(one).__code__ for one in (settings.block, solving_with, settings._end)}
@@ -223,7 +223,7 @@ def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
         for line in lines:
             errors.append(Interrupt(within, line).during(work))
             assert setting(bp.PCA(), "memory_limit") == "2 GiB", line
-            assert with_solve_threads(abs).solve_threads is None, line
+            assert Counted(abs).solve_threads is None, line
             assert work() == ("1 GiB", 1)
         errors.clear()
         assert setting(bp.PCA(), "memory_limit") == "2 GiB"

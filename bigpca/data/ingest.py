@@ -15,9 +15,10 @@ from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_to
-from bigpca.passes.reading.layout import MIN_GROUP_BYTES, PIECES, SLAB_BYTES, working_dtype
+from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.reading.row_maps import Copy
 from bigpca.passes.rows import Rows
+from bigpca.planning import MIN_GROUP_BYTES, PIECES
 
 
 def ingest(

@@ -90,15 +90,13 @@ class Landmarks:
     trace: float | None = None
 
 
-def draw_pass(
-    request: LandmarkRequest, count: int, *, name: str = STREAM, compared: Sequence[int] = ()
-) -> PassCost:
+def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compared: Sequence[int] = ()) -> PassCost:
     """Declare draws of up to ``count`` rows, each compared with so many in the first draw, the second and so on."""
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
     n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
     form, working, tile = (
-        rows.prices.mapped_form(itemsize=itemsize),
+        rows.prices.block(itemsize=itemsize)[0],
         0,
         tile_rows(request.kernel.prepared_bytes(d, itemsize)),
     )

@@ -77,7 +77,7 @@ class CovariancePasses:
         n, d = rows.n_rows, rows.n_columns
         # Rows are cut for the usual block; memory is planned for the largest one that a step may multiply.
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
-        form = rows.prices.mapped_form()
+        form = rows.prices.block()[0]
         # X'(X W): two products, whose number decides the precision.
         work = 2 * n * csr.product_flops(form, columns)
         product = row_pass(
@@ -91,7 +91,7 @@ class CovariancePasses:
         )
         itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
-        loops = float(n) * (each.loops + rows.prices.prepared_work(itemsize).loops)
+        loops = float(n) * (each.loops + rows.prices.block(itemsize=itemsize)[1].loops)
         product = replace(product.repeated(*times), flops=n * each.flops, products=n * each.products, loops=loops)
         # The iteration starts from the leading axes of a sample, read before the first product.
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
@@ -446,9 +446,7 @@ def _solve_sample(
     return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))
 
 
-def dot_pass(
-    rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0, driver_bytes: int = 0
-) -> PassCost:
+def dot_pass(rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0, driver_bytes: int = 0) -> PassCost:
     """Declare products of the dot matrix with ``columns`` columns, or at most ``most``, and the probes.
 
     ``times`` are how often, typically and at most.

@@ -38,7 +38,7 @@ from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, split_evenly, workin
 from bigpca.passes.reading.readers import AHEAD, BEGUN, Reader, SendingReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
-from bigpca.planning import Layout, PassCost, Work, peak_bytes
+from bigpca.planning import Layout, PassCost, peak_bytes
 from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
@@ -102,7 +102,7 @@ def row_pass(
     device, staying = rows.device
     state = sum(one.state_bytes for one in states)
     work = rows.prices.dense_work(*states) if work is None else work
-    own = sum(cost_of(one, rows.prices.mapped_form()).flops for one in states) * rows.n_rows if rows.sparse else work
+    own = sum(cost_of(one, rows.prices.block()[0]).flops for one in states) * rows.n_rows if rows.sparse else work
     layout = layout or rows.layout(state if cut_bytes is None else cut_bytes, min(work, own))
     dtype = dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
@@ -110,15 +110,13 @@ def row_pass(
     copied = max(
         rows.prices.copied_row_bytes(widest) * block_rows, rows.prices.read_bytes(block_rows) if layout.runs else 0
     )
-    form = rows.prices.mapped_form(block_rows, widest.itemsize)
+    form, prepared = rows.prices.block(block_rows, widest.itemsize)
     there = [None if device is None or form.sparse else one.device_bytes(form) for one in states]
     known = [held for held in there if held is not None]
     staying = staying and len(known) == len(there)
     on_device = sum(known) if len(known) == len(there) else 0
     merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
-    scratch = rows.prices.scratch_bytes(block_rows, widest.itemsize)
-    updates = sum((cost_of(one, form) for one in states), Work())
-    done = updates + rows.prices.prepared_work(widest.itemsize)
+    done = sum((cost_of(one, form) for one in states), prepared)
     read = rows.prices.read_bytes(max([layout.read_rows, *layout.decoded]))
     held_reads = (
         2 if rows.origin.requests[0] and len(layout.groups) > 1 else layout.held_reads
@@ -127,11 +125,11 @@ def row_pass(
     return PassCost(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
+        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(read, copied, scratch + updates.bytes, held, held_reads),
+        peak_bytes=peak_bytes(read, copied, done.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         device_bytes=on_device + merging + staying * (layout.held_reads + 2) * read,
@@ -184,8 +182,8 @@ def fold_to(
     """
     whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
-        own: Finish[R] = _Solving(finish, cost.device)
-        return run_pass(fold_job(run, cost, rows, templates, _OfRows(own) if whole else own, shift), run)
+        own = _OfRows(finish, cost.device, whole)
+        return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
     except NoRowsLeftError:
         raise ValueError(_without_rows(rows)) from None
 
@@ -196,24 +194,18 @@ class NoRowsLeftError(ValueError):
 
 @dataclass(frozen=True)
 class _OfRows(Generic[R]):
-    """A finish of a state to which at least one row was added, if any was read."""
+    """A finish that solves large problems on the device of its pass, wherever the state is.
 
-    finish: Finish[R]
-
-    def __call__(self, state: PassState) -> R:
-        if state.rows and state.omitted == state.rows:
-            raise NoRowsLeftError
-        return self.finish(state)
-
-
-@dataclass(frozen=True)
-class _Solving(Generic[R]):
-    """A finish that solves large problems on the device of its pass, wherever the state is."""
+    If the state is of all rows (``whole``), at least one was added to it, if any was read.
+    """
 
     finish: Finish[R]
     device: Device | None
+    whole: bool
 
     def __call__(self, state: PassState) -> R:
+        if self.whole and state.rows and state.omitted == state.rows:
+            raise NoRowsLeftError
         with solving_on(self.device):
             return self.finish(state)
 
@@ -421,7 +413,7 @@ def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
     decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
     return PassCost(
-        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.prices.stored_bytes(decoded)
+        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=int(decoded * rows.origin.row_bytes)
     )
 
 

@@ -142,16 +142,16 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
     copied, scratch = (
         rows.prices.copied_row_bytes(dtype) * slab_rows,
-        rows.prices.scratch_bytes(slab_rows, dtype.itemsize),
+        rows.prices.block(slab_rows, dtype.itemsize)[1].bytes,
     )
-    work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.prices.mapped_form(slab_rows, dtype.itemsize))
+    work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.prices.block(slab_rows, dtype.itemsize)[0])
     if rows.sparse:  # their transpose, and the sums of columns
         scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
     decoded = int((n - _panel_starts(layout)).sum())
     return PassCost(
         name="dot",
         reads=decoded / max(1, n),
-        bytes_read=rows.prices.stored_bytes(decoded),
+        bytes_read=int(decoded * rows.origin.row_bytes),
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
         state_bytes=8 * n * n,

@@ -444,7 +444,7 @@ def plan_writing(
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
     read, row = rows.prices.read_bytes(read_rows), width * dtype.itemsize
     mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
-    mapping += rows.prices.scratch_bytes(read_rows, working.itemsize)
+    mapping += rows.prices.block(read_rows, working.itemsize)[1].bytes
     chunk = min(chunk_rows, rows.n_rows) * row
     copied = rows.prices.copied_row_bytes(
         np.dtype(np.float64) if rows.sparse else working
@@ -466,7 +466,7 @@ def plan_writing(
         solver=name,
         reason="one read",
         passes=1,
-        bytes_read=rows.prices.stored_bytes(rows.n_rows),
+        bytes_read=int(rows.n_rows * rows.origin.row_bytes),
         flops=2.0 * rows.n_rows * rows.n_columns * width,
         tasks=chunks,
         state_bytes=0,
@@ -543,7 +543,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
             event = replace(
                 event,
                 rows_total=rows.n_rows,
-                bytes_total=rows.prices.stored_bytes(rows.n_rows),
+                bytes_total=int(rows.n_rows * rows.origin.row_bytes),
                 groups_total=resumed + len(parts),
                 groups_resumed=resumed,
             )

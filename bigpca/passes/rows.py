@@ -697,25 +697,26 @@ class Prices:
 
     rows: Rows
 
-    @property
-    def values_per_row(self) -> float:
-        """Stored values of a mean row that tasks read; the number of columns of dense rows."""
-        return self.rows.origin.values_per_sample if self.rows.sparse else float(self.rows.viewed_columns)
+    def block(self, count: int = 1, itemsize: int = 8) -> tuple[BlockForm, Work]:
+        """Return what so many rows are after the maps, and what it takes to make them so.
 
-    def mapped_form(self, block_rows: int = 1, itemsize: int = 8) -> BlockForm:
-        """Return what blocks of rows are after the maps, as far as costs depend on it: what states are updated with."""
-        return self._maps(block_rows, itemsize)[1]
-
-    def _maps(self, block_rows: int = 1, itemsize: int = 8) -> tuple[Work, BlockForm]:
-        """Return what the maps take for a block, and what it becomes."""
-        rows = self.rows
-        form = BlockForm(rows.viewed_columns, block_rows, self.values_per_row if rows.sparse else None, itemsize)
-        return chain_cost(rows.steps, form) if rows.steps else (Work(), form)
-
-    def prepared_work(self, itemsize: int) -> Work:
-        """Return what maps and sums of sparse columns take per row, in that precision, without memory."""
-        work = replace(self._maps(itemsize=itemsize)[0], bytes=0)
-        return work + Work(loops=LOOPS.prepared_value * self.values_per_row) if self.rows.sparse else work
+        The form is what states are updated with, as far as costs depend on it. The bytes are those that formats, view,
+        maps and weights need beside a read.
+        """
+        rows, origin = self.rows, self.rows.origin
+        stored = origin.values_per_sample if rows.sparse else None
+        form, work = BlockForm(rows.viewed_columns, count, stored, itemsize), Work()
+        prepared = 0.0 if stored is None else LOOPS.prepared_value * stored
+        if rows.steps:
+            work, form = chain_cost(rows.steps, form)
+        chunk = 0
+        if origin.view is not None:
+            chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
+        row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
+        weighted = 0 if rows.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
+        decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
+        # The chunk being read, and its decoded form.
+        return form, work + Work(2 * chunk + weighted + decoding, loops=prepared)
 
     def dense_work(self, *states: Accumulator) -> float:
         """Return the operations of one read of dense rows, which decide the precision of products."""
@@ -727,16 +728,12 @@ class Prices:
         """The reads that counted rows of unknown number and stored values, and that found columns without values."""
         counted, origin = tuple[PassCost, ...](), self.rows.origin
         if self.rows.order.counted:
-            counted = (PassCost(name="count", bytes_read=self.stored_bytes(self.rows.n_rows)),)
+            counted = (PassCost(name="count", bytes_read=int(self.rows.n_rows * origin.row_bytes)),)
         rows = origin.looked_at[0]
         if rows:
             share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
         return counted if origin.search is None else (*counted, *origin.search.costs)
-
-    def stored_bytes(self, rows: int) -> int:
-        """Return the stored bytes of ``rows`` rows."""
-        return int(rows * self.rows.origin.row_bytes)
 
     def read_bytes(self, rows: int) -> int:
         """Return the bytes of ``rows`` rows as they are read, before the maps; twice, where filling copies them."""
@@ -749,11 +746,11 @@ class Prices:
             return self.rows.viewed_columns * dtype.itemsize
         stored = self.rows.origin.stored
         densest = None if stored is None else stored.densest
-        return stored_row_bytes(1, self.values_per_row if densest is None else densest, dtype.itemsize)
+        return stored_row_bytes(1, self.rows.origin.values_per_sample if densest is None else densest, dtype.itemsize)
 
     def held_row_bytes(self, dtype: DType) -> float:
         """Bytes of a mapped row in a dtype; of sparse rows, on average."""
-        if self.mapped_form().sparse or not self.rows.steps:
+        if not self.rows.steps or self.block()[0].sparse:
             return self.row_bytes(dtype)
         return self.rows.n_columns * dtype.itemsize
 
@@ -763,17 +760,6 @@ class Prices:
             return math.ceil(self.row_bytes(dtype))
         owned = self.rows.origin.owned or self.rows.fill is not None
         return 0 if owned and dtype == self.rows.dtype else self.rows.viewed_columns * dtype.itemsize
-
-    def scratch_bytes(self, rows: int, itemsize: int) -> int:
-        """Return the bytes that formats, view, maps and weights need beside a read, for ``rows`` rows at a time."""
-        origin, chunk = self.rows.origin, 0
-        if origin.view is not None:
-            chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
-        mapping, form = self._maps(rows, itemsize)
-        row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
-        weighted = 0 if self.rows.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
-        decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(self.rows.viewed_columns)
-        return 2 * chunk + mapping.bytes + weighted + decoding  # the chunk being read, and its decoded form
 
 
 def _weights_checked(rows: Rows) -> Rows:

@@ -259,7 +259,7 @@ def sweep_pass(
     # A task reads slabs and holds a prepared panel, tiles and products.
     itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
     prepared = (widest_layout.read_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
-    slab = 2 * tile_rows * d * itemsize + rows.prices.scratch_bytes(tile_rows, itemsize)
+    slab = 2 * tile_rows * d * itemsize + rows.prices.block(tile_rows, itemsize)[1].bytes
     tile = widest_layout.slab_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
     read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.stream))
     device_bytes = 0
@@ -277,7 +277,7 @@ def sweep_pass(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
         most_reads=widest_layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=int(layout.decoded_rows / max(1, rows.n_rows) * rows.prices.stored_bytes(rows.n_rows)),
+        bytes_read=int(layout.decoded_rows / max(1, rows.n_rows) * int(rows.n_rows * rows.origin.row_bytes)),
         tasks=2 * len(layout.groups) + 1,
         block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,

@@ -236,7 +236,7 @@ def test_pooled_maps_are_divided_among_tasks_by_their_stored_bytes() -> None:
     pooled = Rows.of(
         bp.open(da.zeros((4096, 64, 32, 32), chunks=(64, -1, -1, -1)), pattern="n c h w -> n c", reduce="max")
     )
-    assert pooled.prices.stored_bytes(pooled.n_rows) == 4096 * 64 * 32 * 32 * 8
+    assert pooled.n_rows * pooled.origin.row_bytes == 4096 * 64 * 32 * 32 * 8
     assert len(pooled.layout(0).groups) == 16  # 2 MiB of rows alone would be one group
     assert pooled.layout(0).read_rows <= 256
 

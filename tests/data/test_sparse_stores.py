@@ -130,7 +130,7 @@ def test_memory_is_planned_for_the_densest_rows(save: Any, tmp_path: Path, monke
     assert all(held <= (b - a) * layout.row_bytes for held, (a, b) in zip(stored, layout.reads, strict=True))
     chunks = np.cumsum([0, *rows.X.chunks[0]])
     assert max(np.diff(X.indptr[chunks])) <= 160
-    assert rows.prices.stored_bytes(rows.n_rows) == pytest.approx(8 * X.nnz + 4 * X.shape[0])  # what is read is not
+    assert rows.n_rows * rows.origin.row_bytes == pytest.approx(8 * X.nnz + 4 * X.shape[0])  # what is read is not
 
 
 @pytest.mark.parametrize(("save", "chunks"), [(to_zarr, 2**13), (to_h5ad, 2000)])

@@ -171,14 +171,14 @@ def test_bad_values_of_sparse_rows_are_named_or_left_out(nan_policy: str) -> Non
 def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sparse_rows()
     X = da.from_array(rows, chunks=(20, D)).map_blocks(lambda block: block * 2, dtype="f8", meta=rows[:0])
-    assert Rows.of(X).prices.values_per_row == D  # small chunks are taken to be full
+    assert Rows.of(X).origin.values_per_sample == D  # small chunks are taken to be full
     monkeypatch.setattr("bigpca.passes.rows.COUNTED_BYTES", 0)
     few, many = Rows.of(X), Rows.of(da.concatenate([X, X]))
-    assert few.prices.values_per_row == rows[140:160].nnz / 20
-    assert many.prices.values_per_row == (rows[:20].nnz + rows[:20].nnz + rows[N - 20 :].nnz) / 60
+    assert few.origin.values_per_sample == rows[140:160].nnz / 20
+    assert many.origin.values_per_sample == (rows[:20].nnz + rows[:20].nnz + rows[N - 20 :].nnz) / 60
     assert few.layout(0).row_bytes < D * 8
     (counted,) = few.prices.counting
-    assert (counted.reads, counted.bytes_read) == (20 / N, few.prices.stored_bytes(20))
+    assert (counted.reads, counted.bytes_read) == (20 / N, int(20 * few.origin.row_bytes))
     model = bp.PCA(2, solver="covariance").fit(X)
     assert model.plan_.passes == round(1 + 20 / N, 2)
     np.testing.assert_allclose(model.explained_variance_, bp.PCA(2).fit(2 * rows.toarray()).explained_variance_)

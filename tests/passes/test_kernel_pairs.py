@@ -144,7 +144,11 @@ def test_a_sweep_makes_at_most_055_of_all_pairs_and_its_panels_are_bounded(n: in
     assert layout.read_rows * kernels.RBF(0.1).prepared_bytes(d, 4) <= 2 * sweeps.PANEL_BYTES
     panels = len(layout.groups)
     assert panels >= 16
-    assert (panels + 1) / 2 - 1e-9 <= layout.decoded_rows / layout.n_rows <= (panels + 1) / 2 + panels * min(1.0, chunk / n)
+    assert (
+        (panels + 1) / 2 - 1e-9
+        <= layout.decoded_rows / layout.n_rows
+        <= (panels + 1) / 2 + panels * min(1.0, chunk / n)
+    )
 
 
 @pytest.mark.parametrize("chunks", [(N, D), (150, D), (33, D), (5, D), (200, 9)])

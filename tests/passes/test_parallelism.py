@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import bigpca as bp
 from bigpca import arrays, blas
 from bigpca.passes.reading import layout
-from bigpca.passes.reading.layout import PIECES, plan_layout
+from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import read_ahead
+from bigpca.planning import PIECES
 
 DRAWN = {"sample", "landmarks"}  # reads that multiply little, if they multiply
 RBF = {"kernel": "rbf", "gamma": 0.01}

@@ -97,7 +97,7 @@ def test_each_chunk_of_both_sides_is_decoded_once_where_chunks_agree(tmp_path: P
     write_store(tmp_path / "b.zarr", B, (50, Q))
     sides = [logged(tmp_path / f"{side}.zarr", tmp_path / side) for side in "ab"]
     rows = beside(*sides)
-    assert rows.prices.stored_bytes(N) == A.nbytes + B.nbytes
+    assert N * rows.origin.row_bytes == A.nbytes + B.nbytes
     moments(rows)
     each = [(i, i + 50) for i in range(0, N, 50)]
     assert reads_in(tmp_path / "a") == reads_in(tmp_path / "b") == each

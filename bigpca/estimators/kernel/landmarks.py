@@ -203,7 +203,7 @@ def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:
 
 def entry_flops(rows: Rows, kernel: Kernel) -> float:
     """Return the operations of one kernel value between a row and a landmark."""
-    return kernel.entry_flops(rows.prices.mapped_form())
+    return kernel.entry_flops(rows.prices.block()[0])
 
 
 def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:

@@ -5,8 +5,6 @@ What a model keeps of its labelled rows, so that rows can be added to it, and mo
 
 from __future__ import annotations
 
-from bigpca.planning import PassCost
-
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -24,6 +22,7 @@ from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
+from bigpca.planning import PassCost
 from bigpca.records import Held, pack, stored
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter

@@ -7,8 +7,6 @@ finished prefix is kept, so repeating a fit on the same input reads nothing.
 
 from __future__ import annotations
 
-from bigpca.planning import Layout
-
 import json
 import os
 import re
@@ -28,6 +26,7 @@ from bigpca.blas import Caller, numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.jobs import PassState, digest
+from bigpca.planning import Layout
 from bigpca.storage import RunLock
 from bigpca.storage.files import Folder, OccupiedError, is_objects, parsed_document, read_arrays, reject_url
 from bigpca.storage.grammar import PROBE

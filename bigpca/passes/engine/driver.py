@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -85,20 +85,25 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
     return cast("Callable[Concatenate[M, P], R]", run)
 
 
-def with_solve_threads(finish: Finish[R]) -> Finish[R]:
-    """Return ``finish``, picklable, bound to this context's ``solve_threads`` wherever it will run."""
+def _threads_set() -> int | None:
     caller, solve_threads = _solve_threads.get() or (None, None)
     # One that does not run was interrupted where it would have restored the outer one's.
-    return _Finish(finish, solve_threads if caller and caller.runs() else None)
+    return solve_threads if caller and caller.runs() else None
 
 
-class _Finish(Generic[R]):
-    def __init__(self, finish: Finish[R], solve_threads: int | None) -> None:
-        self.finish, self.solve_threads = finish, solve_threads
+@dataclass(frozen=True)
+class Counted(Generic[R]):
+    """Returns the result of ``finish``, and the state without its accumulators: the counts of its rows.
 
-    def __call__(self, state: PassState) -> R:
+    Picklable, and bound to the ``solve_threads`` of the context in which it is made, wherever it will run.
+    """
+
+    finish: Finish[R]
+    solve_threads: int | None = field(default_factory=_threads_set)
+
+    def __call__(self, state: PassState) -> tuple[R, PassState]:
         with solving_with(self.solve_threads):
-            return self.finish(state)
+            return self.finish(state), replace(state, parts={}, stamps={})
 
 
 def run_pass(job: Pass[R], run: Run) -> R:
@@ -124,11 +129,10 @@ def run_pass(job: Pass[R], run: Run) -> R:
     segments = enumerate(job.layout.segments)
     groups_resumed = sum(len(s) for i, s in segments if i < resumed.covered or i in resumed.segments)
     groups = range(len(job.layout.groups))
-    totals = (job.layout.n_rows, job.bytes_of(groups), len(groups), groups_resumed, job.evaluations_of(groups))
+    whole = job.done_event(groups)
+    totals = (job.layout.n_rows, whole.bytes, len(groups), groups_resumed, whole.evaluations)
     run.emit(PassEvent(job.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
-    counted: Pass[tuple[R, PassState]] = replace(
-        cast("Pass[tuple[R, PassState]]", job), finish=Counted(with_solve_threads(job.finish))
-    )
+    counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
         result, counts = _run(counted, run, resumed)
     for name, seen in counts.first.items():
@@ -138,9 +142,9 @@ def run_pass(job: Pass[R], run: Run) -> R:
                 f"fit, so the result would describe a mixture of rows. This happens with graphs that draw random "
                 f"numbers or read changing data. Fit the array that bp.ingest(X, out) writes, or use X.persist()."
             )
-    run.reads += job.reads
+    run.reads += job.cost.reads
     share = counts.rows / job.layout.n_rows if job.open_ended else 1
-    run.evaluations += round(job.evaluations_of(groups) * share)
+    run.evaluations += round(whole.evaluations * share)
     run.emit(DoneEvent(job.name, time.perf_counter() - began))
     if counts.rounded and not run.rounding_warned:
         run.rounding_warned = True
@@ -165,16 +169,6 @@ def _run(job: Pass[R], run: Run, resumed: Resumed) -> R:
         cancel_run(job.run_id)
         trim_heap()
     return found
-
-
-@dataclass(frozen=True)
-class Counted(Generic[R]):
-    """Returns the result of ``finish``, and the state without its accumulators: the counts of its rows."""
-
-    finish: Finish[R]
-
-    def __call__(self, state: PassState) -> tuple[R, PassState]:
-        return self.finish(state), replace(state, parts={}, stamps={})
 
 
 def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resumed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -206,11 +206,6 @@ class Pass(Generic[R]):
         return self.cost.layout
 
     @property
-    def reads(self) -> float:
-        """Reads of X that all groups take together."""
-        return self._decoded(range(len(self.layout.groups))) / max(1, self.whole)
-
-    @property
     def state_bytes(self) -> int:
         """Bytes of one state."""
         return sum(a.state_bytes for a in self.templates.values())
@@ -229,23 +224,12 @@ class Pass(Generic[R]):
         """
         return "-".join([self.prefix, what, *map(str, numbers)])
 
-    def evaluations_of(self, groups: Iterable[int]) -> int:
-        """Return the number of kernel evaluations of some groups."""
-        return 0 if self.evaluations is None else sum(self.evaluations(group) for group in groups)
-
     def done_event(self, groups: range) -> GroupEvent:
-        """Return the event that reports consecutive groups as done."""
-        return GroupEvent(self._rows_of(groups), self.bytes_of(groups), self.evaluations_of(groups))
-
-    def bytes_of(self, groups: range) -> int:
-        """Return the stored bytes decoded for consecutive groups."""
-        return int(self._decoded(groups) * self.unit_bytes)
-
-    def _decoded(self, groups: range) -> int:
-        return sum(map(self.rows_read or self.layout.decoded_of, groups))
-
-    def _rows_of(self, groups: range) -> int:
-        return sum(map(self.layout.count_of, groups))
+        """Return the event that reports consecutive groups as done, with the stored bytes that are decoded for them."""
+        sizes = self.layout.sizes[groups.start : groups.stop]
+        decoded = sum(decoded for _, decoded in sizes) if self.rows_read is None else sum(map(self.rows_read, groups))
+        evaluations = 0 if self.evaluations is None else sum(map(self.evaluations, groups))
+        return GroupEvent(sum(count for count, _ in sizes), int(decoded * self.unit_bytes), evaluations)
 
 
 AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, which only passes results on

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bigpca.planning import PassCost
-
 import pickle
 import time
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.rows import Rows
+from bigpca.planning import PassCost
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
 
 TINY = 100_000
