@@ -5,6 +5,7 @@ Names are imported on first use, so that the command line starts quickly and wor
 
 from typing import TYPE_CHECKING
 
+from bigpca.estimators import HOMES as ESTIMATORS
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
@@ -61,33 +62,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 HOMES = {
+    **ESTIMATORS,
     "bigpca.data.batches": "from_batches",
     "bigpca.data.feature_writer": "FeatureWriter",
     "bigpca.storage.places": "Place",
     "bigpca.data.ingest": "ingest",
     "bigpca.data.sources": "open",
-    "bigpca.estimators.kernel.approximate_kernel_pca": "ApproximateKernelPCA",
-    "bigpca.estimators.kernel.kernel_pca": "KernelPCA",
-    "bigpca.estimators.kernel.nystrom_kernel_pca": "NystromKernelPCA",
-    "bigpca.estimators.layers": "fit_layers plan_layers",
-    "bigpca.estimators.linear.approximate_pca": "ApproximatePCA",
-    "bigpca.estimators.linear.factor_analysis": "FactorAnalysis",
-    "bigpca.estimators.linear.pca": "PCA",
-    "bigpca.estimators.linear.rotated_pca": "RotatedPCA",
-    "bigpca.estimators.linear.sketch_transformer": "SketchTransformer",
-    "bigpca.estimators.loading": "load",
-    "bigpca.estimators.merging": "merge select_solver",
-    "bigpca.estimators.pairs.canonical": "CCA PLSSVD",
-    "bigpca.estimators.pairs.pls": "PLSRegression",
-    "bigpca.estimators.pairs.ridge": "Ridge",
-    "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
-    "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
-    "bigpca.estimators.supervised.pencils": (
-        "ContrastivePCA CorrespondenceAnalysis GeneralizedPCA MinimumNoiseFraction SlowFeatureAnalysis TICA"
-    ),
-    "bigpca.estimators.supervised.roweis_map": "roweis_map",
-    "bigpca.estimators.supervised.scored_pca": "ScoredPCA",
-    "bigpca.estimators.supervised.supervised_pca": "SupervisedPCA SupervisedRandomProjection",
     "bigpca.quality.pairs": "compare_layers",
     "bigpca.settings": "config",
 }

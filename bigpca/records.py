@@ -108,13 +108,14 @@ def stored(  # as of dataclasses.field
     coding: Coding | None = None,
     optional: bool = False,
     default: object = MISSING,
+    kw_only: bool | Any = MISSING,
 ) -> Any:
     """Return a field that a file holds: an array of these sizes, or as :class:`FileForm` says.
 
     What is optional may be None, and one with a default may be missing in the file.
     """
     form = FileForm(of, sizes or None, least, most, coding, optional)
-    return field(metadata={FORM: form}) if default is MISSING else field(default=default, metadata={FORM: form})
+    return field(default=default, kw_only=kw_only, metadata={FORM: form})
 
 
 @cache
@@ -206,6 +207,15 @@ def check_number(name: str, value: object, of: Any, least: float = -math.inf, mo
     if value > most:  # type: ignore[operator]
         raise ValueError(f"{given}; a number from {least:g} to {most:g} was expected")
     return of(value)
+
+
+def size_of(record: Any, letter: str) -> int | None:
+    """Return the size of that letter of the arrays of a record; None if none of its fields has it."""
+    for one in _stored(cast("Any", type(record))):
+        sizes = one.metadata[FORM].sizes or ()
+        if letter in sizes:
+            return int(np.shape(getattr(record, one.name))[sizes.index(letter)])
+    return None
 
 
 def bytes_of(kind: type, sizes: Mapping[str, int], *also: str) -> int:

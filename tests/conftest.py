@@ -28,6 +28,7 @@ from obstore.store import MemoryStore
 from snailmail import ObjectStore, StoreBehavior
 from threadpoolctl import threadpool_limits
 
+from bigpca.estimators import HOMES
 from bigpca.passes.reading import blocks, layout
 from bigpca.storage.places import Place
 from tests.operators.counting import Reads
@@ -42,7 +43,7 @@ LONG = (
 _watched = -60.0  # when the watch over this process began
 PRELOADED = [
     "distributed", "pandas", "scipy.linalg", "zarr", "tests.passes.kit", "bigpca.cli.commands",
-    "bigpca.estimators.loading",
+    *HOMES,
 ]  # fmt: skip
 
 

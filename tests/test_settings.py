@@ -19,12 +19,13 @@ from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import settings
-from bigpca.estimators.loading import CLASSES
+from bigpca.estimators import loading
 from bigpca.passes.engine.driver import Counted, solving_with
 from bigpca.settings import setting
 from tests.interrupts import Interrupt, lines_of
 
 X = np.random.default_rng(0).standard_normal((40, 5))
+CLASSES = {name: getattr(bp, name) for name in loading.CLASSES}
 SETTINGS: dict[str, Any] = {
     "memory_limit": "3 GiB", "solve_threads": 3, "workers_timeout": 5.0, "keep_state_bytes": 10.0,
     "max_kernel_evaluations": 1e9, "arithmetic": "numpy",

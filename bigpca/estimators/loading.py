@@ -1,10 +1,11 @@
-"""``bigpca.load``: a saved model back to an estimator, through a static table; no class is imported by name."""
+"""``bigpca.load``: a saved model back to an estimator; a file may name only the classes of a static table."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,34 +14,12 @@ from bigpca.data.grids import grid_from_stored
 from bigpca.data.provenance import provenance_of
 from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, brief
-from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
-from bigpca.estimators.kernel.kernel_pca import KernelPCA
-from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
-from bigpca.estimators.linear.approximate_pca import ApproximatePCA
-from bigpca.estimators.linear.factor_analysis import FactorAnalysis
-from bigpca.estimators.linear.pca import PCA
-from bigpca.estimators.linear.rotated_pca import RotatedPCA
-from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.pairs.canonical import CCA, PLSSVD
-from bigpca.estimators.pairs.pls import PLSRegression
-from bigpca.estimators.pairs.ridge import Ridge
+from bigpca.estimators import HOMES
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters, decode_record
 from bigpca.estimators.shared.inputs import Steps
 from bigpca.estimators.shared.labelled import kept_view
 from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.transformer import AnyEstimator
-from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
-from bigpca.estimators.supervised.pencils import (
-    TICA,
-    ContrastivePCA,
-    CorrespondenceAnalysis,
-    GeneralizedPCA,
-    MinimumNoiseFraction,
-    SlowFeatureAnalysis,
-)
-from bigpca.estimators.supervised.scored_pca import ScoredPCA
-from bigpca.estimators.supervised.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.passes.reading.row_maps import preprocessors
 from bigpca.records import Held, Values, check_number
 from bigpca.seeds import check_seed
@@ -49,33 +28,7 @@ from bigpca.storage import MODEL_FORMAT, read_group
 MAX_REASON = 1000  # characters
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-CLASSES: dict[str, type[AnyEstimator]] = {
-    "ApproximateKernelPCA": ApproximateKernelPCA,
-    "ApproximatePCA": ApproximatePCA,
-    "KernelPCA": KernelPCA,
-    "NystromKernelPCA": NystromKernelPCA,
-    "PCA": PCA,
-    "RotatedPCA": RotatedPCA,
-    "FactorAnalysis": FactorAnalysis,
-    "CCA": CCA,
-    "PLSRegression": PLSRegression,
-    "PLSSVD": PLSSVD,
-    "Ridge": Ridge,
-    "FisherDiscriminantAnalysis": FisherDiscriminantAnalysis,
-    "KernelRoweisDiscriminantAnalysis": KernelRoweisDiscriminantAnalysis,
-    "KernelSupervisedPCA": KernelSupervisedPCA,
-    "RoweisDiscriminantAnalysis": RoweisDiscriminantAnalysis,
-    "SupervisedPCA": SupervisedPCA,
-    "SupervisedRandomProjection": SupervisedRandomProjection,
-    "ScoredPCA": ScoredPCA,
-    "SketchTransformer": SketchTransformer,
-    "ContrastivePCA": ContrastivePCA,
-    "CorrespondenceAnalysis": CorrespondenceAnalysis,
-    "GeneralizedPCA": GeneralizedPCA,
-    "MinimumNoiseFraction": MinimumNoiseFraction,
-    "SlowFeatureAnalysis": SlowFeatureAnalysis,
-    "TICA": TICA,
-}
+CLASSES = {name: home for home, names in HOMES.items() for name in names.split() if name[0].isupper()}
 
 
 def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
@@ -102,6 +55,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     Examples
     --------
     >>> import pathlib, tempfile
+    >>> from bigpca import PCA
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.zarr"
     >>> pca = PCA(1).fit(np.array([[0.0, 1], [1, 3], [2, 4]]))
     >>> pca.save(path)
@@ -178,7 +132,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
 
 
 def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:
-    return CLASSES[kind](**_decoded(parameters))
+    made: AnyEstimator = getattr(import_module(CLASSES[kind]), kind)(**_decoded(parameters))
+    return made
 
 
 def _decoded(parameters: Values) -> Values:

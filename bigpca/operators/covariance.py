@@ -218,11 +218,6 @@ class CovarianceOperator(Weighted, Operator):
         """Bound of the relative error of any entry of A by the scale, whose squares are centred afterwards."""
         return self.centring_error or 0.0 if self.scaled else 0.0
 
-    @property
-    def refinable(self) -> bool:
-        """Whether products are computed in float32."""
-        return self.dtype != np.float64
-
     def refine(self) -> None:
         super().refine()
         self._summed = False

@@ -603,24 +603,6 @@ def noise_edge(variances: Vector, m: int) -> float:
     return largest * float(found.fun)
 
 
-__all__ = [
-    "ComponentRule",
-    "CrossValidated",
-    "Elbow",
-    "GavishDonoho",
-    "MarchenkoPastur",
-    "NComponents",
-    "ParallelAnalysis",
-    "RelativeThreshold",
-    "check_n_components",
-    "decode_components",
-    "encode_components",
-    "needs_full_spectrum",
-    "resolve_components",
-    "resolve_partial",
-    "starting_components",
-]
-
 NComponents = int | float | str | ComponentRule | None
 
 RULES: dict[str, type[ComponentRule]] = {

@@ -41,7 +41,7 @@ def fitted(name: str) -> Any:
     y = X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression", "Ridge") else LABELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ApproximationWarning)
-        return CLASSES[name](**given.get(name, {"n_components": 2})).fit(X, y)
+        return getattr(bp, name)(**given.get(name, {"n_components": 2})).fit(X, y)
 
 
 @pytest.fixture(scope="module")

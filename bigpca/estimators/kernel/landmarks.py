@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self, cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -617,16 +617,6 @@ class Growth(KernelReading):
     @property
     def account(self) -> str:
         return f"features of new rows by {len(self.features.landmarks)} landmarks"
-
-    def weighted(self, weights: object) -> Self:
-        """Return the read of the same rows with weights.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the weights are invalid, or not used by the statistics that the model keeps.
-        """
-        return replace(self, rows=self.rows.weighted(weights))
 
     @property
     @abstractmethod

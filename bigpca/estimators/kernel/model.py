@@ -30,7 +30,7 @@ from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.fit import RandomState, called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, is_lazy
-from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups
+from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
@@ -190,11 +190,8 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
                 'partial_fit needs the statistics of the features, which a fit with components_from="landmarks" or '
                 'solver="pairs" does not keep. Fit again with other parameters.'
             )
-        opened = open_like(self, more.X, more.given)
-        reject_groups(self, more.groups)
+        opened = more.opened(self)
         growth = self._growth(opened, labels_of_fit(self, opened.X, more.y), kept)
-        if more.weights is not None:
-            growth = growth.weighted(more.weights)
         read = partial(growth.read, latest=kept)
         return execute(self, growth, read, f"{called(self)}.partial_fit(X)", progress=more.progress, adds=True)
 

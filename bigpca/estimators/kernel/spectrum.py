@@ -27,7 +27,6 @@ from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
@@ -67,8 +66,6 @@ class KernelSpectrum(RowCounts, Certified):
 
     Attributes
     ----------
-    n_samples_, n_omitted_ : int
-        Rows used, and rows omitted because of missing values.
     eigenvalues_ : ndarray of shape (k,), descending
         Of the centred kernel matrix HKH (or of its approximation).
     total : float
@@ -95,14 +92,10 @@ class KernelSpectrum(RowCounts, Certified):
         Of labels; see :class:`bigpca.estimators.supervised.statistics.Supervision`.
     state : LandmarkMoments, KeptStatistics or None
         Sufficient statistics, for ``partial_fit``.
-    weight_sums : (float, float) or None
-        Sums of the weights and of their squares; None for rows without weights.
     preimage : Expansion or None
         The regression of the reference rows on their scores.
     """
 
-    n_samples_: int = stored(of=int, least=0)
-    n_omitted_: int = stored(of=int, least=0)
     eigenvalues_: Vector = stored("k")
     total: float = stored(of=float)
     expansion: Expansion | FeatureProjection = stored(of=(Expansion, FeatureProjection))
@@ -117,13 +110,7 @@ class KernelSpectrum(RowCounts, Certified):
     n_unlabelled_: int | None = stored(of=int, least=0, default=None)
     missed_label_trace_: float | None = stored(of=float, default=None)
     state: object = stored(default=None)
-    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
     preimage: Expansion | None = stored(coding=OF_PREIMAGES, default=None)
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.eigenvalues_)
 
     @property
     def kernel_(self) -> Kernel:

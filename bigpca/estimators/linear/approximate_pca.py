@@ -14,12 +14,12 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import Center, Scale, given_sketch
-from bigpca.estimators.linear.model import KeptRows, LinearModel, rows_to_fit, standardization_of
+from bigpca.estimators.linear.model import LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.sketch import SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import PCAResult, Settings, check_enough_rows, counted, limit_of_states
 from bigpca.estimators.shared.fit import Fit, called, execute
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.results import Traits
+from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.thin_products import FusedProduct
 from bigpca.passes.engine.events import ProgressArgument
@@ -149,7 +149,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     def _read_state(
         self, rows: Rows, *, old: FusedProduct | None, progress: ProgressArgument
-    ) -> tuple[KeptRows[FusedProduct], Provenance]:
+    ) -> tuple[KeptRows, Provenance]:
         reject_undecided(self.n_components, variances=False)
         fit = self._planned(rows, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
@@ -157,7 +157,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
-    def _solution(self, kept: KeptRows[FusedProduct]) -> tuple[Callable[[], PCAResult], str]:
+    def _solution(self, kept: KeptRows) -> tuple[Callable[[], PCAResult], str]:
         state = kept.known(self._missing_state, "merge")
         settings = self._settings(state.n_features)
         k = counted(self.n_components)

@@ -26,6 +26,7 @@ from bigpca.estimators.linear.spectrum import (
     Settings,
     check_enough_rows,
     linear_bytes,
+    result_of,
 )
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import first_that_fits
@@ -414,20 +415,8 @@ class KrylovFit(PCAFit):
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
         check_enough_rows(operator.count, operator.omitted, sums=operator.weight_sums)
-        mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
-        return PCAResult(
-            operator.count,
-            operator.omitted,
-            mean,
-            scale,
-            result.values[:k],
-            components,
-            operator.trace,
-            certificate=certificate,
-            weight_sums=operator.weight_sums,
-            centring_error_=operator.centring_error,
-            roundings=self.rows.roundings,
-        )
+        found = result_of(operator, settings, result.values[:k], components, certificate)
+        return replace(found, roundings=self.rows.roundings)
 
 
 @dataclass(frozen=True)

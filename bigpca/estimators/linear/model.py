@@ -8,7 +8,6 @@ correlations of features, the largest weights.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
@@ -45,8 +44,8 @@ from bigpca.estimators.linear.monitoring import (
 from bigpca.estimators.linear.spectrum import PCAResult, Settings, without_covariates
 from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import fit_seed, unfitted
-from bigpca.estimators.shared.folds import check_folds, held_folds
+from bigpca.estimators.shared.fit import fit_seed
+from bigpca.estimators.shared.folds import held_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
 from bigpca.estimators.shared.inputs import (
     Input,
@@ -60,7 +59,6 @@ from bigpca.estimators.shared.inputs import (
     is_lazy,
 )
 from bigpca.estimators.shared.opening import (
-    open_like,
     preprocessors_of,
     reject_groups,
     rows_of_fit,
@@ -68,6 +66,7 @@ from bigpca.estimators.shared.opening import (
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
+from bigpca.estimators.shared.results import KeptRows
 from bigpca.estimators.shared.tables import component_names
 from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
@@ -134,49 +133,6 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
 State = TypeVar("State", Moments, "FusedProduct")
 
 
-@dataclass(frozen=True)
-class KeptRows(Generic[State]):
-    """The statistics of all rows of a model.
-
-    Attributes
-    ----------
-    state : Accumulator or None
-        For each group, if there are groups; None if they are not kept.
-    n_omitted_ : int
-    roundings : tuple of float
-        As of :class:`PCAResult`.
-    apart : tuple of ndarray
-        Added rows in memory that are not in the state yet.
-    """
-
-    state: State | None
-    n_omitted_: int
-    roundings: tuple[float, ...]
-    apart: tuple[Array, ...] = ()
-
-    @property
-    def n_samples_(self) -> int:
-        """Rows of the state, and apart from it."""
-        return (0 if self.state is None else self.state.count) + sum(len(batch) for batch in self.apart)
-
-    def known(self, missing: Callable[[str], str], what: str) -> State:
-        """Return the state that ``what`` needs; raises ValueError with the message if it is not kept."""
-        if self.state is None:
-            raise ValueError(missing(what))
-        return self.state
-
-    def merge(self, other: KeptRows[State]) -> KeptRows[State]:
-        """Return the statistics of both sets of rows."""
-        state, more = self.known(str, "merge"), other.known(str, "merge")
-        check_folds(state, more)
-        roundings = tuple(map(max, self.roundings, other.roundings))
-        return KeptRows(state.merge(more), self.n_omitted_ + other.n_omitted_, roundings, self.apart + other.apart)
-
-    def beside(self, rows: Array) -> KeptRows[State]:
-        """Return the same with further rows apart."""
-        return KeptRows(self.state, self.n_omitted_, self.roundings, (*self.apart, rows))
-
-
 class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubspaces, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
@@ -210,9 +166,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     """
 
     @abstractmethod
-    def _read_state(
-        self, rows: Rows, *, old: State | None, progress: ProgressArgument
-    ) -> tuple[KeptRows[State], Provenance]:
+    def _read_state(self, rows: Rows, *, old: State | None, progress: ProgressArgument) -> tuple[KeptRows, Provenance]:
         """Return the statistics of opened rows, to be added to ``old``, in one read of them, and its record.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
@@ -246,24 +200,18 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         self._provenance = made
         return self
 
-    def _more(self, kept: KeptRows[State], more: MoreRows) -> tuple[KeptRows[State], Provenance]:
+    def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
         old = kept.known(self._missing_state, "partial_fit")
-        if "groups" not in self._traits.accepts:
-            reject_groups(self, more.groups)
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
         beside = (more.progress, more.weights, more.given, more.groups)
         rows = small_batch(self, more.X, apart_bytes(old)) if all(one is None for one in beside) else None
         if rows is None:
-            opened = replace(open_like(self, more.X, more.given).weighted(more.weights), groups=more.groups)
-            new, made = self._read_state(opened, old=old, progress=more.progress)
+            new, made = self._read_state(more.opened(self), old=old, progress=more.progress)
             return kept.merge(new), made
         kept = kept.beside(rows)
         if sum(batch.nbytes for batch in kept.apart) > apart_bytes(old):
             kept = replace(kept, state=with_apart(self, old, kept.apart), apart=())
         return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
-
-    def _kept(self, found: PCAResult) -> KeptRows[State]:
-        return KeptRows(cast("State | None", found.state), found.n_omitted_, found.roundings)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
@@ -500,7 +448,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:
             raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
-        if found.state is not None and found.state.count != found.n_samples_:  # type: ignore[attr-defined]
+        if found.state is not None and found.state.count != found.n_samples_:
             raise ValueError(f"it has n_samples = {found.n_samples_} other than those of its state")
         self._steps = replace(self._steps, covariates=q)
         return found
@@ -534,7 +482,7 @@ def whole_state(model: LinearModel[State], what: str) -> State:
     ValueError
         If they are not kept.
     """
-    kept: KeptRows[State] = kept_by(model)
+    kept: KeptRows = kept_by(model)
     state = with_apart(model, kept.known(model._missing_state, what), kept.apart)
     return cast("State", merged(state.states)) if isinstance(state, FoldStates) else state
 
@@ -585,10 +533,3 @@ def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardiz
     rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.labels
     standardization = standardization_of(model, rows.n_columns, None if labels is None else labels.grid)
     return standardization.applied(rows), standardization, resources
-
-
-def reader_of(model: LinearModel[State]) -> LinearModel[State]:
-    """Return an estimator with the parameters of now, for a solve that waits."""
-    twin = unfitted(model)
-    twin._steps = model._steps
-    return twin

@@ -15,9 +15,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
 from bigpca.estimators.linear.maps import Center, Scale, Standardization
 from bigpca.estimators.linear.model import (
-    KeptRows,
     LinearModel,
-    reader_of,
     rows_to_fit,
     standardization_of,
     whole_state,
@@ -36,7 +34,7 @@ from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by, twin
 from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
-from bigpca.estimators.shared.results import Traits
+from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.folds import FoldStates, left_out
@@ -227,7 +225,7 @@ class PCA(LinearModel[Moments]):
 
     def _read_state(
         self, rows: Rows, *, old: Moments | None, progress: ProgressArgument
-    ) -> tuple[KeptRows[Moments], Provenance]:
+    ) -> tuple[KeptRows, Provenance]:
         from bigpca.estimators.linear.choosing import reject_undecided
 
         d = rows.viewed_columns
@@ -242,9 +240,9 @@ class PCA(LinearModel[Moments]):
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(cast("Moments", found.state), found.omitted, fit.rows.roundings), made
 
-    def _solution(self, kept: KeptRows[Moments]) -> tuple[Callable[[], PCAResult], str]:
+    def _solution(self, kept: KeptRows) -> tuple[Callable[[], PCAResult], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
-        q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), reader_of(self)
+        q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), twin(self)
         settings = self._settings(standardization_of(self, self.n_features_in_))
         settings = replace(settings, covariates=q, roundings=kept.roundings)
         needed = self.n_features_in_ if self.n_components == "mle" else self.n_components

@@ -165,7 +165,6 @@ class Rotated(Result):
 
     mean_ = of_part("spectrum", "mean_")
     scale_ = of_part("spectrum", "scale_")
-    n_components_ = of_part("spectrum", "n_components_")
     n_samples_ = of_part("spectrum", "n_samples_")
     n_omitted_ = of_part("spectrum", "n_omitted_")
     sum_weights_ = of_part("spectrum", "sum_weights_")

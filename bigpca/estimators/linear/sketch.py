@@ -21,9 +21,10 @@ from bigpca.estimators.linear.spectrum import (
     check_enough_rows,
     counted,
     linear_bytes,
+    result_of,
     shown_components,
 )
-from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
+from bigpca.estimators.shared.certificates import certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import Fit
 from bigpca.operators.base import PROBES, Probes
 from bigpca.operators.covariance import (
@@ -110,7 +111,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
         trace_error=found.trace_error,
     )
     components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
-    return _spectrum(found, fit, approximation.values[:k], components, certificate)
+    return result_of(found, fit, approximation.values[:k], components, certificate)
 
 
 def solve_tutorial(found: Sketched, fit: Settings) -> PCAResult:
@@ -141,7 +142,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> PCAResult:
     products = approximation.multiply(axes.T)
     off = norm_of(products - axes.T * eigenvalues[:k], axis=0)
     certificate = replace(certificate, residuals=np.asarray(certificate.residuals) + off)
-    return _spectrum(found, fit, eigenvalues[:k], fix_signs(axes), certificate)
+    return result_of(found, fit, eigenvalues[:k], fix_signs(axes), certificate)
 
 
 def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
@@ -155,24 +156,6 @@ def _resolve(fit: Settings, values: Vector, found: Sketched) -> int:
     remedy = f"Use a wider sketch, or PCA(n_components={fit.n_components!r})."
     shown, most = f"a sketch of {len(values)} columns shows", _bounded(fit, n, d, len(values))
     return shown_components(fit, values, found.trace, (n, d), shown, remedy, weight=found.weight, most=most)
-
-
-def _spectrum(
-    found: Sketched, fit: Settings, values: Vector, components: Matrix, certificate: Certificate
-) -> PCAResult:
-    mean, scale = fit.standardization.in_units_of_rows(found.mean, found.scale)
-    return PCAResult(
-        found.count,
-        found.omitted,
-        mean,
-        scale,
-        values,
-        components,
-        found.trace,
-        certificate=certificate,
-        weight_sums=found.weight_sums,
-        centring_error_=found.centring_error,
-    )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from bigpca.estimators.linear.maps import Standardization, projected, read_again
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.results import RowCounts
+from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.estimators.shared.results import SummedRows, of_part
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
@@ -217,77 +218,85 @@ class Regression:
 
 @dataclass(frozen=True)
 class Remainder:
-    """What a second read of rows and covariates summed: ``[x - mean_x - B'(z - mean_z), T'(z - mean_z)]``.
+    """The rows of a second read beside covariates, ``[x - mean_x - B'(z - mean_z), T'(z - mean_z)]``, and their sums.
 
     Attributes
     ----------
+    mean : ndarray of shape (d + q,)
+        Of x and z, of the first read, as is B.
     B : ndarray of shape (q, d)
-        Of the first read.
     frame : Frame
-        Of the covariates.
-    moments : Moments
+        Of the covariates, in which they are uncorrelated.
+    state : Accumulator or None
+        Once it is read.
     """
 
+    mean: Vector
     B: Matrix
     frame: Frame
-    moments: Moments
+    state: Accumulator | None = None
+
+    @classmethod
+    def of(cls, state: Accumulator, settings: Settings) -> Remainder | None:
+        """Return the rows of a second read, from the sums of the first; None where that has enough digits."""
+        joint = whole_moments(state)
+        _, known = without_covariates(joint, settings)
+        if known.error <= ENOUGH:
+            return None
+        return cls(joint.mean, known.coef.T, covariate_scatter(joint, settings).refined())
+
+    @property
+    def moments(self) -> Moments:
+        """Those of that read."""
+        return whole_moments(cast("Accumulator", self.state))
+
+    def applied(self, rows: Rows) -> Rows:
+        """Return the rows of the second read, from those of the first."""
+        p, M = self.B.shape[1], np.eye(len(self.mean))
+        M[p:, :p], M[p:, p:] = -self.B, self.frame.T
+        return projected(rows, self.mean, M)
 
 
 @dataclass(frozen=True)
-class PCAResult(RowCounts, Certified):
+class PCAResult(SummedRows, Certified):
     """A solved principal component problem: the fitted attributes of a linear model, and what it keeps beside them.
 
     Attributes
     ----------
-    n_samples_, n_omitted_ : int
-        Rows used, and rows omitted because of missing values.
     mean_, scale_ : ndarray of shape (d,); the scale is None if columns were not scaled
     explained_variance_ : ndarray of shape (k,)
         Eigenvalues of the (scaled) covariance, divided by n - 1, descending.
     components_ : ndarray of shape (k, d), orthonormal rows, signs fixed
     total_variance_ : float
         The trace of that covariance.
-    state : Accumulator or None
-        Sufficient statistics, for ``partial_fit`` and ``merge``; for each group, if there are groups.
     groups_ : ndarray or None
         Labels of the groups.
     cv_errors_ : ndarray of shape (f, m), or None
         As of :class:`bigpca.PCA`.
     certificate : Certificate or None
         None for exact solvers, whose only error is rounding.
-    weight_sums : (float, float) or None
-        Sums of the weights and of their squares; None for rows without weights.
     centring_error_ : float or None
         Bound of the relative error of any column's variance by the centring of sparse rows; None for dense rows.
     regression : Regression or None
         Of the columns on covariates, whose effect was taken out.
-    roundings : tuple of float
-        Relative rounding of the stored values, of rows and of covariates: by these floors rows are solved that are
-        added later.
     """
 
     none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
 
-    n_samples_: int = stored(of=int, least=0)
-    n_omitted_: int = stored(of=int, least=0)
     mean_: Vector = stored("d")
     scale_: Vector | None = stored("d", optional=True)
     explained_variance_: Vector = stored("k")
     components_: Matrix = stored("k", "d")
     total_variance_: float = stored(of=float, least=0)
-    state: Accumulator | None = stored(default=None)
     groups_: Array | None = stored(coding=OF_VALUES, default=None)
     cv_errors_: Matrix | None = stored("f", "m", default=None)
     certificate: Certificate | None = stored(of=Certificate, default=None)
-    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
     centring_error_: float | None = stored(of=float, least=0, default=None)
     regression: Regression | None = stored(of=Regression, default=None)
-    roundings: tuple[float, ...] = stored(of=tuple, least=0, default=(EPS,))
 
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.explained_variance_)
+    solve_error_ = of_part("regression", "error")
+    covariate_coef_ = of_part("regression", "coef")
+    covariate_mean_ = of_part("regression", "mean")
 
     @property
     def explained_variance_ratio_(self) -> Vector:
@@ -310,21 +319,6 @@ class PCAResult(RowCounts, Certified):
         return rest / left if left > 0 and rest > rounding else 0.0
 
     @property
-    def solve_error_(self) -> float | None:
-        """Of a fit with covariates, as :attr:`Regression.error`."""
-        return None if self.regression is None else self.regression.error
-
-    @property
-    def covariate_coef_(self) -> Matrix | None:
-        """Coefficients (d, q) of the covariates."""
-        return None if self.regression is None else self.regression.coef
-
-    @property
-    def covariate_mean_(self) -> Vector | None:
-        """Means (q,) of the covariates."""
-        return None if self.regression is None else self.regression.mean
-
-    @property
     def stored_noise(self) -> Vector:
         """The variance of each (scaled) column (d,) by the rounding of the stored values."""
         mean = self.mean_ if self.scale_ is None else self.mean_ / self.scale_
@@ -340,6 +334,25 @@ class PCAResult(RowCounts, Certified):
         least = noise_edge(n, d) * (self.components_**2 @ self.stored_noise)
         least = np.maximum(least, rounding_level(self.explained_variance_, min(n, d)))
         return np.where(self.explained_variance_ > least, self.explained_variance_, 0.0)
+
+
+def result_of(
+    found: Unchecked, settings: Settings, values: Vector, components: Matrix, certificate: Certificate
+) -> PCAResult:
+    """Return the result of an operator, or of a sketch, that knows the statistics of the rows it was made from."""
+    mean, scale = settings.standardization.in_units_of_rows(found.mean, found.scale)
+    return PCAResult(
+        found.count,
+        found.omitted,
+        mean,
+        scale,
+        values,
+        components,
+        found.trace,
+        certificate=certificate,
+        weight_sums=found.weight_sums,
+        centring_error_=found.centring_error,
+    )
 
 
 @dataclass(frozen=True)
@@ -448,7 +461,7 @@ def solve_moments(
         values[:k],
         components,
         total,
-        state,
+        state=state,
         groups_=getattr(state, "labels", None),
         cv_errors_=errors,
         weight_sums=moments.weight_sums,
@@ -529,13 +542,6 @@ def without_covariates(
     add_packed(packed, S)
     residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)
     return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error)
-
-
-def remaining(rows: Rows, mean: Vector, B: Matrix, frame: Frame) -> Rows:
-    """Return the rows of the second read, as of :class:`Remainder`, from those of the first."""
-    p, M = B.shape[1], np.eye(len(mean))
-    M[p:, :p], M[p:, p:] = -B, frame.T
-    return projected(rows, mean, M)
 
 
 def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
@@ -687,15 +693,11 @@ class CovarianceFit(PCAFit):
                 found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
             else:
                 read = fold(run, self.moments, self.rows, self.template)  # one pass over X
-                found = solve_moments(read.state, settings, omitted=read.omitted)
-                if found.regression is not None and found.regression.error > ENOUGH:
-                    # What covariates leave of the rows, in coordinates in which they are uncorrelated themselves.
-                    joint = whole_moments(read.state)
-                    frame, B = covariate_scatter(joint, settings).refined(), found.regression.coef.T
-                    rows = remaining(self.rows, joint.mean, B, frame)
-                    left = fold(run, self.again, rows, Moments(self.rows.n_columns)).state
-                    remainder = Remainder(B, frame, left)
-                    found = solve_moments(read.state, settings, omitted=read.omitted, again=remainder)
+                second = Remainder.of(read.state, settings)
+                if second is not None:
+                    left = fold(run, self.again, second.applied(self.rows), Moments(self.rows.n_columns)).state
+                    second = replace(second, state=left)
+                found = solve_moments(read.state, settings, omitted=read.omitted, again=second)
         if found.regression is not None:
             found.regression.warn_if_dependent()
         return found

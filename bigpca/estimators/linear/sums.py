@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
@@ -16,10 +16,10 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import Fit, called, execute, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import open_like, planned_fit, rows_of_fit
-from bigpca.estimators.shared.results import RowCounts
+from bigpca.estimators.shared.opening import planned_fit, rows_of_fit
+from bigpca.estimators.shared.results import KeptRows, SummedRows
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.passes.accumulators.base import Accumulator, WeightSums
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
@@ -91,38 +91,11 @@ class SumsFit(Fit[Found], Generic[Found, State]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumsResult(RowCounts):
-    """The result of such a fit, with what all have; ``state`` is None if it is not kept."""
+class SumsResult(SummedRows):
+    """The result of such a fit, with what all have."""
 
-    n_samples_: int = stored(of=int, least=0)
-    n_omitted_: int = stored(of=int, least=0)
     mean_: Vector = stored("d")
     components_: Matrix = stored("k", "d")
-    roundings: tuple[float, ...] = stored(of=tuple, least=0)
-    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
-    state: Unchecked = stored(default=None)
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.components_)
-
-    def beside(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> Self:
-        """Return the statistics of all rows, with the solution of fewer."""
-        return replace(
-            self,
-            n_samples_=state.count,
-            n_omitted_=self.n_omitted_ + omitted,
-            state=state,
-            weight_sums=getattr(state, "weight_sums", None),
-            roundings=tuple(map(max, self.roundings, roundings)),
-        )
-
-    def merge(self, other: SumsResult) -> Self:
-        """Return the statistics of the rows of both models."""
-        if self.state is None or other.state is None:
-            return replace(self, state=None)
-        return self.beside(self.state.merge(other.state), other.n_omitted_, other.roundings)
 
     def checked(self) -> Self:
         """Return itself; raises ValueError for statistics of other rows."""
@@ -167,27 +140,25 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
         template = self._placed(self._template(rows.n_columns), rows, y)
         return SumsFit(rows, resources, template, unfitted(self)._solved, *self._sizes())
 
-    def _more(self, kept: Solved, more: MoreRows) -> tuple[Solved, Provenance]:
-        old = self._known(kept, "partial_fit")
-        rows = replace(open_like(self, more.X, more.given).weighted(more.weights), groups=more.groups)
-        fit = cast("SumsFit[Solved, Unchecked]", planned_fit(self, rows, more.y))
+    def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
+        kept.known(self._missing_state, "partial_fit")
+        fit = cast("SumsFit[Solved, Unchecked]", planned_fit(self, more.opened(self), more.y))
         call = f"{called(self)}.partial_fit(X)"
         read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
-        return kept.beside(old.merge(self._finished(read.state)), read.omitted, fit.rows.roundings), made
+        return kept.merge(KeptRows(self._finished(read.state), read.omitted, fit.rows.roundings)), made
 
-    def _solution(self, kept: Solved) -> tuple[Callable[[], Solved], str]:
-        state, solve = self._known(kept, "merge"), unfitted(self)._solved
+    def _solution(self, kept: KeptRows) -> tuple[Callable[[], Solved], str]:
+        state, solve = kept.known(self._missing_state, "merge"), unfitted(self)._solved
         return lambda: solve(state, kept.n_omitted_, kept.roundings), self.solver_
 
-    def _known(self, kept: Solved, what: str) -> Unchecked:
-        if kept.state is None:
-            size = self._finished(self._template(self.n_features_in_)).state_bytes
-            limit = limit_of_states(size, setting(self, "keep_state_bytes"))
-            raise ValueError(
-                f"{what} needs the sums of all rows, which are not kept because {limit}. Fit with fewer columns, or "
-                "set keep_state_bytes."
-            )
-        return kept.state
+    def _missing_state(self, what: str) -> str:
+        """Return the message that ``what`` is impossible without the sums of all rows."""
+        size = self._finished(self._template(self.n_features_in_)).state_bytes
+        limit = limit_of_states(size, setting(self, "keep_state_bytes"))
+        return (
+            f"{what} needs the sums of all rows, which are not kept because {limit}. Fit with fewer columns, or set "
+            "keep_state_bytes."
+        )
 
     def _restored(self, held: Held) -> Solved:
         held.context["state"] = lambda held, name: self._finished(self._template(held.size("d")))

@@ -13,10 +13,12 @@ from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import (
     BOTH_PREPROCESSED,
     SCALED,
+    AxesResult,
     JointMoments,
     PairModel,
     PairResult,
     Predicts,
+    RotatedAxesResult,
     SideScores,
     check_components,
     warn_of_covariates,
@@ -33,44 +35,20 @@ from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
 
 @dataclass(frozen=True, kw_only=True)
-class PLSResult(PairResult):
+class PLSResult(AxesResult):
     """The result of :class:`PLSSVD`, whose attributes it has."""
 
-    x_weights_: Matrix = stored("d", "k")
-    y_weights_: Matrix = stored("q", "k")
     singular_values_: Vector = stored("k")
     squared_covariance_fraction_: Vector = stored("k")
-    x_std_: Vector = stored("d")
-    y_std_: Vector = stored("q")
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.singular_values_)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CCAResult(PairResult):
+class CCAResult(RotatedAxesResult):
     """The result of :class:`CCA`, whose attributes it has."""
 
-    x_weights_: Matrix = stored("d", "k")
-    y_weights_: Matrix = stored("q", "k")
-    x_rotations_: Matrix = stored("d", "k")
-    y_rotations_: Matrix = stored("q", "k")
-    x_loadings_: Matrix = stored("d", "k")
-    y_loadings_: Matrix = stored("q", "k")
-    coef_: Matrix = stored("q", "d")
-    intercept_: Vector = stored("q")
     correlations_: Vector = stored("k")
-    x_std_: Vector = stored("d")
-    y_std_: Vector = stored("q")
     ranks_: Integers = stored("2")
     solve_error_: float = stored(of=float, least=0)
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.correlations_)
 
 
 @with_parameters

@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.batches import has_batches
 from bigpca.estimators.linear.maps import projected, read_again
-from bigpca.estimators.linear.spectrum import remaining
+from bigpca.estimators.linear.spectrum import Remainder
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
@@ -76,7 +76,7 @@ class Refinement:
     B: Matrix | None = None
     state: Accumulator | None = None
 
-    def of(self, rows: Rows) -> Rows:
+    def applied(self, rows: Rows) -> Rows:
         """Return the rows of the second read, from those of the first."""
         p, d = len(self.x.T), len(self.mean)
         M = np.eye(d)
@@ -86,29 +86,6 @@ class Refinement:
         if self.B is not None:
             M[:p, p:] = -self.B
         return projected(rows, self.mean, M)
-
-
-@dataclass(frozen=True)
-class Apart:
-    """The rows of a second read, of what covariates leave of both sides, and their state.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (p + q + r,)
-    B : ndarray of shape (r, p + q), frame : Frame
-        As of :class:`bigpca.estimators.linear.spectrum.Remainder`.
-    state : Accumulator or None
-        Once it is read.
-    """
-
-    mean: Vector
-    B: Matrix
-    frame: Frame
-    state: Accumulator | None = None
-
-    def of(self, rows: Rows) -> Rows:
-        """Return the rows of the second read, from those of the first."""
-        return remaining(rows, self.mean, self.B, self.frame)
 
 
 @dataclass(frozen=True)
@@ -132,10 +109,10 @@ class PairFit(Fit[Found], Generic[Found, State]):
     solver: ClassVar[str] = "covariance"
 
     template: State
-    solve: Callable[[State, int, Refinement | Apart | None], Found]
+    solve: Callable[[State, int, Refinement | Remainder | None], Found]
     before: State | None = None
     refine: Callable[[Found], Refinement | None] | None = None
-    apart: Callable[[State], Apart | None] | None = None
+    apart: Callable[[State], Remainder | None] | None = None
 
     @property
     def account(self) -> str:
@@ -192,11 +169,11 @@ class PairFit(Fit[Found], Generic[Found, State]):
         read = self.read(run)
         if self.again is None:
             return self.solve(read.state, read.omitted, None)
-        second: Refinement | Apart | None = None if self.apart is None else self.apart(read.state)
+        second: Refinement | Remainder | None = None if self.apart is None else self.apart(read.state)
         if second is None:
             found = self.solve(read.state, read.omitted, None)
             second = None if self.refine is None else self.refine(found)
             if second is None:
                 return found
-        state = self._folded(run, self.again, second.of(self.rows)).state
+        state = self._folded(run, self.again, second.applied(self.rows)).state
         return self.solve(read.state, read.omitted, replace(second, state=state))

@@ -26,12 +26,11 @@ from bigpca.estimators.linear.spectrum import (
     Remainder,
     Settings,
     check_enough_rows,
-    covariate_scatter,
     limit_of_states,
     whole_moments,
     without_covariates,
 )
-from bigpca.estimators.pairs.fits import Apart, PairFit, Refinement, open_pair
+from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
@@ -48,10 +47,10 @@ from bigpca.estimators.shared.opening import (
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
-from bigpca.estimators.shared.results import RowCounts
+from bigpca.estimators.shared.results import RowCounts, of_part
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.parameters import SWITCH
-from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
+from bigpca.passes.accumulators.base import Accumulator, column_scale
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
@@ -309,7 +308,6 @@ class PairResult(RowCounts):
 
     Attributes
     ----------
-    n_samples_, n_omitted_ : int
     n_targets_ : int
         Columns of Y.
     x_mean_, y_mean_ : ndarray of shape (p,), (q,)
@@ -320,13 +318,10 @@ class PairResult(RowCounts):
         Labels of the folds, if these are groups.
     state_bytes : int
         Bytes of the state, which may not be kept.
-    weight_sums : (float, float) or None
     regression : Effects or None
         Of both sides on covariates, whose effect was taken out.
     """
 
-    n_samples_: int = stored(of=int, least=0)
-    n_omitted_: int = stored(of=int, least=0)
     n_targets_: int = stored(of=int, least=1)
     x_mean_: Vector = stored("d")
     y_mean_: Vector = stored("q")
@@ -334,13 +329,9 @@ class PairResult(RowCounts):
     groups_: Array | None = stored(coding=OF_VALUES, default=None)
     state: Accumulator | None = stored(default=None)
     state_bytes: int = 0
-    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
     regression: Effects | None = stored(of=Effects, default=None)
 
-    @property
-    def covariate_mean_(self) -> Vector | None:
-        """Means (r,) of the covariates."""
-        return None if self.regression is None else self.regression.mean
+    covariate_mean_ = of_part("regression", "mean")
 
     @property
     def x_covariate_coef_(self) -> Matrix | None:
@@ -396,6 +387,28 @@ class PairResult(RowCounts):
         if self.state is not None:
             _check_state(self.state, len(self.x_mean_) + q + self.n_covariates, self.n_samples_)
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxesResult(PairResult):
+    """That of axes of both sides, along which :class:`SideScores` has scores."""
+
+    x_weights_: Matrix = stored("d", "k")
+    y_weights_: Matrix = stored("q", "k")
+    x_std_: Vector = stored("d")
+    y_std_: Vector = stored("q")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotatedAxesResult(AxesResult):
+    """That of axes with rotations, by which Y is predicted."""
+
+    x_rotations_: Matrix = stored("d", "k")
+    y_rotations_: Matrix = stored("q", "k")
+    x_loadings_: Matrix = stored("d", "k")
+    y_loadings_: Matrix = stored("q", "k")
+    coef_: Matrix = stored("q", "d")
+    intercept_: Vector = stored("q")
 
 
 @dataclass(frozen=True)
@@ -534,15 +547,15 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _solver_of(
         self, p: int, targets: Targets, covariates: int
-    ) -> Callable[[Accumulator, int, Refinement | Apart | None], PairFound]:
+    ) -> Callable[[Accumulator, int, Refinement | Remainder | None], PairFound]:
         scale = self._scales
 
-        def solve(state: Accumulator, omitted: int, second: Refinement | Apart | None = None) -> PairFound:
+        def solve(state: Accumulator, omitted: int, second: Refinement | Remainder | None = None) -> PairFound:
             joint = JointMoments(whole_moments(state), p, scale, targets.roundings, centred=self._centred)
             last = state if second is None or second.state is None else second.state
-            apart = Remainder(second.B, second.frame, whole_moments(last)) if isinstance(second, Apart) else None
+            apart = second if isinstance(second, Remainder) else None
             joint = joint.without(covariates, apart).checked(omitted)
-            if isinstance(second, Apart):
+            if isinstance(second, Remainder):
                 last = state  # in whose coordinates folds are
             elif second is not None:
                 joint = replace(joint, second=second, again=whole_moments(last))
@@ -571,7 +584,7 @@ class PairModel(Estimator[PairResult], Grows):
         solve = owner._solver_of(p, Targets(single, joined.roundings, grid, view), covariates)
         refines = "solve_error_" in self._traits.result.__dataclass_fields__
         refine = owner._refined if refines and not covariates else None
-        apart = partial(_apart, covariates=covariates, roundings=joined.roundings) if covariates else None
+        apart = partial(Remainder.of, settings=_settings(covariates, joined.roundings)) if covariates else None
         return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine, apart=apart)
 
     def _more(self, kept: PairResult, more: MoreRows) -> tuple[PairResult, Provenance]:
@@ -850,14 +863,6 @@ class Predicts(PairModel):
 def _settings(covariates: int, roundings: tuple[float, ...]) -> Settings:
     """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
     return Settings(None, Standardization(True, True), covariates=covariates, roundings=roundings)
-
-
-def _apart(state: Accumulator, covariates: int, roundings: tuple[float, ...]) -> Apart | None:
-    whole, settings = whole_moments(state), _settings(covariates, roundings)
-    _, known = without_covariates(whole, settings)
-    if known.error <= ENOUGH:
-        return None
-    return Apart(whole.mean, known.coef.T, covariate_scatter(whole, settings).refined())
 
 
 def warn_of_covariates(found: PairResult) -> None:

@@ -7,9 +7,16 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from scipy.linalg import pinv
 
-from bigpca.arrays import Matrix, Vector
+from bigpca.arrays import Vector
 from bigpca.errors import positive_integer, warn_approximation
-from bigpca.estimators.pairs.model import BOTH_PREPROCESSED, SCALED, JointMoments, PairResult, Predicts, SideScores
+from bigpca.estimators.pairs.model import (
+    BOTH_PREPROCESSED,
+    SCALED,
+    JointMoments,
+    Predicts,
+    RotatedAxesResult,
+    SideScores,
+)
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -21,26 +28,11 @@ from bigpca.solvers.pairs import leading_triplets
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionResult(PairResult):
+class RegressionResult(RotatedAxesResult):
     """The result of :class:`PLSRegression`, whose attributes it has."""
 
-    x_weights_: Matrix = stored("d", "k")
-    y_weights_: Matrix = stored("q", "k")
-    x_rotations_: Matrix = stored("d", "k")
-    y_rotations_: Matrix = stored("q", "k")
-    x_loadings_: Matrix = stored("d", "k")
-    y_loadings_: Matrix = stored("q", "k")
-    coef_: Matrix = stored("q", "d")
-    intercept_: Vector = stored("q")
     r2_: Vector = stored("k")
     vip_: Vector = stored("d")
-    x_std_: Vector = stored("d")
-    y_std_: Vector = stored("q")
-
-    @property
-    def n_components_(self) -> int:
-        """k."""
-        return len(self.r2_)
 
 
 @with_parameters

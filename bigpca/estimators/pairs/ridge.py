@@ -41,7 +41,10 @@ class RidgeResult(PairResult):
     per_target: bool = stored(of=bool)
     solve_error_: float = stored(of=float, least=0)
 
-    n_components_ = property(lambda self: self.n_targets_)
+    @property
+    def n_components_(self) -> int:
+        """Columns of the predictions, q."""
+        return self.n_targets_
 
     @property
     def coef_(self) -> Matrix | Vector:

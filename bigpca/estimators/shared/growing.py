@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from sklearn.utils.metaestimators import available_if
@@ -16,11 +16,12 @@ from sklearn.utils.metaestimators import available_if
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import unfitted
 from bigpca.estimators.shared.inputs import Input, Unchecked
-from bigpca.estimators.shared.opening import record_rows, set_known
+from bigpca.estimators.shared.opening import open_like, record_rows, reject_groups, set_known
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 
 Model = TypeVar("Model", bound=BaseEstimator)
@@ -43,6 +44,13 @@ class MoreRows:
     groups: Unchecked
     progress: ProgressArgument
 
+    def opened(self, model: BaseEstimator) -> Rows:
+        """Return the rows as those of the fit, with what belongs to them."""
+        rows = open_like(model, self.X, self.given).weighted(self.weights)
+        if "groups" not in model._traits.accepts:
+            reject_groups(model, self.groups)
+        return replace(rows, groups=self.groups)
+
 
 def grows(model: BaseEstimator) -> bool:
     """Whether rows can be added; otherwise raises AttributeError, with the reason, as ``available_if`` requires."""
@@ -54,7 +62,7 @@ def grows(model: BaseEstimator) -> bool:
 def kept_by(model: BaseEstimator) -> Unchecked:
     """Return the statistics of all rows of a model, solved or not."""
     found = model._found
-    return found.kept if isinstance(found, Waiting) else model._kept(found)
+    return found.kept if isinstance(found, Waiting) else found.so_far
 
 
 def twin(model: Model) -> Model:
@@ -98,7 +106,8 @@ def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, so
 class Grows(BaseEstimator):
     """A model to which rows can be added, and that can be merged with others.
 
-    A subclass writes :meth:`_more`, :meth:`_solution` and, where its result does not hold them, :meth:`_kept`.
+    A subclass writes :meth:`_more`, :meth:`_solution` and, where its result is not those statistics itself, the
+    property ``so_far`` of the result.
     """
 
     @property
@@ -174,10 +183,6 @@ class Grows(BaseEstimator):
     def _solution(self, kept: Unchecked) -> tuple[Callable[[], Unchecked], str]:
         """Check the parameters, and return the solve from statistics, and the name of the solver."""
         return lambda: kept, self.solver_
-
-    def _kept(self, found: Unchecked) -> Unchecked:
-        """Return the statistics that a result holds; it may be those itself."""
-        return found
 
     def _first(self, more: MoreRows) -> Self:
         """Fit the first rows."""

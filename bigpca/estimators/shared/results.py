@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import ClassVar, Generic, Protocol, TypeVar
+from dataclasses import KW_ONLY, Field, dataclass, field, fields
+from functools import cache
+from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
+from bigpca.arrays import Array
+from bigpca.estimators.shared.folds import check_folds
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.engine.driver import solving_with
+from bigpca.records import size_of, stored
+from bigpca.solvers.eigh import EPS
 
 VARIANCES = (  # in a table of components
     ("variance", "eigenvalues_"),
@@ -33,9 +38,19 @@ class Result:
     none_is_known: ClassVar[frozenset[str]] = frozenset()
 
     @property
+    def n_components_(self) -> int:
+        """k, by the field that has this size; the attribute does not exist where none has it."""
+        return cast("int", size_of(self, "k"))
+
+    @property
     def width(self) -> int:
         """Columns of the output of ``transform``: that of the components, where there are such."""
-        return self.n_components_  # type: ignore[attr-defined,no-any-return]
+        return self.n_components_
+
+    @property
+    def so_far(self) -> Unchecked:
+        """The statistics of all rows, to which others are added: the result itself, where it holds them."""
+        return self
 
     def attribute(self, name: str) -> object:
         """Return a fitted attribute; raises AttributeError if the record has none of that name."""
@@ -45,6 +60,7 @@ class Result:
         return value
 
     @classmethod
+    @cache
     def names(cls) -> frozenset[str]:
         """Names of the attributes that records of the class may have."""
         return frozenset(name for name in (*cls.__dataclass_fields__, *dir(cls)) if name[-1] == "_" != name[0])
@@ -59,12 +75,22 @@ class Result:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
+@dataclass(frozen=True)
 class RowCounts(Result):
-    """A result of rows that may have weights."""
+    """A result of rows that may have weights.
 
-    n_samples_: int
-    n_omitted_: int
-    weight_sums: WeightSums
+    Attributes
+    ----------
+    n_samples_, n_omitted_ : int
+        Rows used, and rows omitted because of missing values.
+    weight_sums : (float, float) or None
+        Sums of the weights and of their squares; None for rows without weights.
+    """
+
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
+    _: KW_ONLY
+    weight_sums: WeightSums = stored(of=tuple, least=0, default=None)
 
     @property
     def sum_weights_(self) -> float:
@@ -78,6 +104,74 @@ class RowCounts(Result):
             return float(self.n_samples_)
         total, squares = self.weight_sums
         return total**2 / squares if squares else 0.0
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The statistics of all rows of a model.
+
+    Attributes
+    ----------
+    state : Accumulator or None
+        For each group, if there are groups; None if they are not kept.
+    n_omitted_ : int
+    roundings : tuple of float
+        As of :class:`SummedRows`.
+    apart : tuple of ndarray
+        Added rows in memory that are not in the state yet.
+    """
+
+    state: Unchecked
+    n_omitted_: int
+    roundings: tuple[float, ...]
+    apart: tuple[Array, ...] = ()
+
+    @property
+    def n_samples_(self) -> int:
+        """Rows of the state, and apart from it."""
+        return (0 if self.state is None else self.state.count) + sum(len(batch) for batch in self.apart)
+
+    def known(self, missing: Callable[[str], str], what: str) -> Unchecked:
+        """Return the state that ``what`` needs; raises ValueError with the message if it is not kept."""
+        if self.state is None:
+            raise ValueError(missing(what))
+        return self.state
+
+    def merge(self, other: KeptRows) -> KeptRows:
+        """Return the statistics of both sets of rows."""
+        roundings, state = tuple(map(max, self.roundings, other.roundings)), None
+        if self.state is not None and other.state is not None:
+            check_folds(self.state, other.state)
+            state = self.state.merge(other.state)
+        return KeptRows(state, self.n_omitted_ + other.n_omitted_, roundings, self.apart + other.apart)
+
+    def beside(self, rows: Array) -> KeptRows:
+        """Return the same with further rows apart."""
+        return KeptRows(self.state, self.n_omitted_, self.roundings, (*self.apart, rows))
+
+
+@dataclass(frozen=True)
+class SummedRows(RowCounts):
+    """A result of rows that were summed.
+
+    Attributes
+    ----------
+    state : Accumulator or None
+        Sufficient statistics, for ``partial_fit`` and ``merge``; for each group, if there are groups; None if they are
+        not kept.
+    roundings : tuple of float
+        Relative rounding of the stored values, of rows and of covariates: by these floors rows are solved that are
+        added later.
+    """
+
+    _: KW_ONLY
+    state: Unchecked = stored(default=None)
+    roundings: tuple[float, ...] = stored(of=tuple, least=0, default=(EPS,))
+
+    @property
+    def so_far(self) -> KeptRows:
+        """The statistics, with what solves of more rows need beside them."""
+        return KeptRows(self.state, self.n_omitted_, self.roundings)
 
 
 def of_part(part: str, name: str) -> property:

@@ -67,14 +67,13 @@ class SupervisedResult(Result):
     converged_: bool | None = stored(of=bool, default=None)
 
     @property
-    def kept(self) -> KeptStatistics:
+    def so_far(self) -> KeptStatistics:
         """The statistics, to which rows are added."""
         return KeptStatistics(self.statistics, self.supervision)
 
     components_ = of_part("axes", "components")
     eigenvalues_ = of_part("axes", "values")
     rank_ = of_part("axes", "rank")
-    n_components_ = property(lambda self: len(self.axes.values))
     solve_error_ = property(lambda self: self.axes.error or None)
     mean_ = of_part("statistics", "mean")
     n_samples_ = of_part("statistics", "count")
@@ -85,6 +84,11 @@ class SupervisedResult(Result):
     n_unlabelled_ = of_part("supervision", "unlabelled")
     missed_label_trace_ = of_part("supervision", "missed_label_trace")
     classes_ = of_part("supervision", "classes")
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.axes.values)
 
     @property
     def class_counts_(self) -> Integers | Vector | None:

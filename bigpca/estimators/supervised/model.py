@@ -26,7 +26,7 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Lazy, Unchecked, settle_non_finite
-from bigpca.estimators.shared.opening import labels_of_fit, open_like, reject_groups, rows_of_fit
+from bigpca.estimators.shared.opening import labels_of_fit, open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
@@ -123,9 +123,8 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         # Before the read: a fit at (1, 0), or by krylov, kept only the diagonal of the scatter.
         if problem.whole:
             kept.statistics.check_whole()
-        opened = open_like(self, more.X, more.given)
-        reject_groups(self, more.groups)
-        rows, resources = rows_of_fit(self, opened.weighted(more.weights))
+        opened = more.opened(self)
+        rows, resources = rows_of_fit(self, opened)
         y = labels_of_fit(self, opened.X, more.y)
         labelled = read_labels(self, y, rows.n_rows, problem, like=kept.supervision, weights=rows.weights)
         fit = LabelsFit(rows, resources, name, labelled, kept.statistics.moments.whole, problem)
@@ -138,9 +137,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         if problem.whole:
             kept.statistics.check_whole()
         return partial(_solved, kept, problem), self.solver_
-
-    def _kept(self, found: SupervisedResult) -> KeptStatistics:
-        return found.kept
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -259,9 +255,8 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)
 
     def _restored(self, held: Held) -> SupervisedResult:
-        held.context["columns"] = "d"
         found = super()._restored(held)
-        found.kept.checked()  # together
+        found.so_far.checked()  # together
         c, inverses = len(found.statistics.moments.counts), found.axes.inverses
         if inverses is not None and len(inverses) != c + 1:
             raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")

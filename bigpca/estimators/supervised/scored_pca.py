@@ -36,11 +36,9 @@ from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Path, Unchecked
 from bigpca.estimators.shared.opening import (
     labels_of_fit,
-    open_like,
     open_weighted,
     planned_fit,
     policies,
-    reject_groups,
     rows_of_fit,
 )
 from bigpca.estimators.shared.outputs import whole_map
@@ -64,7 +62,7 @@ from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.planning import PassCost, Resources, SolveCost
-from bigpca.records import Coding, Held, stored
+from bigpca.records import Coding, stored
 from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components
@@ -637,9 +635,8 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _more(self, kept: ScoredResult, more: MoreRows) -> tuple[ScoredResult, Provenance]:
         # Added to a copy: a read that fails leaves the model as it was.
         inner = copy(kept.estimator_)
-        rows = open_like(self, more.X, more.given)
-        reject_groups(self, more.groups)
-        reject_weights(rows.weighted(more.weights), [type(self).__name__], self._traits.unweighted)
+        rows = more.opened(self)
+        reject_weights(rows, [type(self).__name__], self._traits.unweighted)
         y = labels_of_fit(self, rows.X, more.y)
         rows, resources = rows_of_fit(self, rows)
         labelled = self._read_labels(y, rows.n_rows, kept.kept.supervision)
@@ -745,7 +742,3 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         rows = Rows.of(columns_of(opened, np.sort(candidates)), **policies(self))
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.order.in_process)
         return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
-
-    def _restored(self, held: Held) -> ScoredResult:
-        held.context["columns"] = "d"
-        return super()._restored(held)

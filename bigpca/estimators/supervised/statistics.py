@@ -31,20 +31,25 @@ from bigpca.solvers.roweis import CENTRED
 FLOAT64 = float(np.finfo(np.float64).eps)
 
 
+def _columns_of(held: Held) -> str:
+    """Return the letter of the columns: those of rows, unless the context says of what else."""
+    return str(held.context.get("columns", "d"))
+
+
 def _held_moments(held: Held, name: str) -> ClassMoments:
-    """Return the template of stored moments, of the columns that the context names.
+    """Return the template of stored moments.
 
     Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
     """
     means, within = held.arrays[f"{name}__means"], held.arrays[f"{name}__within"]
-    held.check(f"{name}__means", means.shape, ("c", held.context["columns"]))
+    held.check(f"{name}__means", means.shape, ("c", _columns_of(held)))
     c, d = means.shape
     return ClassMoments(d, c, np.zeros(0, np.int32), within.shape != (d,) or d == 1)
 
 
 def _held_products(held: Held, name: str) -> LeftProduct:
     m = len(held.arrays[f"{name}__weight"])
-    return LeftProduct(held.size(held.context["columns"]), np.zeros((0, m)))
+    return LeftProduct(held.size(_columns_of(held)), np.zeros((0, m)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.estimators.loading import CLASSES
+from bigpca.estimators import loading
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5)) + np.arange(5)
@@ -23,6 +23,7 @@ def own(cls: type) -> list[type]:
 
 
 # Rooms of methods: of models that grow, that are linear maps, and so on.
+CLASSES = {name: getattr(bp, name) for name in loading.CLASSES}
 ROOMS = {
     "BoundedSubspaces",
     "CommonParameters",
