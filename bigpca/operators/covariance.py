@@ -351,7 +351,7 @@ class CovarianceOperator(Weighted, Operator):
             mean = found.mean if self.scale is None else found.mean / self.scale
             rounding = lost_variance(mean, self.weight) / self._divisor
         self.trace_error = self._scale_error * self.trace + rounding
-        check_total(self.trace)
+        check_total(self.trace, mean=found.mean)
 
 
 def leading_value(W: Matrix, AW: Matrix) -> float:

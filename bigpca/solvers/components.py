@@ -684,9 +684,14 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         )
 
 
-def check_total(variance: float, what: str = "the total variance") -> None:
-    """Reject a total variance that is beyond float64, or so small that its squares have lost digits."""
-    if 0 < variance < SMALLEST_VARIANCE:
+def check_total(variance: float, what: str = "the total variance", mean: Vector | None = None) -> None:
+    """Reject a total variance that is beyond float64, or so small that its squares have lost digits.
+
+    A variance of 0 is rejected where a mean shows that values of this size have it, whatever they are.
+    """
+    means = np.abs([] if mean is None else mean)
+    lost = variance == 0 and bool(((means > 0) & (means < np.sqrt(SMALLEST_VARIANCE))).any())
+    if lost or 0 < variance < SMALLEST_VARIANCE:
         raise ValueError(
             f"{what} is {variance:.3g}: squares of values below 1e-150 leave the range of float64. Multiply "
             "the data by a constant first."

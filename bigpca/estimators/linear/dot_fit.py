@@ -335,6 +335,7 @@ def dot_spectrum(
     """
     n, d, center = rows.n_present, rows.n_columns, settings.center
     k, total, variances = len(dot.variances), dot.total, dot.variances
+    check_total(total, mean=dot.mean)
     rank = k if corrected else min(numerical_rank(variances, n), k)
     components = np.empty((0, d))
     if rank:

@@ -358,7 +358,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         trace_error = lost_variance(mean, weight) / (weight - 1)
     scale_error = centred or 0.0 if fit.scale else 0.0
     trace_error += scale_error * trace
-    check_total(trace)
+    check_total(trace, mean=part.mean)
     probes = None
     if Y.shape[1] > q:
         vectors = probe_vectors(settings.sketch.seed, d, Y.shape[1] - q).astype(np.float64)

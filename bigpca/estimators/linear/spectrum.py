@@ -429,7 +429,7 @@ def solve_moments(
     S /= weight - 1
     columns = diagonal_of(S)
     total = float(columns.sum())
-    check_total(total)
+    check_total(total, mean=moments.mean)
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     rule, errors = by_name(settings.n_components), None
     if isinstance(rule, CrossValidated) and isinstance(sums, FoldStates):

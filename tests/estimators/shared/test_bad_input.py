@@ -362,11 +362,18 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
         PCA(2, solver=solver).fit(lazy)
 
 
-@pytest.mark.parametrize(("unit", "said"), [(1e200, "overflow float64"), (1e-160, "below 1e-150 leave the range")])
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (1e200, "overflow float64"),
+        (1e-160, "below 1e-150 leave the range"),
+        (1e-170, "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"),
+    ],
+)
 @pytest.mark.parametrize(
     "model",
     [*(PCA(2, solver=solver) for solver in ("covariance", "dot", "krylov")), bp.ApproximatePCA(2), PCA(2, scale=True),
-     bp.CCA(1), bp.Ridge(0.0), bp.PLSSVD(1)],
+     bp.RotatedPCA(2),      bp.CCA(1), bp.Ridge(0.0), bp.PLSSVD(1)],
     ids=str,
 )  # fmt: skip
 def test_squares_that_leave_float64_are_named(model: Any, unit: float, said: str) -> None:
