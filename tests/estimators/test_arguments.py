@@ -458,7 +458,7 @@ def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str)
         with pytest.raises(TypeError, match=f"to {name}, which cannot remove the effect of covariates"):
             call(X, y, given=Y)
     for call in calls[: 0 if name in GROUPED else 2]:
-        with pytest.raises(TypeError, match=f"to this {name}, which has no folds"):
+        with pytest.raises(TypeError, match=f"to this {name}, which uses none"):
             call(X, X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression") else y, groups=y)
 
 

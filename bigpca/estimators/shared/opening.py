@@ -133,8 +133,8 @@ def reject_groups(model: BaseEstimator, groups: Unchecked) -> None:
     """Reject groups that were passed to an estimator without folds."""
     if groups is not None:
         raise TypeError(
-            f"groups were passed to this {type(model).__name__}, which has no folds: bigpca.Ridge with several "
-            "alphas has, and bigpca.PCA keeps the moments of each group. Leave them out."
+            f"groups were passed to this {type(model).__name__}, which uses none: bigpca.Ridge with several alphas "
+            "divides them into folds, and bigpca.PCA keeps the moments of each. Leave them out."
         )
 
 
