@@ -243,6 +243,7 @@ class Device:
         return f"{self.library}:{self.place}" if self.place else self.library
 
     @classmethod
+    @cache  # a look at a device waits for it
     def of(cls, name: str) -> Device:
         """Return the device that the setting ``arithmetic`` names.
 
@@ -358,7 +359,9 @@ class Device:
             return values
         xp = self.xp
         if self.library == "torch":
-            return xp.from_numpy(np.require(values, requirements=["C", "W"])).to(self._device)
+            # CUDA copies what is not pinned before it returns; torch would wait for all work besides.
+            pending, here = self.place.startswith("cuda"), np.require(values, requirements=["C", "W"])
+            return xp.from_numpy(here).to(self._device, non_blocking=pending)
         return xp.asarray(values, device=self._device)
 
     def rows(self, values: There) -> There:
@@ -467,13 +470,13 @@ class Device:
                 total += xp.matmul(xp.matrix_transpose(V), V)
                 return total
             V = V * xp.astype(scale, V.dtype)
-            product = self._product(V, V)
+            product = self.product(V, V)
             product /= scale[:, None]  # in two steps, as a product of two scales may leave the range of numbers
             product /= scale
             total += product
             return total
 
-    def _product(self, V: There, Z: There) -> There:
+    def product(self, V: There, Z: There) -> There:
         """Return ``V'Z`` in float64; 8,192 rows are summed in the precision of the rows, as in this process."""
         xp, b = self.xp, V.shape[0]
         whole = b // SUMMED_ROWS * SUMMED_ROWS
@@ -481,7 +484,7 @@ class Device:
             return xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64)
         first, second = (xp.reshape(one[:whole, :], (-1, SUMMED_ROWS, one.shape[1])) for one in (V, Z))
         product = xp.sum(xp.astype(xp.matmul(xp.matrix_transpose(first), second), xp.float64), axis=0)
-        return product if whole == b else product + self._product(V[whole:, :], Z[whole:, :])
+        return product if whole == b else product + self.product(V[whole:, :], Z[whole:, :])
 
     def add_products(
         self, total: There, sums: There, values: There, Q: There, scale: There, weights: Vector | None
@@ -496,7 +499,7 @@ class Device:
             Z = xp.matmul(V, Q)
             if weights is not None:
                 Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
-            total += self._product(V, Z) / scale
+            total += self.product(V, Z) / scale
             return total, sums + xp.sum(xp.astype(Z, xp.float64), axis=0) / scale
 
     def scores(

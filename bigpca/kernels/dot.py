@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
-from bigpca.devices import RowsThere
+from bigpca.devices import Device, RowsThere
 from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
 
 TILE = 256  # rows converted to float64 at a time
@@ -179,10 +179,9 @@ def prepare_rows(rows: Array | csr_array | RowsThere, shift: Vector | None = Non
     if isinstance(rows, csr_array):
         return prepare_sparse(rows, shift)
     if isinstance(rows, RowsThere):
-        xp = rows.xp
-        near = rows.array if shift is None else rows.array - rows.put(shift.astype(rows.dtype))
-        exact = xp.astype(near, xp.float64, copy=False)
-        return PreparedThere(RowsThere(near, rows.place), xp.sum(exact * exact, axis=1))
+        device = Device.holding(rows)
+        near = rows if shift is None else device.shifted(rows, shift, rows.dtype)[0]
+        return PreparedThere(near, device.sums(near, power=2, axis=1))
     # Stored as columns: BLAS takes either order, and strips of a product then read runs of rows.
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import cycle
@@ -23,9 +24,10 @@ from bigpca.arrays import packed_size
 from bigpca.data.views import array_of
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
-from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct
+from bigpca.passes.accumulators.moments import ClassMoments, Moments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm
@@ -80,6 +82,41 @@ def test_the_numbers_are_those_of_numpy(name: str, fit: str, monkeypatch: pytest
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=3e-6)
     np.testing.assert_allclose(found.mean_, expected.mean_, rtol=1e-12)
     assert bp.quality.similarity(found.components_, expected.components_).min() > 1 - 1e-5
+
+
+CODES = np.where(np.arange(N) % 5 == 4, np.nan, np.arange(N) % 5)  # four classes, and rows without a label
+DROP = {"missing_labels": "drop"}
+LABELLED: dict[str, Any] = {
+    "classes": lambda X: bp.FisherDiscriminantAnalysis(3, missing_labels="drop").fit(X, CODES),
+    "weighted classes": lambda X: bp.FisherDiscriminantAnalysis(3, missing_labels="drop").fit(
+        X, CODES, sample_weight=WEIGHTS
+    ),
+    "variances": lambda X: bp.RoweisDiscriminantAnalysis(1, r1=1.0, r2=0.0, missing_labels="drop").fit(X, CODES),
+    "numbers": lambda X: bp.SupervisedPCA(2).fit(X, np.column_stack([np.arange(N) % 7, WEIGHTS]) / 2 + 0.1),
+    "classes by krylov": lambda X: bp.RoweisDiscriminantAnalysis(3, r2=0.5, solver="krylov", missing_labels="drop").fit(
+        X, CODES
+    ),
+    "dot": lambda X: bp.PCA(K, solver="dot").fit(X[:250]),
+    "groups": lambda X: bp.ContrastivePCA(3).fit(X, CODES > 1),
+    "penalties": lambda X: bp.Ridge(alphas=[0.1, 10.0]).fit(X, X[:, :2]),
+}
+
+
+@pytest.mark.parametrize("fit", LABELLED)
+@pytest.mark.parametrize("name", DEVICES)
+def test_fits_with_labels_and_folds_are_those_of_numpy(name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(name)
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # multiply in float32
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)  # states merge
+    X = lazy()[:, :40]
+    expected = LABELLED[fit](X)
+    with bp.config(arithmetic=name):
+        found, again = LABELLED[fit](X), LABELLED[fit](X)
+    assert any(note.startswith(f"multiplied by {name}") for note in found.plan_.notes)
+    here, there, twice = (getattr(one, "predict" if fit == "penalties" else "transform")(X[:200].compute())
+                          for one in (expected, found, again))  # fmt: skip
+    np.testing.assert_allclose(there, here, rtol=0, atol=1e-4 * np.abs(here).max())
+    assert np.array_equal(twice, there)
 
 
 # gamma = 1e4: norms are large compared with the width, so NumPy computes near pairs again, from differences.
@@ -143,39 +180,50 @@ def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("batches", [False, True])
-def test_a_fit_fetches_one_state_and_waits_once_for_each_group(
-    batches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def waits_of(name: str, groups: int, reads: int) -> Counter[int]:
+    """Return what comes from a device, by size: one look at each group, and the arrays of one state of each read."""
+    looks, whole, c = Counter({1: groups}), packed_size(D), 4
+    if name in ("covariance", "batches"):
+        return looks + Counter({D: 1 + (name == "batches"), whole: 1})  # and the first row of batches
+    if name == "classes":
+        return looks + Counter({c * D: 1, whole: 1})
+    if name == "numbers":  # one class without its scatter; the product with the labels, and its shift
+        return looks + Counter({D: 4})
+    if name == "folds":
+        return looks + Counter({D: 2, whole: 2})
+    columns = 24  # of each product; squares come with the first one
+    return Counter({1: groups * reads, D: reads + 1, columns: reads, D * columns: reads, 0: reads - 1})
+
+
+WAITING: dict[str, Any] = FITS | LABELLED | {
+    "batches": lambda X: bp.PCA(K, solver="covariance").fit(X),
+    "folds": lambda X: bp.ContrastivePCA(K).fit(X, CODES > 1),
+    "numbers": lambda X: bp.SupervisedPCA(1).fit(X, WEIGHTS / 2 + 0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fit", ["covariance", "batches", "krylov", "classes", "numbers", "folds"])
+def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
+    fit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250)
     monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
     monkeypatch.setattr("bigpca.passes.reading.layout.BYTES_THERE", 1 << 18)
     moved = {"put": 0, "fetch": 0}
-    given = bp.from_batches(batched_there(X.compute(), name, monkeypatch)) if batches else X
+    there = batched_there(X.compute(), name, monkeypatch)
+    given = bp.from_batches(there, shape=X.shape) if fit == "batches" else X
+    Device.of(name)  # a device is looked at once in a process
+    watch(monkeypatch, moved)
+    waits = looks_of(monkeypatch)
     with bp.config(arithmetic=name):
-        model = bp.PCA(K, solver="covariance")
-        groups = (model.plan(given).tasks - 1) // 2
-        watch(monkeypatch, moved)
-        waits = looks_of(monkeypatch)
-        model.fit(given)
-    assert batches or groups > 3
-    assert moved["put"] == (0 if batches else X.nbytes)
-    # The scatter and the mean; one number of each group, and one that shows that the device can be used.
-    assert sorted(waits)[-2:] == [D, packed_size(D)]
-    assert len(waits) <= groups + 6
-    assert sum(waits) < packed_size(D) + 2 * D + groups + 10
-
-
-def test_an_iteration_fetches_one_thin_state_of_each_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
-    with bp.config(arithmetic="array_api_strict:device1"):
-        model, waits = bp.PCA(K, solver="krylov", random_state=0), looks_of(monkeypatch)
-        model.fit(lazy("f8"))
-        groups = (model.plan_.tasks - 1) // 2
-    thin = [count for count in waits if count > 10 * D]
-    assert len(thin) == round(model.n_passes_)
-    assert len(waits) < groups + 12 * model.n_passes_
+        model = WAITING[fit](given)
+    read = next(one for one in model.plan_.costs if getattr(one, "device", None) is not None)
+    groups, reads = len(read.layout.groups), waits.count(24 * D) if fit == "krylov" else 1
+    assert groups > 2 or fit == "batches"
+    assert reads == 1 or 1 < reads <= model.n_passes_
+    assert Counter(waits) == waits_of(fit, groups, reads)
+    assert moved["put"] < (0.1 if fit == "batches" else reads * 1.2) * X.nbytes
 
 
 def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,18 +336,78 @@ def test_squares_that_float32_does_not_hold_are_multiplied_in_float64(
     np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-6)
 
 
-def test_sparse_rows_and_states_of_numpy_stay_in_this_process_and_the_plan_says_so() -> None:
+RBF = {"kernel": "rbf", "gamma": 1e-3}
+Y, FEATURES = np.arange(N) % 3, {"labelled-features"}
+# Row of the table in docs/how-to/other-libraries.md -> fits, and their reads on the device and in this process.
+TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
+    "covariance": [
+        (lambda X: bp.PCA(K, solver="covariance").plan(X), {"moments"}, set()),
+        (lambda X: bp.RotatedPCA(K).plan(X), {"moments"}, set()),
+        (lambda X: bp.FactorAnalysis(K).plan(X), {"sums"}, set()),
+        (lambda X: bp.GeneralizedPCA(K).plan(X, Y > 0), {"sums"}, set()),
+    ],
+    "krylov": [(lambda X: bp.PCA(K, solver="krylov").plan(X), {"product"}, {"sample"})],
+    "sketch": [(lambda X: bp.ApproximatePCA(K).plan(X), {"sketch"}, set())],
+    "labels": [
+        (lambda X: bp.FisherDiscriminantAnalysis(1).plan(X, Y), {"labels"}, set()),
+        (lambda X: bp.RoweisDiscriminantAnalysis(1, solver="krylov").plan(X, Y), {"labels", "within"}, set()),
+        (lambda X: bp.SupervisedPCA(1).plan(X, Y), {"labels"}, set()),
+        (lambda X: bp.ScoredPCA(1).plan(X, Y / 2), {"scores: labels", "fit: moments"}, set()),
+        (lambda X: bp.KernelSupervisedPCA(1, **RBF, solver="landmarks").plan(X, Y), FEATURES, {"landmarks"}),
+        (lambda X: bp.KernelRoweisDiscriminantAnalysis(1, **RBF).plan(X, Y), FEATURES, {"landmarks"}),
+    ],
+    "folds": [
+        (lambda X: bp.ContrastivePCA(K).plan(X, Y > 0), {"sums"}, set()),
+        (lambda X: bp.PCA("cross-validated", solver="covariance").plan(X), {"moments"}, set()),
+        (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"pairs"}, set()),
+    ],
+    "features": [(lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9).plan(X), {"features"}, {"landmarks"})],
+    "sweeps": [
+        (lambda X: bp.KernelPCA(K, **RBF, solver="krylov").plan(X), {"features", "kernel"}, {"landmarks", "start"}),
+        (lambda X: bp.ApproximateKernelPCA(K, **RBF).plan(X), {"kernel"}, set()),
+        (lambda X: bp.KernelSupervisedPCA(1, **RBF, solver="pairs").plan(X, Y), {"kernel"}, set()),
+    ],
+    "made": [
+        (lambda X: bp.PCA(K, solver="covariance", preprocess=bp.rows.L2()).plan(X), {"moments"}, set()),
+        (lambda X: bp.CCA(2).plan(X, X[:, :2]), {"pairs"}, set()),
+        (lambda X: bp.PLSRegression(2).plan(X, X[:, :2]), {"pairs"}, set()),
+    ],
+    "nothing": [
+        (lambda X: bp.PCA(K, solver="dot").plan(X[:250]), {"components"}, {"dot"}),
+        (lambda X: bp.KernelPCA(K, **RBF, solver="dense").plan(X), set(), {"kernel"}),
+        (lambda X: bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(X), set(), {"features", "landmarks"}),
+        (lambda X: bp.SlowFeatureAnalysis(K).plan(X), set(), {"sums"}),
+        (lambda X: bp.TICA(K).plan(X), set(), {"sums"}),
+        (lambda X: bp.MinimumNoiseFraction(K).plan(X), set(), {"sums"}),
+        (lambda X: bp.CorrespondenceAnalysis(K).plan(X), set(), {"sums"}),
+        (lambda X: bp.PCA(K).plan(sp.csr_array((X[:100].compute() > 30).astype("f4"))), set(), {"moments"}),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_the_table_of_what_runs_on_a_device_is_what_plans_say(row: str) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name = "array_api_strict:device1"
+    for plan, there, here in TABLE[row]:
+        with bp.config(arithmetic=name, memory_limit="8 GiB"):
+            found = plan(lazy())
+        noted = {key: set[str]() for key in ("multiplied by NumPy", f"multiplied by {name}")}
+        for note in found.notes:
+            for key, names in noted.items():
+                if note.startswith(key):
+                    names |= set(note.rpartition("): ")[2].split(", "))
+        assert noted == dict(zip(noted, (here, there), strict=True)), found.notes
+
+
+def test_sparse_rows_have_the_bits_of_numpy_with_a_device_too() -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows = sp.random_array((100, 20), density=0.2, format="csr", rng=0)
     expected = bp.PCA(2).fit(rows)
     with bp.config(arithmetic="array_api_strict:device1"):
         found = bp.PCA(2).fit(rows)
-        labelled = bp.FisherDiscriminantAnalysis().plan(lazy(), np.arange(N) % 3)
-        laplacian = bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(lazy())
     assert np.array_equal(found.components_, expected.components_)
     assert "multiplied by NumPy, not by array_api_strict:device1 (sparse rows): moments" in found.plan_.notes
-    for plan, name in ((labelled, "labels"), (laplacian, "features")):
-        assert any("(states or kernels for NumPy only)" in note and name in note for note in plan.notes), plan.notes
 
 
 def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
@@ -328,7 +436,7 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks"])
+@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds"])
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
@@ -339,12 +447,20 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
         )
         for _ in range(2)
     ]
-    states = {"moments": Moments(600), "thin": FusedProduct.of(600, factor)}
+    codes, W = np.arange(200, dtype=np.int32) % 9, np.ones((600, 50))
+    states = {
+        "moments": Moments(600),
+        "thin": FusedProduct.of(600, factor),
+        "classes": ClassMoments(600, 9, codes),
+        "left": LeftProduct(600, np.ones((200, 50))),
+        "within": WithinProduct(600, 50, codes, WithinFactor(np.ones((9, 600)), W)),
+        "folds": FoldStates(Moments(600), 3),
+    }
     state = states.get(kind) or features[0]
     planned = state.device_bytes(BlockForm(600, 200, itemsize=rows.itemsize))
     block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=np.ones(200))
     # Arrays of array-api-strict are NumPy's; those that are put there were allocated before.
-    put = {"moments": rows.nbytes, "thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}[kind]
+    put = {"thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}.get(kind, rows.nbytes)
     here = state.state_bytes if kind == "landmarks" else 0
 
     def add_twice() -> None:

@@ -707,5 +707,6 @@ def _solve(state: PassState, *, settings: Settings) -> PCAResult:
     """Solve in the task that holds the state."""
     sums = state.parts["moments"]
     if isinstance(sums, FoldStates):
+        sums = sums.here()
         sums.n_rows = state.rows
     return solve_moments(sums, settings, omitted=state.omitted)

@@ -36,12 +36,18 @@ CSR_PARTS = ("data", "indices", "indptr", "shape")
 T = TypeVar("T")
 SHAPE = "shape"  # in the metadata of a field: the state keeps it when it is closed
 SQUARE = "square"  # in the metadata of a field: its size is that of a symmetric matrix
+HERE = "here"  # in the metadata of a field: it is never on a device
 KEPT: dict[str, object] = {SHAPE: None}  # an inner state, or a value of no known shape
 PARAMETER = KEPT | {"parameter": True}  # what a closed state keeps, and an empty one has from its template
 
 
 def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
-    *shape: int | str, dtype: DTypeLike = np.float64, order: str = "C", default: object = MISSING, square: bool = False
+    *shape: int | str,
+    dtype: DTypeLike = np.float64,
+    order: str = "C",
+    default: object = MISSING,
+    square: bool | str = False,
+    here: bool = False,
 ) -> Any:
     """Return a field that a state keeps when it is closed: an array that is zeros of a shape in an empty state.
 
@@ -52,10 +58,13 @@ def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
     dtype, order : dtype and memory order of the array
     default : value
         What an empty state has instead of zeros: a number, or None before the first rows.
-    square : bool
-        Whether it is a symmetric matrix of that size: its packed triangle, or on a device the whole one.
+    square : bool, or str
+        Whether it is a symmetric matrix of that size: its packed triangle, or on a device the whole one. A name is that
+        of the attribute of the state that says so.
+    here : bool
+        Whether it is in the host's memory, where its numbers come from, also if the state is on a device.
     """
-    kind = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order, SQUARE: square}
+    kind = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order, SQUARE: square, HERE: here}
     if default is not MISSING:
         return field(default=default, metadata=kind)
     empty = partial(np.zeros, tuple(0 if isinstance(size, str) else size for size in shape), dtype)
@@ -130,6 +139,15 @@ class Accumulator(ABC):
             _of_inner(getattr(self, one.name), lambda state: found.append(state.place))
         return next((device for device in found if device is not None), None)
 
+    @property
+    def xp(self) -> There:
+        """The library of the arrays that the state keeps."""
+        return np if self.device is None else self.device.xp
+
+    def put(self, values: There) -> There:
+        """Return an array beside those that the state keeps."""
+        return values if self.device is None else self.device.put(values)
+
     def arrays_there(self) -> list[There]:
         """Return the arrays that the state keeps on a device."""
         found = list[There]()
@@ -154,7 +172,7 @@ class Accumulator(ABC):
             return inner
         if self.device is None or not one.metadata[SHAPE] or value is None or isinstance(value, np.ndarray):
             return value
-        if one.metadata[SQUARE]:
+        if self._is_square(one):
             return pack_upper(value)
         return np.asarray(self.device.fetch(value), order=one.metadata["order"])
 
@@ -172,15 +190,19 @@ class Accumulator(ABC):
         if one.default is not MISSING:
             return one.default
         if shape := one.metadata.get(SHAPE):
-            if self.device is not None:
-                return self.device.zeros(self._sizes(shape) * (2 if one.metadata[SQUARE] else 1))
+            if self.device is not None and not one.metadata[HERE]:
+                return self.device.zeros(self._sizes(shape) * (2 if self._is_square(one) else 1))
             return np.zeros(self._kept_shape(one), one.metadata["dtype"], one.metadata["order"])
         return value if one.default_factory is MISSING else one.default_factory()
 
     def _kept_shape(self, one: Field[object]) -> tuple[int, ...]:
         """Return the shape of an array in the host's memory."""
         sizes = self._sizes(one.metadata[SHAPE])
-        return (packed_size(*sizes),) if one.metadata[SQUARE] else sizes
+        return (packed_size(*sizes),) if self._is_square(one) else sizes
+
+    def _is_square(self, one: Field[object]) -> bool:
+        square = one.metadata[SQUARE]
+        return bool(getattr(self, square)) if isinstance(square, str) else bool(square)
 
     def _sizes(self, shape: tuple[int | str, ...]) -> tuple[int, ...]:
         return tuple(int(getattr(self, size)) if isinstance(size, str) else size for size in shape)
@@ -243,7 +265,7 @@ class Accumulator(ABC):
         total, own = 0, 8 * self.lives_there
         for one in _stored(type(self)):
             shape = one.metadata[SHAPE]
-            total += own * prod(self._sizes(shape)) ** (2 if one.metadata.get(SQUARE) else 1) if shape else 0
+            total += own * prod(self._sizes(shape)) ** (2 if self._is_square(one) else 1) if shape else 0
             inner = _of_inner(getattr(self, one.name), lambda state: state.bytes_there)
             total += sum(inner) if isinstance(inner, tuple) else inner or 0
         return total

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
+from bigpca.devices import Device
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -74,6 +75,9 @@ class FoldStates(Accumulator):
             return self
         return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
 
+    def there(self, device: Device | None) -> FoldStates:
+        return replace(super().there(device), template=self.template.there(device))
+
     def fresh(self, start: int, stop: int) -> FoldStates:
         states = tuple(self.template.fresh(start, stop) for _ in range(self.n_folds))
         return replace(super().fresh(start, stop), states=states)
@@ -98,8 +102,8 @@ class FoldStates(Accumulator):
             if isinstance(values, csr_array):
                 part = Block.of_csr(values, block.rows[own])
             else:
-                part = Block.about(values, block.rows[own], shift)
-                shift, part = part.shift, replace(part, shift=block.shift + part.shift)
+                part = Block.about(values, block.rows[own], shift, block.device)
+                shift, part = part.shift, replace(part, shift=block.origin + part.shift, centre=None)
             part = part if block.weights is None else part.weighted(block.weights[own])
             self._shifts[fold] = update_all([state], part, shift)
 
@@ -156,6 +160,15 @@ class FoldStates(Accumulator):
     @property
     def state_bytes(self) -> int:
         return self.n_folds * self.template.state_bytes
+
+    @property
+    def bytes_there(self) -> int:
+        return self.n_folds * self.template.bytes_there
+
+    def device_bytes(self, rows: BlockForm) -> int | None:
+        found = self.template.device_bytes(rows)
+        copied = 2 * rows.rows * rows.columns * rows.itemsize
+        return None if found is None else found + copied + (self.n_folds - 1) * self.template.bytes_there
 
     def cost(self, rows: BlockForm) -> Work:
         work = cost_of(self.template, rows)

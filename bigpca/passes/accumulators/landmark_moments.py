@@ -171,7 +171,9 @@ class LandmarkMap(NumberedMap):
     transforms: tuple[Matrix, ...]
     shift: Vector
     indices: Integers | None = None
-    _prepared: dict[object, tuple[object, tuple[There, ...]]] = field(default_factory=dict, repr=False, compare=False)
+    _prepared: dict[object, tuple[object, tuple[There, ...], There]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def step(self) -> MapStep:
@@ -199,17 +201,18 @@ class LandmarkMap(NumberedMap):
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: DType, device: Device | None = None) -> tuple[object, tuple[There, ...]]:
-        """Return the prepared landmarks and the transforms, on a device if one is given; the groups of a process share
-        them.
+    def prepare(self, dtype: DType, device: Device | None = None) -> tuple[object, tuple[There, ...], There]:
+        """Return the prepared landmarks, the transforms and the shift, on a device if one is given; the groups of a
+        process share them.
         """
         if (dtype, device) not in self._prepared:
             landmarks: Values = self.landmarks.astype(dtype, copy=False)
-            landmarks = landmarks if device is None else device.rows(landmarks)
-            prepared = prepare_landmarks(self.kernels[0], landmarks, self.numbers, self.shift)
-            # T stays in float64: each tile rounds it to its own precision.
-            transforms = self.transforms if device is None else tuple(map(device.put, self.transforms))
-            self._prepared[dtype, device] = prepared, transforms
+            transforms, shift = self.transforms, self.shift  # T stays in float64: tiles round it to their precision
+            if device is not None:
+                landmarks, shift = device.rows(landmarks), device.put(shift)
+                transforms = tuple(map(device.put, transforms))
+            prepared = prepare_landmarks(self.kernels[0], landmarks, self.numbers, shift)
+            self._prepared[dtype, device] = prepared, transforms, shift
         return self._prepared[dtype, device]
 
     @property
@@ -375,10 +378,8 @@ def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) 
     """Yield for every kernel the features of a tile, ``k(x, x)``, ``|B_i|^2``, the error of the kernel's entries, and
     the number of landmarks."""
     rows, numbers, device = block.values[tile], block.rows[tile], block.device
-    own = rows if device is None else device.rows(rows)
-    A = features.kernels[0].prepare(own, features.shift, int(numbers[0]))
-    del own  # what was put there, before the products
-    landmarks, transforms = features.prepare(rows.dtype, device)
+    landmarks, transforms, shift = features.prepare(rows.dtype, device)
+    A = features.kernels[0].prepare(rows if device is None else device.rows(rows), shift, int(numbers[0]))
     for kernel, T, K in zip(features.kernels, transforms, features.blocks(A, landmarks), strict=True):
         check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
         # Rounding of kernel values enters B at most by this; bounds allow for it.

@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import (
     Array,
-    DType,
     Integers,
     Matrix,
     Vector,
@@ -25,13 +24,12 @@ from bigpca.arrays import (
     add_packed,
     add_product_packed,
     packed_diagonal,
-    packed_size,
     sum_of,
     sum_packed,
     unpack,
     unpack_upper,
 )
-from bigpca.devices import Device, There
+from bigpca.devices import BYTES_THERE, Device, There
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Codes,
@@ -106,9 +104,7 @@ class CentredRows(Weighted, Accumulator):
     def _begin(self, block: Block) -> None:
         """Add the count, the weights and the column sums of a block."""
         if self._sums is None:
-            self._sums, self._shift = np.zeros(self.n_features), block.shift
-            if self.device is not None:
-                self._sums, self._shift = self.device.zeros((self.n_features,)), self.device.put(block.shift)
+            self._sums, self._shift = self.put(np.zeros(self.n_features)), self.put(block.shift)
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
         self._sums += block.sums
@@ -342,6 +338,7 @@ class StoredColumnMoments(ColumnMoments):
 
 
 TILE_BYTES = 16 * MIB
+MOST_CLASSES_THERE = 1024  # and more with more columns: products with one-hot codes then take as long as the scatter
 
 
 @dataclass
@@ -378,21 +375,23 @@ class ClassMoments(Weighted, Accumulator):
 
     tag: ClassVar[str] = "ClassMoments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    lives_there: ClassVar[bool] = True
 
     n_features: int
     n_classes: int
     codes: Codes
     whole: bool = True
     first_row: int = 0
-    counts: Vector = kept("n_classes")
+    counts: Vector = kept("n_classes", here=True)
     means: Matrix = kept("n_classes", "n_features")
-    within: Vector = kept("_within_size")
+    within: Vector = kept("n_features", square="whole")
     count: int = kept(default=0)
     weight_sums: WeightSums = kept(default=None)
     _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _rows: Array | None = field(default=None, repr=False)
+    _scale: There = field(default=None, repr=False)
 
     @property
     def mean(self) -> Vector:
@@ -408,10 +407,6 @@ class ClassMoments(Weighted, Accumulator):
         """The within-class scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.within, self.n_features)
 
-    @property
-    def _within_size(self) -> int:
-        return packed_size(self.n_features) if self.whole else self.n_features
-
     def for_rows(self, start: int, stop: int) -> ClassMoments:
         return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
 
@@ -420,6 +415,13 @@ class ClassMoments(Weighted, Accumulator):
 
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
+        if self.device is not None:
+            step = self._tile_rows_there
+            for i in range(0, len(codes), step):
+                tile = slice(i, i + step)
+                weights = None if block.weights is None else block.weights[tile]
+                self._add_there(self.device, block.values[tile], codes[tile], block.shift, weights)
+            return
         if self._shifts is None or self._shifts.dtype != block.values.dtype:
             # The shift of a class, NaN until it has a row: near its mean, and in the rows' precision.
             earlier = np.full((self.n_classes, self.n_features), np.nan) if self._shifts is None else self._shifts
@@ -464,20 +466,59 @@ class ClassMoments(Weighted, Accumulator):
             self._product = product_scratch(self.n_features, rows.dtype)
         add_packed(self.within, symmetric_product(rows, self._product))
 
+    def _add_there(
+        self, device: Device, rows: There, codes: NDArray[np.int32], shift: There, weights: Vector | None
+    ) -> None:
+        """Add rows (b, d) on a device, whose sums by class are products with their one-hot codes (b, c): atomic
+        additions have no fixed order.
+        """
+        own = codes >= 0
+        weight = np.where(own, 1.0 if weights is None else weights, 0.0)
+        known = None if weights is None and own.all() else weight
+        more = int(np.count_nonzero(own))
+        self.weight_sums = add_weights(self.count, self.weight_sums, more, None if weights is None else weights[own])
+        self.count += more
+        counts = np.bincount(codes[own], weight[own], minlength=self.n_classes)
+        xp, V, numbers = device.xp, device.put(rows), device.put(np.maximum(codes, 0))
+        one_hot = xp.astype(numbers[:, None] == device.put(np.arange(self.n_classes, dtype=np.int32)), V.dtype)
+        if known is not None:
+            one_hot = one_hot * xp.astype(device.put(known), V.dtype)[:, None]
+        if self._shifts is None:
+            self._shifts, self._group_shift = device.zeros((self.n_classes, self.n_features)), device.put(shift)
+        if (unseen := (counts > 0) & (self.counts == 0)).any():
+            means = device.product(one_hot, V) / device.put(np.maximum(counts, counts == 0))[:, None]
+            means = xp.astype(xp.astype(means, V.dtype), xp.float64)
+            self._shifts = xp.where(device.put(unseen)[:, None], means, self._shifts)
+        V = V - xp.take(xp.astype(self._shifts, V.dtype), numbers, axis=0)
+        self.counts += counts
+        self.means = self.means + device.product(one_hot, V)
+        if self._scale is None:
+            self._scale = device.power_of_two(V, axis=0)
+        if self.whole:
+            self.within = device.add_gram(self.within, V, self._scale, known)
+        else:
+            self.within = self.within + device.squares(V, known, self._scale)
+
     def close(self) -> None:
-        self.codes, self._product, self._rows = self.codes[:0], None, None
+        self.codes, self._product, self._rows, self._scale = self.codes[:0], None, None, None
         if self._shifts is None or self._group_shift is None:
             return
         # For each class, about its shift s_c:  S_c = sum_t (x_t - s_c)(x_t - s_c)' - n_c o_c o_c', o_c = mean_c - s_c.
-        seen = self.counts > 0
-        offsets = self.means[seen] / self.counts[seen, None]
-        self._correct(offsets * np.sqrt(self.counts[seen, None]), -1.0)
-        self.means[seen] = self._group_shift + self._shifts[seen].astype(np.float64) + offsets
+        xp, put, seen = self.xp, self.put, self.counts > 0
+        offsets = self.means / put(np.where(seen, self.counts, 1.0))[:, None]
+        own = put(np.flatnonzero(seen))
+        self._correct(xp.take(offsets, own, axis=0) * put(np.sqrt(self.counts[seen]))[:, None], -1.0)
+        shifts = self._shifts if self.device is not None else self._shifts.astype(np.float64)
+        means = self._group_shift + shifts + offsets
+        self.means = xp.where(put(seen)[:, None], means, xp.zeros_like(means))
         self._shifts = self._group_shift = None
 
     def _correct(self, rows: Matrix, sign: float) -> None:
         """Add ``sign rows' rows`` to the scatter, in place."""
-        if self.whole:
+        if self.device is not None:
+            V = rows if self.whole else rows * rows
+            self.within = self.within + sign * (V.T @ V if self.whole else self.xp.sum(V, axis=0))
+        elif self.whole:
             add_product_packed(self.within, sign, rows)
         else:
             self.within += sign * np.einsum("ij,ij->j", rows, rows)
@@ -487,8 +528,8 @@ class ClassMoments(Weighted, Accumulator):
         counts = self.counts + other.counts
         share = np.divide(other.counts, counts, out=np.zeros_like(counts), where=counts > 0)
         difference = other.means - self.means
-        means = self.means + difference * share[:, None]
-        both = (self.counts > 0) & (other.counts > 0)
+        means = self.means + difference * self.put(share)[:, None]
+        both = np.flatnonzero((self.counts > 0) & (other.counts > 0))
         merged = replace(
             self,
             codes=self.codes[:0],
@@ -499,7 +540,8 @@ class ClassMoments(Weighted, Accumulator):
             weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
         )
         # Chan's term of each class that both have: its rows were centred about two means.
-        merged._correct(difference[both] * np.sqrt(self.counts[both] * share[both])[:, None], 1.0)
+        moved = self.xp.take(difference, self.put(both), axis=0)
+        merged._correct(moved * self.put(np.sqrt(self.counts[both] * share[both]))[:, None], 1.0)
         return merged
 
     def with_classes(self, positions: Integers, n_classes: int) -> ClassMoments:
@@ -514,9 +556,21 @@ class ClassMoments(Weighted, Accumulator):
         scratch = squares + 2 * 8 * d * min(rows.rows, len(self.codes), self._tile_rows) + 3 * 8 * c * d
         return Work(scratch, float(d * ((d if self.whole else 2) + 4)))
 
+    def device_bytes(self, rows: BlockForm) -> int | None:
+        d, c = self.n_features, self.n_classes
+        if c > max(MOST_CLASSES_THERE, d):
+            return None
+        b, copies = min(rows.rows, self._tile_rows_there), 2 if rows.itemsize == 8 else 3
+        sums = 20 * d * d if self.whole else 0
+        return (rows.rows * d + copies * b * (d + c)) * rows.itemsize + sums + 32 * c * d
+
     @property
     def _tile_rows(self) -> int:
         return max(256, TILE_BYTES // (4 * max(1, self.n_features)))
+
+    @property
+    def _tile_rows_there(self) -> int:
+        return max(SLAB_ROWS, BYTES_THERE // (4 * max(1, self.n_features, self.n_classes)))
 
     def identity(self) -> dict[str, object]:
         return {
@@ -563,6 +617,7 @@ class WithinProduct(Accumulator):
 
     tag: ClassVar[str] = "WithinProduct"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+    lives_there: ClassVar[bool] = True
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
 
@@ -572,7 +627,7 @@ class WithinProduct(Accumulator):
     factor: WithinFactor | None
     first_row: int = 0
     product: Matrix = kept("n_features", "n_columns")
-    _prepared: tuple[DType, Array, Array] | None = field(default=None, repr=False)
+    _prepared: tuple[There, Array, Array] | None = field(default=None, repr=False)  # a dtype, or a scale there
 
     def bare(self) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0])
@@ -582,6 +637,9 @@ class WithinProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         factor = broadcast(self.factor)
+        if self.device is not None:
+            self._update_there(self.device, factor, block)
+            return
         # Two products in succession square the rows: float32 must hold that, else they are float64.
         values = within_range(block.values, block.largest)  # of two products in succession
         dtype = values.dtype
@@ -601,6 +659,24 @@ class WithinProduct(Accumulator):
                 if block.weights is not None:
                     Z *= block.weights[labelled].astype(dtype)[:, None]
                 self.product += rows.T @ Z
+
+    def _update_there(self, device: Device, factor: WithinFactor, block: Block) -> None:
+        """Add a block on a device; products of float32 rows hold a power of two, found in the first block."""
+        xp, V, codes = device.xp, device.put(block.values), self.codes[block.rows - self.first_row]
+        if self._prepared is None:
+            scale, W = device.power_of_two(V), device.put(np.asarray(factor.W, np.float64))
+            means = device.put(factor.means) - device.put(block.shift)
+            self._prepared = scale, xp.astype(means, V.dtype), xp.astype(W * scale, V.dtype)
+        scale, means, W = self._prepared
+        weights = (codes >= 0) * (1.0 if block.weights is None else block.weights)
+        V = V - xp.take(means, device.put(np.maximum(codes, 0)), axis=0)
+        Z = xp.matmul(V, W) * xp.astype(device.put(weights), V.dtype)[:, None]
+        self.product = self.product + device.product(V, Z) / scale
+
+    def device_bytes(self, rows: BlockForm) -> int | None:
+        d, c = self.n_features, 0 if self.factor is None else len(self.factor.means)
+        thin = 2 * rows.rows * rows.itemsize + 20 * d
+        return 3 * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns + 16 * c * d
 
     def close(self) -> None:
         self.factor = self._prepared = None

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.devices import precisely
+from bigpca.devices import BYTES_THERE, There, precisely
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
@@ -39,8 +39,10 @@ class RowWeight(ABC):
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         """Return the weights (b,) of a block's rows, and their k(x, x) (b,), zeros without a kernel."""
 
-    def prepared(self) -> object:
-        """Return the prepared landmarks for :meth:`weigh`, computed once per group; None if it needs none."""
+    def prepared(self, block: Block) -> object:
+        """Return the prepared landmarks for :meth:`weigh`, computed once per group where its first block is; None if it
+        needs none.
+        """
         return None
 
     def for_rows(self, start: int, stop: int) -> Self:
@@ -177,18 +179,19 @@ class Residual(RowWeight):
 
     by_driver = True
 
-    def prepared(self) -> object:
-        return prepare_landmarks(self.kernel, self.landmarks, self.indices, self.shift)
+    def prepared(self, block: Block) -> tuple[object, There, There]:
+        landmarks, T, shift, device = self.landmarks, self.T, self.shift, block.device
+        if device is not None:
+            landmarks = device.rows(landmarks.astype(block.values.dtype, copy=False))
+            T, shift = device.put(T), None if shift is None else device.put(shift)
+        return prepare_landmarks(self.kernel, landmarks, self.indices, shift), T, shift
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        device, landmarks, T = block.device, prepared, self.T
-        if device is not None:
-            near = device.rows(self.landmarks.astype(block.values.dtype, copy=False))
-            landmarks, T = self.kernel.prepare(near, self.shift), device.put(T)
-        step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize)
+        (landmarks, T, shift), device = cast("tuple[object, There, There]", prepared), block.device
+        step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize, there=device is not None)
         residual, diagonal = np.zeros(block.count), np.zeros(block.count)
         for i in range(0, block.count, step):
-            A = prepare_tile(self.kernel, block, i, i + step, self.shift)
+            A = prepare_tile(self.kernel, block, i, i + step, shift)
             squares = features_with_squares(landmark_block(self.kernel, A, landmarks), T, device)[1]
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
             residual[i : i + step] = diagonal[i : i + step] - squares
@@ -198,9 +201,10 @@ class Residual(RowWeight):
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal
 
-    def tile_rows(self, d: int, itemsize: int) -> int:
-        """Return the rows that are compared at a time."""
-        return tile_rows(self._tile_row_bytes(d, itemsize))
+    def tile_rows(self, d: int, itemsize: int, *, there: bool = False) -> int:
+        """Return the rows that are compared at a time, here or on a device."""
+        row_bytes = self._tile_row_bytes(d, itemsize)
+        return max(1, BYTES_THERE // row_bytes) if there else tile_rows(row_bytes)
 
     def _tile_row_bytes(self, d: int, itemsize: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)
@@ -289,10 +293,6 @@ class BestRows(Accumulator):
     def bare(self) -> BestRows:
         return replace(self, weight=None)
 
-    def fresh(self, start: int, stop: int) -> BestRows:
-        own = super().fresh(start, stop)
-        return replace(own, _prepared=None if own.weight is None else own.weight.prepared())
-
     def update(self, block: Block) -> None:
         weight = broadcast(self.weight)
         if isinstance(block.values, csr_array) and not weight.takes_csr:
@@ -300,6 +300,7 @@ class BestRows(Accumulator):
                 self.update(strip)
             return
         with precisely(block.device):
+            self._prepared = weight.prepared(block) if self._prepared is None else self._prepared
             weights, diagonal = weight.weigh(block, self._prepared)
         good = np.isfinite(weights) & (weights >= 0)
         if not good.all():

@@ -239,7 +239,7 @@ class FusedProduct(Weighted, Accumulator):
         return self.n_features if self.squared else 0
 
     def update(self, block: Block) -> None:
-        self.shift, values = block.shift, block.values
+        self.shift, values = block.shift if self.shift is None else self.shift, block.values
         if self.device is not None:
             if self._W is None:  # transferred once for the group, whose first block says how it is scaled
                 scale = self.device.power_of_two(values)
@@ -491,12 +491,13 @@ class LeftProduct(Accumulator):
 
     tag: ClassVar[str] = "LeftProduct"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    lives_there: ClassVar[bool] = True
 
     n_features: int
     V: NDArray[np.float64] | LeftRows
     first_row: int = 0
     product: NDArray[np.float64] = kept("_width", "n_features")
-    weight: NDArray[np.float64] = kept("_width")
+    weight: NDArray[np.float64] = kept("_width", here=True)
     shift: NDArray[np.float64] | None = kept("n_features", default=None)
 
     @property
@@ -504,7 +505,7 @@ class LeftProduct(Accumulator):
         return int(self.V.shape[1])
 
     def update(self, block: Block) -> None:
-        self.shift = block.shift
+        self.shift = self.put(block.shift) if self.shift is None else self.shift
         step = self._tile_rows
         if isinstance(block.values, csr_array):
             V = self.V[block.rows - self.first_row]
@@ -519,7 +520,13 @@ class LeftProduct(Accumulator):
             V = self.V[block.rows[i : i + step] - self.first_row]
             if block.weights is not None:
                 V = V * block.weights[i : i + step, None]
-            self.product += V.T.astype(block.values.dtype) @ block.values[i : i + step]
+            rows = block.values[i : i + step]
+            if self.device is None:
+                self.product += V.T.astype(rows.dtype) @ rows
+            else:
+                self.product = self.product + self.device.product(
+                    self.device.put(V.astype(rows.dtype)), self.device.put(rows)
+                )
             self.weight += V.sum(axis=0)
 
     @property
@@ -538,7 +545,8 @@ class LeftProduct(Accumulator):
         if self.shift is None:
             return self.product
         # sum_t v_t (x_t - s')' = sum_t v_t (x_t - s)' + (sum_t v_t) (s - s')'
-        return self.product + np.multiply.outer(self.weight, self.shift - shift)
+        moved: NDArray[np.float64] = self.product + self.put(self.weight)[:, None] * (self.shift - shift)
+        return moved
 
     def merge(self, other: LeftProduct) -> LeftProduct:
         if other.shift is None or self.shift is None:
@@ -553,6 +561,10 @@ class LeftProduct(Accumulator):
             held = 2 * self.state_bytes + tile + math.ceil(12 * rows.rows * rows.values)
             return Work(held) + csr.add_product_work(rows, self._width)
         return Work(self.state_bytes + tile, 2.0 * self._width * self.n_features)
+
+    def device_bytes(self, rows: BlockForm) -> int:
+        thin = min(rows.rows, self._tile_rows) * (8 + rows.itemsize) + 24 * rows.columns
+        return rows.rows * rows.columns * rows.itemsize + thin * self._width
 
     def for_rows(self, start: int, stop: int) -> LeftProduct:
         return replace(self, V=self.V[start - self.first_row : stop - self.first_row], first_row=start)

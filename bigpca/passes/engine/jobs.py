@@ -66,8 +66,8 @@ class PassState:
         """Return the state in the host's memory."""
         return replace(self, parts={name: part.here() for name, part in self.parts.items()})
 
-    def part(self, name: str, kind: type[A], *, there: bool = False) -> A:
-        """Return one accumulator, in the host's memory; or where it is, if ``there``.
+    def part(self, name: str, kind: type[A]) -> A:
+        """Return one accumulator, in the host's memory.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class PassState:
         found = self.parts[name]
         if not isinstance(found, kind):
             raise TypeError(f"the state holds {name} as {type(found).__name__}, a {kind.__name__} was expected")
-        return found if there else found.here()
+        return found.here()
 
     def merge(self, other: PassState) -> PassState:
         """Return the state of both ranges of groups, changing neither."""

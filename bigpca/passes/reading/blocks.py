@@ -112,7 +112,7 @@ class Block:
         Where the values are, and states multiply them by another array library; None for this process.
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
-        The mean of the block if none is given; None for dense values.
+        The mean of the block if none is given. Of a block on a device, the shift there; None for other dense values.
     """
 
     values: Values
@@ -139,10 +139,9 @@ class Block:
     ) -> Block:
         """Return a block of rows on a device, less a shift or their own mean; nothing is fetched."""
         with device.precise():
-            shifted, about = device.shifted(values, shift, dtype or values.dtype)
-            if isinstance(shift, np.ndarray):
-                about = shift.astype(shifted.dtype).astype(np.float64)
-            return cls(shifted, rows, about, device.sums(shifted), device=device)
+            shifted, there = device.shifted(values, shift, dtype or values.dtype)
+            about = shift.astype(shifted.dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
+            return cls(shifted, rows, about, device.sums(shifted), device=device, centre=there)
 
     @classmethod
     def of_csr(cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None) -> Block:
@@ -344,7 +343,7 @@ def block_on(
     keep = np.isfinite(device.fetch(look.by_row))
     if keep.all():
         return block
-    return Block.on(device, there[keep], rows[keep], block.shift, dtype)
+    return Block.on(device, there[keep], rows[keep], block.origin, dtype)
 
 
 def check_looks(device: Device, looks: list[Look], sums: list[There], nan_policy: str) -> None:

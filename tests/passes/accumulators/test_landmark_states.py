@@ -200,7 +200,7 @@ def test_residuals_are_computed_in_tiles_of_bounded_memory(dtype: str, monkeypat
     block = block_of(X, 0, n)
     item = X.dtype.itemsize
     tracemalloc.start()
-    weight.weigh(block, weight.prepared())
+    weight.weigh(block, weight.prepared(block))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     results = 8 * 2 * n + 2 * n  # weights and diagonal, and the masks that compare them
@@ -215,7 +215,7 @@ def test_the_residual_of_float32_blocks_is_near_and_zero_at_duplicates() -> None
     weight = Residual(
         kernel, X[chosen], chosen, landmark_transform(np.asarray(kernel(wide[chosen])), 1e-5), 6e-4
     )  # fmt: skip
-    found, diagonal = weight.weigh(block_of(X, 0, 120), weight.prepared())
+    found, diagonal = weight.weigh(block_of(X, 0, 120), weight.prepared(block_of(X, 0, 120)))
     K = np.asarray(kernel(wide))
     expected = 1 - np.diag(K[:, chosen] @ np.linalg.pinv(K[np.ix_(chosen, chosen)]) @ K[chosen])
     assert (found[[*range(20), *range(60, 80)]] == 0).all()
@@ -227,10 +227,11 @@ def test_landmarks_weigh_exactly_nothing_even_where_rounding_is_not_forgiven() -
     X = normal(N, D, dtype="f8")
     chosen = np.arange(10, 25)
     weight = replace(residual(X, chosen=chosen), rounding=0.0)
-    found = weight.weigh(block_of(X, 5, N), weight.prepared())[0]
+    found = weight.weigh(block_of(X, 5, N), weight.prepared(block_of(X, 5, N)))[0]
     assert (found[chosen - 5] == 0).all()
     unlike = replace(weight, indices=chosen + 60)  # the same points under other numbers keep their rounding
-    assert (unlike.weigh(block_of(X, 5, 60), unlike.prepared())[0][chosen - 5] > 0).any()
+    few = block_of(X, 5, 60)
+    assert (unlike.weigh(few, unlike.prepared(few))[0][chosen - 5] > 0).any()
 
 
 def test_given_rows_come_from_any_split() -> None:
