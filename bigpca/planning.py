@@ -203,11 +203,6 @@ class Layout:
         """Rows of the largest read."""
         return int(np.diff(self.reads).max(initial=0))
 
-    @property
-    def held_reads(self) -> int:
-        """Reads that a task holds at a time: one in use, and the next where a group has several."""
-        return min(2, max(map(len, self.groups), default=1))
-
     def rows_of(self, group: int) -> tuple[int, int]:
         """Return the rows [start, stop) of a group."""
         reads = self.groups[group]
@@ -215,6 +210,8 @@ class Layout:
 
     def runs_of(self, group: int) -> tuple[tuple[int, int], ...]:
         """Return the runs in a group; empty for all of its rows."""
+        if not self.runs:
+            return ()
         start, stop = self.rows_of(group)
         return tuple((max(a, start), min(b, stop)) for a, b in self.runs if a < stop and b > start)
 
@@ -223,8 +220,7 @@ class Layout:
         """For each group, the rows that are analysed, and those that are decoded for it."""
         found = []
         for group, reads in enumerate(self.groups):
-            start, stop = self.rows_of(group)
-            count = sum(b - a for a, b in self.runs_of(group)) if self.runs else stop - start
+            count = sum(b - a for a, b in self.runs_of(group) or (self.rows_of(group),))
             found.append((count, sum(self.decoded[i] for i in reads) if self.decoded else count))
         return tuple(found)
 
@@ -348,11 +344,6 @@ class PassCost:
         layout = self.layout
         rows = max(layout.n_rows // PIECES, MIN_GROUP_BYTES // max(1, layout.row_bytes), 1)
         return (len(layout.reads), rows) if rows < layout.read_rows // 2 else None
-
-    @property
-    def pieces(self) -> int:
-        """The most threads that work at a time."""
-        return max(self.tasks // 2, self.layout.pieces)
 
     @property
     def timed_flops(self) -> float:
@@ -483,9 +474,15 @@ def plan_of(
     reads = sum(one.reads * one.times for one in passes)
     usual = [(one, one.times * share) for one in passes]
     most = sum(max(one.reads, one.most_reads) * one.most_times for one in passes)
-    peak = max((_peak_of(one, resources) for one in passes), default=0)
+    threads, peak = resources.threads, 0
+    for one in passes:
+        each = one.peak_bytes
+        if resources.local:  # few groups leave some threads idle; workers may have other numbers of threads
+            busy = min(threads, max(1, one.tasks // 2, one.layout.pieces))
+            each = -(-(busy * one.peak_bytes + one.driver_bytes) // threads)
+        peak = max(peak, each, -(-one.finish_bytes // threads) if resources.local else one.finish_bytes // threads)
     if resources.local:
-        peak = max(peak, solve.bytes // resources.threads) + solve.held_bytes // resources.threads
+        peak = max(peak, solve.bytes // threads) + solve.held_bytes // threads
     return Plan(
         solver=solver,
         reason=reason,
@@ -506,13 +503,6 @@ def plan_of(
         solve=solve,
         rows_known=share == 1,
     )
-
-
-def _peak_of(one: PassCost, resources: Resources) -> int:
-    if not resources.local:  # workers may have other numbers of threads
-        return max(one.peak_bytes, one.finish_bytes // resources.threads)
-    busy = min(resources.threads, max(1, one.pieces))  # threads; few groups leave some idle
-    return -(-max(busy * one.peak_bytes + one.driver_bytes, one.finish_bytes) // resources.threads)
 
 
 @dataclass(frozen=True, repr=False)

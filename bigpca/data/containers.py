@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Number, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -303,8 +304,8 @@ def reject_chunks(chunk: Any, label: str) -> None:
     if type_names(chunk)[0].startswith(("scipy.", "sparse.")):
         meta = "meta=scipy.sparse.csr_matrix((0, 0), dtype=X.dtype)"
         raise TypeError(
-            f"the chunks of {label} are sparse data, {type_names(chunk)[0]} of shape {chunk.shape}, which the Dask "
-            f"array does not declare, or in a form that cannot be read row by row. CSR was expected. Pass "
+            f"the chunks of {label} are sparse data, {type_names(chunk)[0]} of shape {chunk.shape}, which the "
+            f"Dask array does not declare, or in a form that cannot be read row by row. CSR was expected. Pass "
             f"X.map_blocks(scipy.sparse.csr_matrix, dtype=X.dtype, {meta})."
         )
     convert = f"lambda block: block{found.convert}, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)"
@@ -355,12 +356,14 @@ def check_chunk_shape(shape: tuple[int, ...], declared: tuple[int, ...], label: 
 
 def is_labelled(X: Any) -> bool:
     """Whether this is an xarray.DataArray."""
-    return all(hasattr(type(X), name) for name in ("dims", "coords", "data", "to_dataset"))
+    kind: Any = type(X)
+    return _has(kind, "dims", "coords", "data", "to_dataset")
 
 
 def is_dask_frame(X: Any) -> bool:
     """Whether this is a Dask DataFrame."""
-    return all(hasattr(type(X), name) for name in ("map_partitions", "columns", "dtypes")) and X.ndim == 2
+    kind: Any = type(X)
+    return _has(kind, "map_partitions", "columns", "dtypes") and X.ndim == 2
 
 
 def is_hdf5_dataset(X: Any) -> bool:
@@ -410,9 +413,21 @@ def is_path_list(X: Any, kinds: tuple[type, ...] = (str, os.PathLike)) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(one, kinds) for one in X)
 
 
-def type_names(X: Any) -> list[str]:
+def type_names(X: Any) -> tuple[str, ...]:
     """List "library.Type" of all classes of X."""
-    return [f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(X).__mro__]
+    kind: Any = type(X)
+    return _class_names(kind)
+
+
+@lru_cache(maxsize=256)
+def _class_names(kind: Any) -> tuple[str, ...]:
+    return tuple(f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in kind.__mro__)
+
+
+@lru_cache(maxsize=256)
+def _has(kind: Any, *names: str) -> bool:
+    """Whether a class has all attributes of these names."""
+    return all(hasattr(kind, name) for name in names)
 
 
 def _torch_tensor(X: Any) -> Foreign | None:

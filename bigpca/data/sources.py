@@ -95,8 +95,8 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     if wanted is not None and wanted.keys is not None:
         raise ValueError(
             f"keys = {wanted.keys!r} names a column of a CSV, Parquet or Arrow file, but the source is "
-            f"{type_names(source)[0].removeprefix('builtins.')}. For a frame, pass X.set_index({wanted.keys!r}); for "
-            "other rows, store keys: bigpca.ingest(X, out, keys=...)."
+            f"{type_names(source)[0].removeprefix('builtins.')}. For a frame, pass X.set_index({wanted.keys!r}); "
+            "for other rows, store keys: bigpca.ingest(X, out, keys=...)."
         )
     if is_place(source):
         from bigpca.storage.places import Place  # for object stores only
@@ -271,7 +271,8 @@ def open(
     check_choice("repeats", repeats, ("warn", "keep"))
     described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
-        _check_sample_dims(source, sample_dims, described)
+        if sample_dims is not None:
+            _check_sample_dims(source, sample_dims, described)
         if is_cells(source):
             matrix, names = cell_matrix(source, member)
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
@@ -299,9 +300,7 @@ def open(
     return viewed(X, *row_view(source if carried(X).names is None else X, described, shape))
 
 
-def _check_sample_dims(source: Any, sample_dims: str | Sequence[str] | None, described: RowPattern) -> None:
-    if sample_dims is None:
-        return
+def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern) -> None:
     if not is_labelled(source) and not is_netcdf(source):
         reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
         remedy = "Pass xr.DataArray(source, dims=(...)), or describe the rows with pattern=."
@@ -370,7 +369,10 @@ def open_samples(
                 f'missing_chunks = "fill" is for stores, but the Dask array {source.name} already reads one. Open the '
                 'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
             )
-        source = _settled(source)
+        if da.array_expr_enabled():  # without steps that Dask would drop, which expressions keep until they run
+            from bigpca.expressions import lowered
+
+            source = lowered(source)
         column = single and source.ndim == 1
         X = with_index(_flatten(source[:, None] if column else source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
@@ -568,15 +570,6 @@ def _flat_block(block: Array, width: int) -> Array:
     return block.reshape(len(block), width)
 
 
-def _settled(X: da.Array) -> da.Array:
-    """Return X without steps that Dask would drop, which expressions keep until they run."""
-    if da.array_expr_enabled():
-        from bigpca.expressions import lowered
-
-        return lowered(X)
-    return X
-
-
 def source_of(X: da.Array) -> Source | None:
     """Find the source that a Dask array reads directly.
 
@@ -586,16 +579,26 @@ def source_of(X: da.Array) -> Source | None:
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
-    X = _settled(X)
-    layers = graph_of(X).layers
+    if da.array_expr_enabled():  # as above
+        from bigpca.expressions import lowered
+
+        X = lowered(X)
+    graph = graph_of(X)
+    layers = graph.layers
     if X.ndim != 2 or X.name not in layers:
         return None
     original = f"original-{X.name}"
     if original in layers:
         node = dict(layers[original]).get(original)
         value = getattr(node, "value", node)
-        reads_it = original in graph_of(X).dependencies.get(X.name, ())
-        return _direct(value, X.shape) if reads_it else None
+        if original not in graph.dependencies.get(X.name, ()):
+            return None
+        found: Any = ZarrReader(value) if is_zarr_array(value) else held_rows(value) if is_csr(value) else value
+        if isinstance(found, ZarrReader) or is_hdf5_dataset(found):
+            found = row_source(found) if found.ndim == 2 else None
+        shape, known = X.shape, not np.isnan(X.shape[0])
+        whole = isinstance(found, Source) and (found.shape == shape if known else found.shape[1:] == shape[1:])
+        return found if whole else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
     return None if array is None else held_rows(array)
@@ -628,19 +631,6 @@ def _stamp(part: Source, n: int, width: int) -> list[object]:
     whole = n - n % part.decoded_rows if isinstance(part, ZarrRows) else n
     tail = np.ascontiguousarray(part.read_block(whole, n, (0, width)))
     return [part.stamps(0, whole), n - whole, zlib.crc32(tail.data)]
-
-
-def _direct(value: Any, shape: tuple[int, ...]) -> Source | None:
-    if is_zarr_array(value):
-        value = ZarrReader(value)
-    if is_csr(value):
-        value = held_rows(value)
-    if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
-        value = row_source(value) if value.ndim == 2 else None
-    whole = isinstance(value, Source) and (
-        value.shape == shape or (np.isnan(shape[0]) and value.shape[1:] == shape[1:])
-    )
-    return value if whole else None
 
 
 def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:

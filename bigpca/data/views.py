@@ -352,13 +352,8 @@ def carrying(X: da.Array, **records: Any) -> da.Array:
 
 def carried(X: da.Array) -> Carried:
     """Return what X carries; a record of its chunks alone if it carries nothing."""
-    return _found(X, X.name) or Carried(chunks=X.chunks)
-
-
-def _found(X: da.Array, name: str) -> Carried | None:
-    """Return what an array in the graph of X carries."""
-    layer = graph_of(X).layers.get(f"{name}-carried")
-    return layer.record if isinstance(layer, CarriedLayer) else None
+    layer = graph_of(X).layers.get(f"{X.name}-carried")
+    return layer.record if isinstance(layer, CarriedLayer) else Carried(chunks=X.chunks)
 
 
 def taken_from(X: da.Array, *, ordered: bool = False) -> tuple[list[da.Array], NDArray[np.int64] | None]:
@@ -457,27 +452,21 @@ def _called(node: Any) -> str:
 
 def _known_chunks(X: da.Array, name: str) -> Any:
     """Return the chunks of an array in the graph of X that carries what names rows, or reads a source; else None."""
-    found = _found(X, name)
+    layers = graph_of(X).layers
+    layer = layers.get(f"{name}-carried")
+    found = layer.record if isinstance(layer, CarriedLayer) else None
     if found is not None and not (found.before is found.labels is found.index is None):
         return found.chunks
-    layers = graph_of(X).layers
     if f"original-{name}" not in layers:
         return None
     deps = [layers[name], *getattr(layers[name], "io_deps", {}).values()]
     return next((dep.chunks for dep in deps if hasattr(dep, "chunks")), None)
 
 
-def _layer_value(X: da.Array, name: str) -> Any:
-    layer = graph_of(X).layers.get(name)
-    if layer is None:
-        return None
-    node: Any = dict(layer)[name]
-    return getattr(node, "value", node)
-
-
 def sources_in(X: da.Array) -> list[Any]:
     """Return the objects from which the graph of X reads."""
-    return [_layer_value(X, name) for name in graph_of(X).layers if name.startswith("original-")]
+    nodes = [dict(layer)[name] for name, layer in graph_of(X).layers.items() if name.startswith("original-")]
+    return [getattr(node, "value", node) for node in nodes]
 
 
 def records_in(X: da.Array) -> list[Carried]:

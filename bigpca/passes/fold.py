@@ -118,9 +118,9 @@ def row_pass(
     merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
     done = sum((cost_of(one, form) for one in states), prepared)
     read = rows.prices.read_bytes(max([layout.read_rows, *layout.decoded]))
-    held_reads = (
-        2 if rows.origin.requests[0] and len(layout.groups) > 1 else layout.held_reads
-    )  # of this group or the next
+    # Of a group, one is in use, and the next one waits: of this group or, of an object store, of the next.
+    several = max(map(len, layout.groups), default=1) > 1
+    held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassCost(
         name=name,
@@ -132,7 +132,7 @@ def row_pass(
         peak_bytes=peak_bytes(read, copied, done.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
-        device_bytes=on_device + merging + staying * (layout.held_reads + 2) * read,
+        device_bytes=on_device + merging + staying * (several + 3) * read,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         products=float(layout.n_rows) * done.products,
@@ -311,7 +311,9 @@ class FoldGroup:
         start, stop = self.reads[0][0], self.reads[-1][1]
         shared = inputs.get(SHARED, {})
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
-        parts = {name: a.there(self.device).fresh(start, stop) for name, a in given.items()}
+        if self.device is not None:
+            given = {name: a.there(self.device) for name, a in given.items()}
+        parts = {name: a.fresh(start, stop) for name, a in given.items()}
         count = omitted = 0
         shift: Vector | None = shared.get(SHIFT)
         strip_shift, looks = shift, list[Look]()

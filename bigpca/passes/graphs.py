@@ -119,10 +119,6 @@ class GraphSource:
             rows += stop - start
         return rows, values
 
-    def sources(self) -> list[Source | ZarrReader]:
-        """All sources in the graph, for fingerprints."""
-        return sources_in(self.graph)
-
     def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], Inputs]:
         raw = dict(self.graph.cull(keys))
         held = {k: v for k, v in raw.items() if _is_future(v)}
@@ -281,15 +277,14 @@ def _is_future(value: object) -> bool:
     return type(value).__module__ == "distributed.client" and type(value).__name__ == "Future"
 
 
-def sources_in(graph: HighLevelGraph) -> list[Source | ZarrReader]:
-    """Return all sources in a graph."""
+def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
+    """Return all sources that the graph of an array reads, without computing anything of it."""
     found = []
-    for layer in graph.layers.values():
-        if isinstance(layer, MaterializedLayer):
-            for node in layer.mapping.values():
-                value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node))
-                if isinstance(value, Source | ZarrReader):
-                    found.append(value)
+    for layer in graph_of(X).layers.values():
+        for node in layer.mapping.values() if isinstance(layer, MaterializedLayer) else ():
+            value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node))
+            if isinstance(value, Source | ZarrReader):
+                found.append(value)
     return found
 
 
@@ -305,11 +300,6 @@ def paths_in(X: da.Array) -> dict[str, str]:
     """Return the paths that the sources of an array read, as in :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
     sources = sources_of_graph(X)
     return {source.path if isinstance(source, Source) else source.store: "reads" for source in sources}
-
-
-def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
-    """Return all sources that the graph of an array reads, without computing anything of it."""
-    return sources_in(graph_of(X))
 
 
 def unknown_layer(X: da.Array) -> str:

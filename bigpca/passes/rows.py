@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import DType
+from bigpca.arrays import DType, Vector
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, coalesce, whole_chunks
 from bigpca.data.grids import Labels
@@ -259,14 +259,9 @@ class Origin:
         """Array or column inside the source; empty if there is none, or no single source."""
         return "" if self.stored is None else self.stored.member
 
-    @property
+    @cached_property
     def sources(self) -> Sequence[Source | ZarrReader]:
-        """All sources that tasks read."""
-        return [self.stored] if self.stored is not None else self.graph.sources()
-
-    @property
-    def _known_sources(self) -> Sequence[Source | ZarrReader]:
-        """The same, without computing anything of a graph."""
+        """All sources that tasks read; nothing of a graph is computed."""
         return sources_of_graph(self.samples) if self.stored is None else [self.stored]
 
     def stamp(self, start: int, stop: int) -> str:
@@ -319,7 +314,7 @@ class Origin:
     @cached_property
     def unstamped(self) -> str:
         """What is said of rows whose store does not tell when they change; empty for all others."""
-        for source in self._known_sources:
+        for source in self.sources:
             if not source.stamped:
                 return f"changes of {source.label} go unnoticed: its store has no ETags and no times of change"
         return ""
@@ -330,7 +325,7 @@ class Origin:
         if self.unstamped:
             return (f"{self.unstamped}, and the run cannot be resumed",)
         layer = unknown_layer(self.samples) if self.stored is None else ""
-        for source in self._known_sources:
+        for source in self.sources:
             layer = layer or source.unseen
         return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
 
@@ -492,7 +487,8 @@ class Rows:
             counted=counted,
             in_process=in_process or batches is not None or origin.in_memory,
         )
-        return _weights_checked(replace(self, origin=origin, order=order, nan_policy=nan_policy))
+        begun = replace(self, origin=origin, order=order, nan_policy=nan_policy)
+        return begun if self.weights is None else _weights_checked(begun, self.weights)
 
     def mapped(self, *steps: MapStep) -> Rows:
         """Return the same rows with ``steps`` appended to the chain of maps."""
@@ -513,7 +509,7 @@ class Rows:
             return self
         given = open_weights(weights, self.origin.given)
         weight_sum(given)
-        return _weights_checked(replace(self, weights=given))
+        return _weights_checked(replace(self, weights=given), given)
 
     @property
     def X(self) -> da.Array:
@@ -762,11 +758,11 @@ class Prices:
         return 0 if owned and dtype == self.rows.dtype else self.rows.viewed_columns * dtype.itemsize
 
 
-def _weights_checked(rows: Rows) -> Rows:
-    """Return rows once there is one weight per row, or no weights, or the number of rows is unknown yet."""
-    if rows.weights is None or np.isnan(rows.X.shape[0]):
+def _weights_checked(rows: Rows, weights: Vector) -> Rows:
+    """Return rows once there is one weight per row, or their number is unknown yet."""
+    count = len(weights)
+    if np.isnan(rows.X.shape[0]):
         return rows
-    count = len(rows.weights)
     if rows.order.open_ended:
         raise ValueError(
             f"there are {count} weights, but batches of an unknown number of rows. Give it: "
@@ -816,6 +812,8 @@ def may_have_keys(origin: Origin) -> bool:
 
 def keys_bytes(origin: Origin) -> int:
     """Return the memory in which the keys of several stores are compared; 0 for one."""
+    if origin.stored is not None:
+        return 0
     counts = [int(one.shape[0]) for one in sources_in(origin.given) if getattr(one, "shape", ())]
     if origin.sides or len(counts) < 2 or not may_have_keys(origin):
         return max(map(keys_bytes, origin.sides), default=0)
@@ -977,7 +975,8 @@ def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:
     TypeError
         Names the states.
     """
-    reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
+    if rows.weights is not None:
+        reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
 
 
 def reject_weights(rows: Rows, states: Sequence[str], because: str = "") -> None:

@@ -153,7 +153,8 @@ class Reading(ABC):
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
-        lines += self._devices
+        if (set_to := setting(None, "arithmetic") or (self.device and self.device.name)) and set_to != "numpy":
+            lines += self._devices(set_to)
         if plan.passes > 1 and rows.origin.stored is not None and rows.origin.stored.parsed:
             lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
@@ -163,13 +164,9 @@ class Reading(ABC):
         """What multiplies blocks, where that is not NumPy."""
         return next((one.device for one in self.declared if one.device), None)
 
-    @property
-    def _devices(self) -> tuple[str, ...]:
+    def _devices(self, name: str) -> tuple[str, ...]:
         """The lines of the plan about what multiplies blocks, where a device was set."""
         passes = [one for one in self.declared if one.layout.groups]
-        name = setting(None, "arithmetic") or next((one.device.name for one in passes if one.device), "numpy")
-        if name == "numpy":
-            return ()
         there = [one.name + ", whose rows are there" * one.there for one in passes if one.device is not None]
         held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory"
         here = [one.name for one in passes if one.device is None]

@@ -393,7 +393,7 @@ def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:
     compare_names(known, names)
 
 
-def compare_own_names(known: Names, given: Any, argument: str) -> None:
+def compare_own_names(known: NDArray[np.object_], given: Any, argument: str) -> None:
     """Compare the names of the columns of X with those of a Series or a frame beside it, if both have names.
 
     DataArrays are aligned by their coordinates instead.
@@ -402,7 +402,7 @@ def compare_own_names(known: Names, given: Any, argument: str) -> None:
         return
     series = hasattr(given, "iloc") and given.ndim == 1 and argument != "sampling"  # of row numbers
     own = np.asarray(given.index if series else feature_names(given), dtype=object)
-    if known is not None and own.ndim == 1 and all(isinstance(name, str) for name in own):
+    if own.ndim == 1 and all(isinstance(name, str) for name in own):
         with naming_argument(argument):
             compare_names(known, own)
 

@@ -122,7 +122,7 @@ def planned_fit(model: BaseEstimator, rows: Rows, y: Unchecked) -> Reading:
     TypeError
     """
     planned: Reading = model._fit(rows, labels_of_fit(model, rows.X, y))
-    if planned.rows.weights is None:
+    if rows.weights is not None and planned.rows.weights is None:
         reject_weights(rows, [type(model).__name__], model._traits.unweighted)
     if "groups" not in model._traits.accepts:
         reject_groups(model, rows.groups)
@@ -150,8 +150,9 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
     Those of a fit that cannot use weights have none.
     """
     check_parameters(model)
-    for name in ("center", "scale", "sampling"):  # parameters that may name the columns
-        compare_own_names(rows.names, getattr(model, name, None), name)
+    if (names := rows.names) is not None:
+        for name in ("center", "scale", "sampling"):  # parameters that may name the columns
+            compare_own_names(names, getattr(model, name, None), name)
     rows = (rows if weighted else replace(rows, weights=None)).begun(**policies(model))
     d = rows.n_columns
     maps = of_first_side(preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing, rows)
