@@ -209,25 +209,22 @@ def one_blas_thread() -> Iterator[None]:
 
     A surrounding solve pauses.
     """
-    with solve_paused(), _fold():
-        yield
-
-
-@contextmanager
-def _fold() -> Iterator[None]:
-    fold = _Work(1)
-    awaited = _current(_inside_solve) is not None  # Dask runs it for a solve, in whose context its threads are
-    if awaited:
-        _begin(fold, _folds, lambda: True)
-    elif inside_fold() or not _begin(fold, _folds, lambda: _may_fold() and not _running(_waiting), HOLD_BACK_SECONDS):
-        _begin(fold, _folds, _may_fold)
-    outer = _inside_fold.get()
-    try:
-        _inside_fold.set(ref(fold))
-        yield
-    finally:
-        _inside_fold.set(outer)
-        _end(fold)
+    with solve_paused():
+        fold = _Work(1)
+        awaited = _current(_inside_solve) is not None  # Dask runs it for a solve, in whose context its threads are
+        if awaited:
+            _begin(fold, _folds, lambda: True)
+        elif inside_fold() or not _begin(
+            fold, _folds, lambda: _may_fold() and not _running(_waiting), HOLD_BACK_SECONDS
+        ):
+            _begin(fold, _folds, _may_fold)
+        outer = _inside_fold.get()
+        try:
+            _inside_fold.set(ref(fold))
+            yield
+        finally:
+            _inside_fold.set(outer)
+            _end(fold)
 
 
 def _may_fold() -> bool:

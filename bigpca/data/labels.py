@@ -178,7 +178,9 @@ def _family(kind: type) -> str:
 def _from_objects(objects: NDArray[Any], word: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Find the one dtype that holds all the objects, and which of them are missing (same shape)."""
     flat = objects.ravel().tolist()
-    gaps = np.fromiter(map(_is_missing, flat), bool, len(flat))
+    # Texts and integers are never missing, so that their types are asked, not millions of labels.
+    whole = all(issubclass(kind, str | bytes | Integral) for kind in set(map(type, flat)))
+    gaps = np.zeros(len(flat), bool) if whole else np.fromiter(map(_is_missing, flat), bool, len(flat))
     given = [value for value, gap in zip(flat, gaps, strict=True) if not gap]
     compact = _compact(given, {_family(kind) for kind in set(map(type, given))}, word)
     filler = np.nan if compact.dtype.kind == "f" else np.zeros((), compact.dtype)

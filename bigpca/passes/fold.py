@@ -248,8 +248,8 @@ def fold_job(
         return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        start, stop = layout.rows_of(group)
-        reads = tuple(layout.reads[i] for i in layout.groups[group])
+        (start, stop), of_group = layout.rows_of(group), layout.groups[group]
+        reads = layout.reads[of_group.start : of_group.stop]
         reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
         known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}

@@ -342,7 +342,7 @@ def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState,
     """
     source = rows.source
     if source is None:
-        made = "row maps" if rows.steps else "a view" if rows.view is not None else "a Dask graph"
+        made = "row maps" if rows.steps else "a view" if rows.origin.view is not None else "a Dask graph"
         raise ValueError(
             f"the columns are computed by {made}, but column blocks must be read from a store. Fold over "
             "rows, or write the rows to a store chunked in columns first."

@@ -105,6 +105,8 @@ class Origin:
         What the look that ``opened`` is of has seen of each file.
     sparse : bool
         Whether tasks read CSR.
+    in_memory : bool
+        Whether rows, or those of a side, are an array of this process, which is never sent to workers.
     described : bool
         Whether a user, or the columns without values, described the view.
     rows_per_sample : int
@@ -127,6 +129,7 @@ class Origin:
     opened: str = ""
     seen: Seen = field(default_factory=dict)
     sparse: bool = field(init=False)
+    in_memory: bool = field(init=False)
     described: bool = field(init=False)
     rows_per_sample: int = field(init=False)
     labels: Labels | None = field(init=False)
@@ -140,6 +143,9 @@ class Origin:
         self.described = view is not None and (view.pattern is not None or view.absent)
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
         self.labels, self.search = carried(self.given).labels, carried(self.X).search
+        self.in_memory = self.stored is not None and self.stored.in_memory
+        for side in self.sides:
+            self.in_memory |= side.in_memory
 
     @classmethod
     def of(cls, X: da.Array, **given: Unpack[Given]) -> Origin:
@@ -162,11 +168,6 @@ class Origin:
         if self.sides:
             return " beside ".join(side.label for side in self.sides)
         return f"the Dask array {self.samples.name}" if self.stored is None else self.stored.label
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether rows, or those of a side, are an array of this process, which is never sent to workers."""
-        return any(one.stored is not None and one.stored.in_memory for one in (self, *self.sides))
 
     @property
     def graph(self) -> GraphSource:
@@ -517,11 +518,6 @@ class Rows:
         return self.origin.X
 
     @property
-    def view(self) -> View | None:
-        """Which numbers of a stored sample are analysed, and what a row is."""
-        return self.origin.view
-
-    @property
     def sparse(self) -> bool:
         """Whether tasks read CSR."""
         return self.origin.sparse
@@ -544,7 +540,7 @@ class Rows:
     @property
     def source(self) -> Source | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
-        return self.origin.stored if self.view is None and not self.steps and self.fill is None else None
+        return self.origin.stored if self.origin.view is None and not self.steps and self.fill is None else None
 
     @property
     def in_memory(self) -> bool:
@@ -599,10 +595,9 @@ class Rows:
         """Relative rounding of the stored values of each side, as a standard deviation: eps / sqrt(12) of short floats,
         and otherwise float64's eps, to which rows are centred."""
         dtypes = [np.dtype(side.X.dtype) for side in self.origin.sides] or [self.dtype] * max(1, len(self.widths))
-        short = [dtype.kind == "f" and dtype.itemsize < 8 for dtype in dtypes]
-        finer = float(np.finfo(np.float64).eps)
+        finer, short = float(np.finfo(np.float64).eps), np.sqrt(12)
         return tuple(
-            float(np.finfo(dtype).eps) / np.sqrt(12) if one else finer for dtype, one in zip(dtypes, short, strict=True)
+            float(np.finfo(one).eps) / short if one.kind == "f" and one.itemsize < 8 else finer for one in dtypes
         )
 
     @property
@@ -638,18 +633,18 @@ class Rows:
         Rows on a device stay there if ``there``; else they are copied to the host's memory. Rows in memory are copied,
         if the task may change them (``owned``).
         """
-        origin = self.origin
-        first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
+        origin, view = self.origin, self.origin.view
+        first, last = (start, stop) if view is None else view.samples(start, stop)
         reader: Reader
         futures: Inputs = {}
         if origin.stored is not None:
-            reader = DirectReader(origin.stored, owned or self.view is not None, there)
+            reader = DirectReader(origin.stored, owned or view is not None, there)
         else:
             cut = origin.graph.cut(first, last)
             reader, futures = replace(cut.reader, there=there), cut.futures
-        if self.view is not None:
+        if view is not None:
             ends = np.cumsum(origin.sample_chunks)
-            reader = ViewReader(reader, self.view, ends[(ends > first) & (ends < last)])
+            reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)])
         if self.fill is not None or self.limits is not None:
             present = None if self.weights is None else self.weights[start:stop] > 0
             reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
@@ -663,7 +658,8 @@ class Rows:
     @property
     def identity(self) -> dict[str, object]:
         """What identifies view, maps and weights in fingerprints; empty if there are none."""
-        own: dict[str, object] = {} if self.view is None else {"view": self.view.describe()}
+        view = self.origin.view
+        own: dict[str, object] = {} if view is None else {"view": view.describe()}
         if self.steps:
             own["maps"] = [step.f.describe() for step in self.steps]
         if self.weights is not None:
@@ -873,7 +869,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
         reject_batches(side.X, "rows beside others")
     sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
     arrays = [side.X for side in sides]
-    n, own = int(arrays[0].shape[0]), keys_of_rows(sides[0].origin.given)
+    n = int(arrays[0].shape[0])
     for name, array, side in zip(names[1:], arrays[1:], sides[1:], strict=True):
         if int(array.shape[0]) != n:
             raise ValueError(
@@ -881,9 +877,11 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
                 f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
             )
         others = keys_of_rows(side.origin.given)
-        first, second = own.of_rows, others.of_rows
-        places = label_places(own, others, absent=None, word="value")
-        if places is not None and first is not None and second is not None:
+        if (second := others.of_rows) is None:  # by position
+            continue
+        own = keys_of_rows(sides[0].origin.given)
+        first, places = own.of_rows, label_places(own, others, absent=None, word="value")
+        if places is not None and first is not None:
             lacking = first[~places[1]]
             if len(lacking):
                 raise ValueError(

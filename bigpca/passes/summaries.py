@@ -29,7 +29,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Plan
+from bigpca.planning import PassCost, SolveCost, plan_of
 
 SHOWN_COLUMNS = 5  # in messages
 
@@ -315,19 +315,8 @@ def read_ends(
         "chosen": RowsAt(width, wanted),
     }
     cost = row_pass(rows, "ends of the columns", templates.values(), dtype=working_dtype(rows.dtype))
-    plan = Plan(
-        solver=cost.name,
-        reason="one read",
-        passes=1,
-        bytes_read=cost.bytes_read,
-        flops=cost.flops,
-        tasks=cost.tasks,
-        state_bytes=cost.state_bytes,
-        block_rows=cost.block_rows,
-        peak_bytes=cost.peak_bytes,
-        output_bytes=0,
-        resources=find_resources(memory_limit, in_process=rows.order.in_process),
-    )
+    resources = find_resources(memory_limit, in_process=rows.order.in_process)
+    plan = plan_of([cost], SolveCost(), resources, solver=cost.name, reason="one read")
     plan.check()
     with resolve_progress(progress) as report:
         run = Run(None, report, "local" if rows.order.in_process else None, plan.peak_bytes)

@@ -118,7 +118,7 @@ def test_every_container_of_maps_has_the_rows_of_a_pattern(container: str, tmp_p
     maps = MAPS[:10] if container == "list of files" else MAPS
     X = bp.open(CONTAINERS[container](tmp_path, maps), pattern=PIXELS, h=slice(1, None))
     np.testing.assert_array_equal(X.compute(), einops.rearrange(maps[:, :, 1:], PIXELS))
-    assert Rows.of(X).view is not None  # read by the engine
+    assert Rows.of(X).origin.view is not None  # read by the engine
 
 
 @pytest.mark.parametrize(
@@ -287,4 +287,4 @@ def test_records_of_an_array_add_up_outlive_pickling_and_end_with_it() -> None:
     assert carried(X * 2).index is None
     rows = Rows.of(bp.open(X, columns=["c", "a"]))
     assert list(carried(rows.X).names) == ["c", "a"]  # type: ignore[arg-type]
-    assert rows.view is not None
+    assert rows.origin.view is not None

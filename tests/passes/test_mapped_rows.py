@@ -173,7 +173,7 @@ def test_rows_of_a_view_have_the_numbers_and_moments_of_the_rows_that_numpy_cuts
     X = viewed(FORMS[form](tmp_path), view)
     np.testing.assert_array_equal(X.compute(), truth)
     rows = Rows.of(cloudpickle.loads(cloudpickle.dumps(X)) if form == "store" else X)
-    assert rows.view is not None  # read by the engine, not through the graph
+    assert rows.origin.view is not None  # read by the engine, not through the graph
     assert_moments(folded(rows, Moments(rows.n_columns)).state, truth, 1e-12)
     chosen = np.array([0, 5, len(truth) - 1])
     kept: Any = folded(rows, RowsAt(rows.n_columns, chosen), shift=np.zeros(rows.n_columns)).state
@@ -257,7 +257,7 @@ def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:
     assert view_of(X)[1] is not None
     assert view_of(X[3:])[1] is None
     rows = Rows.of(X[3:])
-    assert rows.view is rows.source is None
+    assert rows.origin.view is rows.source is None
     assert_moments(folded(rows, Moments(2)).state, SAMPLES[3:, [4, 2]], 1e-12)
 
 

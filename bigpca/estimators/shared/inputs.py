@@ -300,7 +300,7 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
 
 def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
     """Return new rows cut by the view of a fit, if there was one and they are not a view already."""
-    if view is not None and rows.view is not None:
+    if view is not None and rows.origin.view is not None:
         return _decoded(view.missing, rows, name)
     if view is not None:
         again = _view_again(view, rows, known, name)
@@ -315,7 +315,7 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
 
 def _decoded(missing: float | None, rows: Rows, name: str) -> Rows:
     """Return rows of a view, in whose samples the code of missing values is that of the fit, if it had one."""
-    stored, own = rows.origin.samples, rows.view
+    stored, own = rows.origin.samples, rows.origin.view
     if missing is None or own is None or own.missing == missing:
         return rows
     if own.missing is not None:

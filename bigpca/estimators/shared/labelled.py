@@ -220,7 +220,7 @@ def open_side(
         rows = as_given(rows, sample=()) if column else rows
         if grid is not None and named and rows.names is not None:
             compare_names(grid.coords[FEATURE].values, rows.names)
-        if grid is not None and rows.labels is None and rows.view is None and rows.viewed_columns == grid.width:
+        if grid is not None and rows.labels is None and rows.origin.view is None and rows.viewed_columns == grid.width:
             return _cut(rows, grid)
         return viewed_as(view, rows, None, estimator)
 
@@ -260,7 +260,7 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
             UserWarning,
         )
     rows = as_given(rows, names=grid.like(labels.grid).names())
-    if rows.view is not None:
+    if rows.origin.view is not None:
         return rows
     return _cut(rows, grid)
 

@@ -85,7 +85,7 @@ def without_absent_columns(
     are declared.
     """
     # Floats alone may be NaN; a view has its columns already.
-    if rows.labels is None or rows.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
+    if rows.labels is None or rows.origin.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
         return rows
     begun = rows.begun(**policies(model))
     if not read and not begun.in_memory:
@@ -153,7 +153,7 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
     if (names := rows.names) is not None:
         for name in ("center", "scale", "sampling"):  # parameters that may name the columns
             compare_own_names(names, getattr(model, name, None), name)
-    rows = (rows if weighted else replace(rows, weights=None)).begun(**policies(model))
+    rows = (rows if weighted else replace(rows, weights=None)).begun(nan_policy=model.nan_policy)
     d = rows.n_columns
     maps = of_first_side(preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing, rows)
     rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))

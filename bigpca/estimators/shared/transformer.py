@@ -580,7 +580,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         """Set the number and names of features, and what was made of the rows."""
         self.n_features_in_ = rows.viewed_columns
         set_known(self, feature_names_in_=rows.names)
-        labels, view = rows.labels, rows.view if rows.view is not None and rows.view.kept else None
+        labels, view = rows.labels, rows.origin.view
+        view = view if view is not None and view.kept else None
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
         applied = analysed.preprocessing if rows.preprocessing is None else tuple(f.settled for f in rows.preprocessing)

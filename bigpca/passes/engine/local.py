@@ -150,7 +150,7 @@ def chosen_scheduler() -> Get | None:
     RuntimeError
         In a coroutine of an asynchronous client.
     """
-    configured = any(dask.config.get(name, None) for name in ("scheduler", "get"))
+    configured = dask.config.get("scheduler", None) or dask.config.get("get", None)
     try:
         chosen: Get | None = get_scheduler() if configured or "distributed" in sys.modules else None
     except RuntimeError as error:
@@ -215,7 +215,7 @@ class LocalPass:
     def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor, crew: Crew) -> None:
         self.job, self.options, self.resumed, self.pool, self.crew = job, options, resumed, pool, crew
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
-        self._groups = {job.key(str(group)): group for group in range(len(job.layout.groups))}
+        self._groups = dict[Key, int]()  # by the keys of their tasks
         self._order: Mapping[Key, int] = {}
         self._threads = local_threads()
         self._dask: dict[str, Any] = {"ready": [], "dependents": {}}  # the state of Dask's scheduler, if it tells it
@@ -246,6 +246,7 @@ class LocalPass:
         """Return ``get`` so that it tells this pass what is ready, if it is one of Dask's own."""
         if not self.job.follows or get not in (dask.local.get_sync, dask.threaded.get):
             return get
+        self._groups = {self.job.key(str(group)): group for group in range(len(self.job.layout.groups))}
         self._order = order(graph)  # in which Dask adds tasks that become ready at once
         # Of start, start_state, pretask, posttask and finish, the second is given the state, which Dask then changes.
         watched = None, lambda _, state: setattr(self, "_dask", state), None, None, None
