@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array
+from bigpca.data.checks import READABLE_BYTES, coalesce
 from bigpca.data.grids import Coordinate, Labels, feature_names
 from bigpca.data.source import Source, Stamp, parts_of
 from bigpca.data.sources import open as open_array
@@ -152,7 +153,7 @@ def _first_rows(starts: Runs, counts: Runs) -> Runs:
     return np.concatenate([start + np.arange(n) for start, n in zip(starts, counts, strict=True)])
 
 
-def _taken(rows: da.Array, places: Runs) -> da.Array:
+def _taken(rows: Any, places: Runs) -> Any:
     """Return rows at places in ascending order; those of one run without an index."""
     first, last = int(places[0]), int(places[-1])
     return rows[first : last + 1] if last - first + 1 == len(places) else rows[places]
@@ -233,8 +234,14 @@ class LaggedRows(Source):
 
     @property
     def row_bytes(self) -> float:
-        """Those of a row of the series: each is read once, and the ends of a range once more."""
-        return self.stored.row_bytes
+        """Those of the series, from the first row of a window to the last one, for each window."""
+        begin, end = self._series(0, self.shape[0])
+        return (end - begin) / self.shape[0] * self.stored.row_bytes
+
+    @property
+    def reach(self) -> int:
+        """Rows that windows have of those after their own."""
+        return self.lags[-1] - self.lags[0]
 
     @property
     def home(self) -> str:
@@ -242,20 +249,29 @@ class LaggedRows(Source):
         return ""
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
-        """Read the rows from the first to the last of the windows once, and copy them to each lag."""
-        width, reach = self.stored.shape[1], self.lags[-1] - self.lags[0]
+        """Read the rows from the first to the last of the windows once, piece by piece, and copy them to each lag."""
+        width, (begin, end) = self.stored.shape[1], self._series(start, stop)
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
-        done = 0
-        for run, first, last in parts_of(self.ends, start, stop):  # type: ignore[arg-type]  # an array of them
-            begin, n = int(self.starts[run]) + first + self.lags[0], last - first
-            rows = np.asarray(self.stored.read(begin, begin + n + reach))
-            for i, lag in enumerate(self.lags):
-                a, b = max(columns[0], i * width), min(columns[1], (i + 1) * width)
-                if a < b:
-                    own = rows[lag - self.lags[0] :][:n, a - i * width : b - i * width]
-                    block[done : done + n, a - columns[0] : b - columns[0]] = own
-            done += n
+        runs = zip(*parts_of(self.ends, start, stop), strict=True)  # type: ignore[arg-type]  # an array of them
+        own, first, last = map(np.array, runs) if stop > start else [np.zeros(0, np.int64)] * 3
+        windows = _first_rows(self.starts[own] + first, last - first)
+        for p, q in pairwise(np.cumsum([0, *self._pieces])):
+            held = [np.searchsorted(windows, [p - lag, q - lag]) for lag in self.lags]
+            if all(a == b for a, b in held):
+                continue
+            at = max(int(p), begin)
+            rows = np.asarray(self.stored.read(at, min(int(q), end)))
+            for i, (lag, (a, b)) in enumerate(zip(self.lags, held, strict=True)):
+                left, right = max(columns[0], i * width), min(columns[1], (i + 1) * width)
+                if a < b and left < right:
+                    values = rows[:, left - i * width : right - i * width]
+                    block[a:b, left - columns[0] : right - columns[0]] = _taken(values, windows[a:b] + lag - at)
         return block
+
+    @property
+    def _pieces(self) -> tuple[int, ...]:
+        """Rows of the series that are held at a time: whole chunks of it."""
+        return coalesce(self.stored.row_chunks(), self.stored.row_bytes, READABLE_BYTES)
 
     def _series(self, start: int, stop: int) -> tuple[int, int]:
         """Return the stored rows of windows ``start:stop``."""
@@ -280,10 +296,12 @@ class LaggedRows(Source):
     def stamped(self) -> bool:
         return self.stored.stamped
 
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        return start, min(stop + self.reach, self.shape[0])
+
     def decoding_bytes(self, columns: int) -> int:
-        """Those of the series, and its rows."""
-        rows = max(self.stored.row_chunks(), default=0) + self.lags[-1]
-        return self.stored.decoding_bytes(self.stored.shape[1]) + int(rows * self.stored.row_bytes)
+        """Those of the series, and a piece of it."""
+        return self.stored.decoding_bytes(self.stored.shape[1]) + int(max(self._pieces) * self.stored.row_bytes)
 
     @property
     def column_names(self) -> list[str] | None:

@@ -157,6 +157,11 @@ class Source(ABC):
         """Rows that are decoded together; 1 where any range can be read."""
         return 1
 
+    @property
+    def reach(self) -> int:
+        """Rows after its own that a read decodes, whatever the chunks; 0 where a row has nothing of another."""
+        return 0
+
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
         if self.decodes_chunks:

@@ -117,7 +117,7 @@ def row_pass(
     on_device = sum(known) if len(known) == len(there) else 0
     merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
     done = sum((cost_of(one, form) for one in states), prepared)
-    read = rows.prices.read_bytes(max([layout.read_rows, *layout.decoded]))
+    read = rows.prices.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
     # Of a group, one is in use, and the next one waits: of this group or, of an object store, of the next.
     several = max(map(len, layout.groups), default=1) > 1
     held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1

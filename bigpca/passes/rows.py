@@ -613,7 +613,11 @@ class Rows:
         on_device = device is not None and not self.sparse
         work = None if on_device else work  # one thread has all of it
         open_ended = self.order.open_ended
-        return plan_layout(chunks, d, self.dtype, state_bytes, least, own, open_ended, work, on_device, there)
+        cut = plan_layout(chunks, d, self.dtype, state_bytes, least, own, open_ended, work, on_device, there)
+        if self.origin.view is not None or self.origin.stored is None or not self.origin.stored.reach:
+            return cut
+        decoded = (self.origin.decoded(*read) for read in cut.reads)
+        return replace(cut, decoded=tuple(last - first for first, last in decoded))
 
     @property
     def device(self) -> tuple[Device | None, bool]:

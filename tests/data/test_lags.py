@@ -14,6 +14,9 @@ import zarr
 
 import bigpca as bp
 from bigpca.data import lagged, unlagged
+from bigpca.passes.engine.events import GroupEvent
+from bigpca.passes.reading import layout
+from tests.operators.counting import Reads
 
 N, D = 203, 5
 X = np.random.default_rng(0).standard_normal((N, D)).cumsum(axis=0)
@@ -95,6 +98,37 @@ def test_a_plan_counts_the_stored_bytes_once_and_the_memory_of_windows(tmp_path:
     plan = bp.PCA(2, solver="covariance").plan(lagged(path, range(12)))
     assert plan.bytes_read < 1.1 * X.nbytes
     assert plan.state_bytes >= 4 * (12 * D) ** 2
+
+
+@pytest.mark.parametrize("reach", [4, 90, 600])
+def test_a_plan_counts_the_rows_that_groups_read_of_each_other(
+    reach: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 512)
+    rows = lagged(chunked(np.tile(X, (10, 1)), tmp_path, (50, D)), (0, reach))
+    watched, model, counted = Reads().watch(monkeypatch), bp.PCA(2, solver="covariance"), list[int]()
+    plan = model.plan(rows)
+    model.fit(rows, progress=lambda event: counted.append(event.bytes) if isinstance(event, GroupEvent) else None)
+    read = sum(stop - start for start, stop, *_ in watched.calls) * D * X.itemsize
+    assert len(counted) > 3
+    assert read <= plan.bytes_read < 1.1 * read
+    assert sum(counted) == pytest.approx(plan.bytes_read, rel=1e-3)
+
+
+@pytest.mark.parametrize("length", [10, 7, 3])
+def test_a_chunk_of_many_short_trajectories_is_decoded_once(
+    length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = np.tile(X, (10, 1))
+    groups = np.arange(len(series)) // length
+    groups[400:900] = np.arange(500)  # too short for windows
+    rows = lagged(chunked(series, tmp_path, (100, D)), range(3), groups=groups)
+    watched = Reads().watch(monkeypatch)
+    found = rows.compute()
+    decoded = watched.per_chunk(series.shape, (100, D))[:, 0]
+    assert decoded[[0, 1, 2, 3, *range(9, len(decoded))]].tolist() == [1] * (len(decoded) - 5)
+    assert decoded.max() == 1
+    np.testing.assert_array_equal(found, windows(series, range(3), groups))
 
 
 def test_another_series_or_other_lags_are_another_computation(tmp_path: Path) -> None:
