@@ -164,6 +164,7 @@ PANELS = {
         "random_state": Parameter("Seed of everything random.", ANY, whole=True, flags="--seed"),
         "memory_limit": Parameter("Reject a plan over this size, e.g. 2GiB.", form="SIZE"),
         "solve_threads": Parameter("BLAS threads of the final solve.", "[1, inf)", "a number of threads", whole=True),
+        "metric": Parameter("generalized: the metric of columns, a matrix in a .npy file.", form="FILE"),
         "lag": Parameter("tica: rows between the two rows of a pair.", "[1, inf)", "a number of rows", whole=True),
         "width": Parameter(
             "mnf: pixels of a line of an image, whose rows are its pixels.",

@@ -34,6 +34,7 @@ ESTIMATORS = {
     ("pca", "kernel", "sketch"): "ApproximateKernelPCA",
     ("factor",): "FactorAnalysis",
     ("correspondence",): "CorrespondenceAnalysis",
+    ("generalized",): "GeneralizedPCA",
     ("sfa",): "SlowFeatureAnalysis",
     ("mnf",): "MinimumNoiseFraction",
     ("tica",): "TICA",
@@ -53,7 +54,7 @@ ESTIMATORS = {
     ("ridge",): "Ridge",
 }
 METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
-OF_ROWS = ("pca", "factor", "correspondence", "sfa", "mnf", "tica")  # without labels or targets
+OF_ROWS = ("pca", "factor", "correspondence", "generalized", "sfa", "mnf", "tica")  # without labels or targets
 OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
 NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
 NONE = object()  # what an option is that was given as "none", or "all"
@@ -437,6 +438,7 @@ _power = "Divide scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0
 OPTIONS |= {"scale_by": ("scale", _scale), "whitening": ("whiten", replace(_scale, help=_power, form="POWER"))}
 READERS: dict[str, Callable[[str], Any]] = {
     "background": _value,
+    "metric": lambda text: import_module("numpy").load(text, allow_pickle=False),
     "memory_limit": parse_size,
     "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],
     "scale_by": parse_scale,

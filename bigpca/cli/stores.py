@@ -455,6 +455,19 @@ def _describe_source(path: str, member: str | None) -> dict[str, Any]:
     return record if found.stored_values is None else record | {"stored_values": found.stored_values}
 
 
+def _written(value: Any) -> str:
+    """Return a parameter as it was written: a record as its call, and given numbers by their shape."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if not isinstance(value, dict) or "record" not in value:
+        return str(value)
+    if value["record"] == "vector":
+        return f"numbers of shape {tuple(value.get('shape', ()))}"
+    own = ((name, one) for name, one in value.items() if name != "record")
+    given = (f"{name}={_written(one) if isinstance(one, list | dict) else repr(one)}" for name, one in own)
+    return f"{value['record']}({', '.join(given)})"
+
+
 def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
     """Return what a model is, as rows of a table."""
     fitted = {name: record.get(name) for name in ("n_components", "n_features_in", "n_samples")}
@@ -468,5 +481,7 @@ def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
     if "solver" in record:
         rows["solver"] = record["solver"]
     if verbose:
-        rows["parameters"] = [f"{name} = {brief(value, MAX_PARAMETER)}" for name, value in record["parameters"].items()]
+        rows["parameters"] = [
+            f"{name} = {brief(_written(value), MAX_PARAMETER)}" for name, value in record["parameters"].items()
+        ]
     return rows | facts(record)

@@ -91,7 +91,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     now, of_fit, solver = values["parameters"], values.get("fitted_with", {}), values["solver"]
     if not isinstance(now, dict):
         raise ValueError(f"it has parameters = {brief(repr(now))}; a dict was expected")
-    d, model = check_number("n_features", values["n_features"], int, 1), _of_parameters(stored.kind, now | of_fit)
+    d, model = check_number("n_features", values["n_features"], int, 1), _of_parameters(stored, now | of_fit)
     if not isinstance(solver, str):
         raise ValueError(f"it has solver = {brief(repr(solver))}; a str was expected")
     grid = values.get("grid")  # absent where X was no DataArray
@@ -99,7 +99,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
         grid = grid_from_stored(grid, stored.named("grid_"))
         model._steps = Steps(grid=grid)  # its scale may name coordinates
     if (learnt := values.get("preprocessing")) is not None:
-        model._steps = replace(model._steps, preprocessing=preprocessors(decode_record(learnt)))
+        model._steps = replace(model._steps, preprocessing=preprocessors(decode_record(learnt, stored.arrays)))
     held = Held(stored.arrays, values, {"trusted": stored.rows, "restored": restored}, {"d": (d, "n_features")})
     model._found, model.n_features_in_, model.solver_ = model._restored(held), d, solver
     view = None
@@ -127,18 +127,19 @@ def restored(stored: StoredModel) -> AnyEstimator:
             raise ValueError(f"it has {len(beside)} names of covariates; {model._steps.covariates} were expected")
         set_known(model, covariate_names_in_=np.array(beside, dtype=object))
     # Those that were changed since the fit are what the model has, as the one that was saved.
-    vars(model).update(_decoded({name: now[name] for name in of_fit}))
+    vars(model).update(_decoded(stored, {name: now[name] for name in of_fit}))
     return model
 
 
-def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:
-    made: AnyEstimator = getattr(import_module(CLASSES[kind]), kind)(**_decoded(parameters))
+def _of_parameters(stored: StoredModel, parameters: Values) -> AnyEstimator:
+    kind = stored.kind
+    made: AnyEstimator = getattr(import_module(CLASSES[kind]), kind)(**_decoded(stored, parameters))
     return made
 
 
-def _decoded(parameters: Values) -> Values:
-    decoded = decode_parameters(parameters)
+def _decoded(stored: StoredModel, parameters: Values) -> Values:
+    decoded = decode_parameters(parameters, stored.arrays)
     inner = decoded.get("estimator")
     if inner is not None:
-        decoded["estimator"] = _of_parameters(inner["kind"], inner["parameters"])
+        decoded["estimator"] = _of_parameters(replace(stored, kind=inner["kind"]), inner["parameters"])
     return decoded

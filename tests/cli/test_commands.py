@@ -83,6 +83,10 @@ def test_options_of_values_are_records(store: Path, options: tuple[str, ...], ex
         assert (found.tolist() if isinstance(found, np.ndarray) else found) == value
     info = run("info", "m.zarr", "-v")
     assert info.exit_code == 0, info.output
+    assert "'record'" not in info.stdout
+    for name, value in expected.items():
+        written = f"numbers of shape ({COLUMNS},)" if name == "scale" and isinstance(value, list) else str(value)
+        assert f"{name} = {written}" in " ".join(info.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,9 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
         source, rows = "counts.npy", np.abs(rows)
         np.save(source, rows)
     labelled += ("--background", "cat") if method == "contrast" else ()
+    if method == "generalized":
+        np.save("metric.npy", np.diag(np.arange(1.0, D + 1)))
+        labelled += ("--metric", "metric.npy")
     options = (source, *k, "--method", method, *labelled, *(one for form in forms for one in OPTIONS[form]))
     planned = run_json("plan", *options)
     fitted = run_json("fit", *options)
@@ -330,7 +333,9 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     shares = getattr(model, "explained_variance_ratio_", None)
     if shares is not None and method == "pca":
         np.testing.assert_allclose(inspected["explained_variance_ratio"], shares, rtol=1e-14)
-    assert f"{ESTIMATORS[variant]} of {N} rows x {D} columns" in run("info", "model.zarr", "-v").stdout
+    shown = run("info", "model.zarr", "-v").stdout
+    assert f"{ESTIMATORS[variant]} of {N} rows x {D} columns" in shown
+    assert method != "generalized" or f"metric = numbers of shape ({D}, {D})" in shown
 
 
 def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_compared(folder: Path) -> None:

@@ -7,7 +7,7 @@ which a kernel compares new rows: training rows or landmarks, in memory or read 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
+from bigpca.passes.accumulators.profiles import Profile
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.records import Coding, Held, Values, pack
@@ -31,14 +32,15 @@ from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
+from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import content_digest, kind_of, public
 
-Record: TypeAlias = L2 | Log1p | NormalizeTotal | Power | Standardize | CosLatitude | Patterson | Whitening
-RECORDS: dict[str, type[Record]] = {
-    one.__name__: one for one in (L2, Log1p, NormalizeTotal, Power, Standardize, CosLatitude, Patterson, Whitening)
-}
+Record: TypeAlias = L2 | Log1p | NormalizeTotal | Profile | Power | Standardize | CosLatitude | Patterson | Whitening
+_RECORDS = (L2, Log1p, NormalizeTotal, Profile, Power, Standardize, CosLatitude, Patterson, Whitening)
+RECORDS: dict[str, type[Record]] = {one.__name__: one for one in _RECORDS}
 KEY = "record"  # of the name
 VECTOR = "vector"
+MAX_VALUES = 1000  # of numbers among JSON values; more are an array
 MAX_PLACE = 400  # characters of a path in a message
 HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 TILE_ROWS = 1024
@@ -47,18 +49,27 @@ FINGERPRINT_ROWS = 8
 GONE = "which is gone; new rows are compared with them. Restore them there, or fit again."
 
 
-def encode_record(value: Any) -> Any:
-    """Return a record, a vector, or a list of records as JSON values; other parameters unchanged."""
+def encode_record(value: Any, arrays: dict[str, Array]) -> Any:
+    """Return a record, numbers, or a list of records as JSON values; other parameters unchanged.
+
+    Many numbers are added to the ``arrays`` of the model, and named in the JSON value.
+    """
     if type(value) in RECORDS.values():
         return {KEY: type(value).__name__} | {
-            one.name: encode_record(getattr(value, one.name)) for one in fields(value)
+            one.name: encode_record(getattr(value, one.name), arrays) for one in fields(value)
         }
     if isinstance(value, list | tuple):
-        return [encode_record(one) for one in value]
-    return {KEY: VECTOR, "values": value.tolist()} if isinstance(value, np.ndarray) else value
+        return [encode_record(one, arrays) for one in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    found = {KEY: VECTOR, "shape": list(value.shape)}
+    if value.size <= MAX_VALUES or not is_storable(value.dtype):
+        return found | {"values": value.tolist()}
+    arrays[name := f"given_{content_digest(value)}"] = value
+    return found | {"array": name}
 
 
-def decode_record(value: Any) -> Any:
+def decode_record(value: Any, arrays: Mapping[str, Array]) -> Any:
     """Return what :func:`encode_record` encoded.
 
     Raises
@@ -67,11 +78,12 @@ def decode_record(value: Any) -> Any:
         For an unknown record or invalid values of it.
     """
     if isinstance(value, list):
-        return [decode_record(one) for one in value]
+        return [decode_record(one, arrays) for one in value]
     if isinstance(value, dict) and value.get(KEY) == VECTOR:
-        return np.array(value["values"])
+        return np.array(value["values"] if "values" in value else arrays[value["array"]])
     if isinstance(value, dict) and KEY in value:
-        return RECORDS[value[KEY]](**{name: given for name, given in value.items() if name != KEY})
+        own = {name: decode_record(given, arrays) for name, given in value.items() if name != KEY}
+        return RECORDS[value[KEY]](**own)
     return value
 
 
@@ -147,7 +159,7 @@ class StoredModel:
         arrays, attributes = pack(model._result)
         names = getattr(model, "feature_names_in_", None)
         view, grid = model._steps.view, model._steps.grid
-        now, fitted = _encode_all(model, grid), _encode_all(model, grid, model._steps.parameters)
+        now, fitted = (_encode_all(model, grid, arrays, own) for own in (None, model._steps.parameters))
         common = {
             "parameters": now,
             "environment": numerical_environment(),
@@ -157,7 +169,7 @@ class StoredModel:
             "solver": model.solver_,
         }
         if (steps := model._steps.preprocessing) and steps != of_fit._preprocessors():
-            common["preprocessing"] = encode_record(steps)  # with what the reads of the fit found
+            common["preprocessing"] = encode_record(steps, arrays)  # with what the reads of the fit found
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
         if "covariate_names_in_" in vars(model):
@@ -212,26 +224,26 @@ def unpack_values(packed: list[Any]) -> Array:
 OF_VALUES: Coding = (lambda values: (pack_values(values), {}), lambda packed, own, held: unpack_values(packed))
 
 
-def _encode_all(model: Any, grid: Grid | None, parameters: Values | None = None) -> Values:
+def _encode_all(model: Any, grid: Grid | None, arrays: dict[str, Array], parameters: Values | None = None) -> Values:
     """Return parameters of a model as JSON values; None for the present ones."""
     parameters = dict(model.get_params(deep=False) if parameters is None else parameters)
     if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
         parameters["random_state"] = vars(model).get("seed_")  # drawn from the generator, which is not JSON
-    return {name: _encode(name, value, grid) for name, value in parameters.items()}
+    return {name: _encode(name, value, grid, arrays) for name, value in parameters.items()}
 
 
-def _encode(name: str, value: Any, grid: Grid | None) -> object:
+def _encode(name: str, value: Any, grid: Grid | None, arrays: dict[str, Array]) -> object:
     """Return a parameter as a JSON value; what is given on the grid of the columns, for each of these."""
     from bigpca.kernels.base import Kernel  # 20 modules, which only saving needs
 
     if name == "n_components":
         return encode_components(value)
     if name == "estimator" and value is not None:
-        return {"kind": type(value).__name__, "parameters": _encode_all(value, grid)}
+        return {"kind": type(value).__name__, "parameters": _encode_all(value, grid, arrays)}
     if isinstance(value, Sketch | Kernel):
         return value.describe()
     if name == "sampling" and not isinstance(value, str):
-        return np.asarray(value).tolist()
+        value = np.asarray(value)
     if name == "kernel" and callable(value):
         raise TypeError(
             f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was "
@@ -239,26 +251,24 @@ def _encode(name: str, value: Any, grid: Grid | None) -> object:
         )
     if grid is not None and is_labelled(value):
         value = grid.aligned(value, name)
-    return value.item() if isinstance(value, np.generic) else encode_record(value)
+    return value.item() if isinstance(value, np.generic) else encode_record(value, arrays)
 
 
-def decode_parameters(values: Values) -> Values:
-    """Return parameters as they were given, from their JSON forms.
+def decode_parameters(values: Values, arrays: Mapping[str, Array]) -> Values:
+    """Return parameters as they were given, from their JSON forms and the arrays of the model.
 
     Raises
     ------
     KeyError, TypeError, ValueError
         For an unknown rule or sketch.
     """
-    decoded = {name: decode_record(value) for name, value in values.items()}
+    decoded = {name: decode_record(value, arrays) for name, value in values.items()}
     if "n_components" in decoded:
         decoded["n_components"] = decode_components(decoded["n_components"])
     if isinstance(decoded.get("kernel"), dict):
         from bigpca.kernels import kernel_from  # as above
 
         decoded["kernel"] = kernel_from(decoded["kernel"])
-    if isinstance(decoded.get("sampling"), list):
-        decoded["sampling"] = np.array(decoded["sampling"])
     if isinstance(decoded.get("sketch"), dict):
         decoded["sketch"] = sketch_from(decoded["sketch"])
     return decoded

@@ -15,7 +15,14 @@ from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import NormalizeTotal, row_totals
 from bigpca.planning import BlockForm, Work
 
-PROFILE = NormalizeTotal(1.0)
+
+class Profile(NormalizeTotal):
+    """Divides each row of amounts by its sum, in a correspondence analysis."""
+
+    takes: ClassVar[str] = "CorrespondenceAnalysis() takes counts, or other amounts of at least 0"
+
+
+PROFILE = Profile(1.0)
 
 
 @dataclass

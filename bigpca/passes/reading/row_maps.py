@@ -730,6 +730,7 @@ class NormalizeTotal(RowPreprocessor):
     # Yes: zeros stay zeros.
     takes_csr: ClassVar[bool] = True
     found_by_fit: ClassVar[tuple[str, ...]] = ("target",)
+    takes: ClassVar[str] = "NormalizeTotal() takes counts"
 
     target: float | None = None
 
@@ -745,7 +746,7 @@ class NormalizeTotal(RowPreprocessor):
                 "find, and not this call. Give the target: NormalizeTotal(1e4)."
             )
         values = rows.astype(working_dtype(rows.dtype), copy=False)
-        _reject_below(values, 0, numbers, where, "NormalizeTotal() takes counts")
+        _reject_below(values, 0, numbers, where, self.takes)
         totals = row_totals(values)
         with np.errstate(over="ignore"):
             factors = self.target / np.where((totals == 0) | ~np.isfinite(totals), self.target, totals)

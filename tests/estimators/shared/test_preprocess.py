@@ -70,11 +70,12 @@ def test_added_rows_of_zeros_are_rejected_at_once_and_change_nothing() -> None:
         ([{"record": "Power", "root": 2}], TypeError),
         ({"record": "Whitening", "power": "1"}, TypeError),
         ({"record": "vector"}, KeyError),
+        ({"record": "vector", "array": "given_0"}, KeyError),
     ],
 )
 def test_records_of_a_model_file_come_from_a_fixed_table(forged: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
-        decode_record(forged)
+        decode_record(forged, {})
 
 
 @pytest.mark.parametrize("kernel", ["precomputed", bp.kernels.Spectrum(2)], ids=str)

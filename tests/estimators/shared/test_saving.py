@@ -107,6 +107,43 @@ def test_partial_fit_continues_after_load(place: Any) -> None:
     np.testing.assert_allclose(pca.components_, expected.components_, atol=1e-9)
 
 
+METRIC = np.diag(np.arange(1.0, 81))
+WIDE = np.random.default_rng(0).standard_normal((70, 80))
+GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a metric": (lambda: bp.GeneralizedPCA(2, metric=METRIC), {"metric": METRIC}),
+    "landmarks": (
+        lambda: bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=30, sampling=WIDE[:30]),
+        {"sampling": WIDE[:30]},
+    ),
+    "a centre of what is held": (
+        lambda: bp.RotatedPCA(estimator=bp.PCA(2, center=np.arange(1200.0), scale=np.full(1200, 2.0, "f4"))), {}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_many_given_numbers_are_arrays_of_the_file(name: str, tmp_path: Path) -> None:
+    make, given = GIVEN[name]
+    rows = np.tile(WIDE, 15) if name == "a centre of what is held" else WIDE
+    model = make().fit(rows)
+    model.save(tmp_path / "m.zarr")
+    assert (tmp_path / "m.zarr" / "zarr.json").stat().st_size < 30_000
+    loaded = bp.load(tmp_path / "m.zarr")
+    for parameter, value in given.items():
+        np.testing.assert_array_equal(loaded.get_params()[parameter], value)
+        assert loaded.get_params()[parameter].dtype == value.dtype
+    if not given:
+        inner, own = loaded.estimator.get_params(), model.estimator.get_params()
+        for parameter in ("center", "scale"):
+            np.testing.assert_array_equal(inner[parameter], own[parameter])
+            assert inner[parameter].dtype == own[parameter].dtype
+    np.testing.assert_array_equal(loaded.transform(rows), model.transform(rows))
+    loaded.save(tmp_path / "again.zarr")
+    assert {one.name for one in (tmp_path / "again.zarr").iterdir()} == {
+        one.name for one in (tmp_path / "m.zarr").iterdir()
+    }
+
+
 def test_a_loaded_model_without_state_cannot_go_on(tmp_path: Path) -> None:
     PCA(3, solver="dot").fit(X).save(tmp_path / "dot.zarr")
     with pytest.raises(ValueError, match=r'fitted by solver="dot", which keeps none'):
