@@ -187,7 +187,10 @@ def is_on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
 
 
-BYTES_THERE = 256 << 20  # of a block or a tile: a device has no cache to hold it, and is asked for few of them
+BYTES_THERE = 256 << 20  # of a tile, at most: a device has no cache to hold it, and is asked for few of them
+SLAB_BYTES_THERE = 1024 << 20  # of rows that are there, at most: to ask for a block takes longer than its products
+SLABS_THERE = 64  # that its memory could hold at least
+MEMORY_THERE = 16 << 30  # of a device whose library does not report it
 STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
 SUMMED_ROWS = 8192  # whose product is summed in their own precision
 PAIRED = 128  # rows that are summed in their own precision
@@ -268,13 +271,23 @@ class Device:
                 )
         device = cls(library, place)
         try:
-            device.fetch(device.zeros((1,)))
+            device.fetch(device.put(np.zeros(1, np.float32)))
         except Exception as error:  # each library has its own
             raise ValueError(
-                f"arithmetic = {name!r}: {library} cannot use that device with float64 ({brief(error)}). Choose "
-                "another one."
+                f"arithmetic = {name!r}: {library} cannot use that device ({brief(error)}). Choose another one."
             ) from error
         return device
+
+    @classmethod
+    def summing(cls, name: str | None) -> Device | None:
+        """Return the device of a setting on which blocks are summed; None for NumPy, also for one without float64."""
+        device = None if name in (None, "numpy") else cls.of(name)
+        return device if device is not None and device.has_float64 else None
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether it has float64, in which sums are: else their last digits would depend on the order of rows."""
+        return _has_float64(self)
 
     @classmethod
     def holding(cls, rows: RowsThere) -> Device:
@@ -307,16 +320,36 @@ class Device:
         return self.place or "cpu"
 
     @property
-    def free_bytes(self) -> int | None:
-        """Memory of the device that is free; None where its library does not report it."""
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes of the device that are free, and all of them; None where its library does not report it."""
         if self.library == "torch" and self.place.startswith("cuda"):
             cuda, where = _library("torch").cuda, self.place  # what torch holds for later arrays is free too
-            return int(cuda.mem_get_info(where)[0] + cuda.memory_reserved(where) - cuda.memory_allocated(where))
+            free, total = cuda.mem_get_info(where)
+            return int(free + cuda.memory_reserved(where) - cuda.memory_allocated(where)), int(total)
         if self.library == "cupy":
             with self._device:
-                return int(self._device.mem_info[0] + _library("cupy").get_default_memory_pool().free_bytes())
+                free, total = self._device.mem_info
+                return int(free + _library("cupy").get_default_memory_pool().free_bytes()), int(total)
         stats = self._device.memory_stats() if self.library == "jax" else None  # None on a CPU
-        return int(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else None
+        return (int(stats["bytes_limit"] - stats["bytes_in_use"]), int(stats["bytes_limit"])) if stats else None
+
+    def share(self, parts: int, most: int) -> int:
+        """Return one of so many parts of the device's memory, rounded down to a power of two, or ``most`` bytes.
+
+        It is the same on all devices of a kind, whatever is free, as the bits of sums depend on it.
+        """
+        memory = self.memory
+        return min(most, 1 << ((MEMORY_THERE if memory is None else memory[1]) // parts).bit_length() - 1)
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of the rows on the device that are multiplied at a time."""
+        return self.share(SLABS_THERE, SLAB_BYTES_THERE)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What the last bits of sums on it depend on."""
+        return {"arithmetic": self.name, "slab_bytes": self.slab_bytes}
 
     @contextmanager
     def precise(self) -> Iterator[None]:
@@ -528,6 +561,25 @@ class Device:
                 return self.fetch(Z), None
             left = xp.astype(V - xp.matmul(Z, xp.matrix_transpose(A)), xp.float64)
             return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
+
+
+@cache
+def _has_float64(device: Device) -> bool:
+    try:
+        return bool(device.fetch(device.zeros((1,))).dtype == np.float64)
+    except Exception:  # each library has its own
+        return False
+
+
+def tile_bytes(device: Device | None) -> int:
+    """Return the bytes of a tile on a device, or of a usual one."""
+    return BYTES_THERE if device is None else device.share(SLABS_THERE, BYTES_THERE)
+
+
+def gram_bytes(d: int, rows: int, itemsize: int) -> int:
+    """Return what adding the product of rows with themselves to a sum (d, d) takes of a device, with the sum."""
+    pieces = 1 if itemsize == 8 else max(1, rows // SUMMED_ROWS)
+    return (8 + 12 * pieces) * d * d
 
 
 def precisely(device: Device | None) -> AbstractContextManager[None]:

@@ -106,7 +106,7 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
-        tile = min(cost.block_rows, weight.tile_rows(d, itemsize, there=cost.there))
+        tile = min(cost.block_rows, weight.tile_rows(d, itemsize, cost.device if cost.there else None))
         working = weight.working_bytes(d, itemsize) + 2 * m * d * itemsize  # and the landmarks, once more as they join
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
     # In each group rows are drawn once, and the landmarks prepared

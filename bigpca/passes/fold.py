@@ -34,7 +34,7 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
     sparse_block,
 )
-from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, split_evenly, working_dtype
+from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly, working_dtype
 from bigpca.passes.reading.readers import AHEAD, BEGUN, Reader, SendingReader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
@@ -111,11 +111,13 @@ def row_pass(
         rows.prices.copied_row_bytes(widest) * block_rows, rows.prices.read_bytes(block_rows) if layout.runs else 0
     )
     form, prepared = rows.prices.block(block_rows, widest.itemsize)
-    there = [None if device is None or form.sparse else one.device_bytes(form) for one in states]
+    there = [None if device is None or form.sparse else one.there(device).device_bytes(form) for one in states]
     known = [held for held in there if held is not None]
     staying = staying and len(known) == len(there)
     on_device = sum(known) if len(known) == len(there) else 0
     merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
+    if staying:  # rows take none of the host's memory
+        copied, (form, prepared) = 0, rows.prices.block(min(block_rows, SLAB_ROWS), widest.itemsize)
     done = sum((cost_of(one, form) for one in states), prepared)
     read = rows.prices.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
     # Of a group, one is in use, and the next one waits: of this group or, of an object store, of the next.
@@ -129,7 +131,7 @@ def row_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(read, copied, done.bytes, held, held_reads),
+        peak_bytes=peak_bytes(0 if staying else read, copied, done.bytes, held, held_reads),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         device_bytes=on_device + merging + staying * (several + 3) * read,
@@ -260,7 +262,7 @@ def fold_job(
         )  # fmt: skip
         return task, futures
 
-    bits = {} if cost.device is None else {"arithmetic": cost.device.name}  # the last ones depend on it
+    bits = {} if cost.device is None else cost.device.identity
     return Pass(
         cost=cost,
         templates=templates,

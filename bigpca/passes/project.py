@@ -32,7 +32,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
-from bigpca.devices import BYTES_THERE
+from bigpca.devices import tile_bytes
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
@@ -161,7 +161,7 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
     steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
     _check_held(1 if rows.order.open_ended else rows.n_rows, row_bytes, room)
-    step = max(SLAB_ROWS, BYTES_THERE // max(1, int(rows.origin.row_bytes))) if there else SLAB_ROWS
+    step = max(SLAB_ROWS, tile_bytes(rows.device[0]) // max(1, int(rows.origin.row_bytes))) if there else SLAB_ROWS
     while done < rows.n_rows and (not rows.order.open_ended or rows.order.has(done)):
         stop = min(done + step, rows.n_rows)
         reader, _ = rows.reader(done, stop, there=there)

@@ -613,7 +613,8 @@ class Rows:
         on_device = device is not None and not self.sparse
         work = None if on_device else work  # one thread has all of it
         open_ended = self.order.open_ended
-        cut = plan_layout(chunks, d, self.dtype, state_bytes, least, own, open_ended, work, on_device, there)
+        slab = device.slab_bytes if device is not None and there else None
+        cut = plan_layout(chunks, d, self.dtype, state_bytes, least, own, open_ended, work, on_device, slab)
         if self.origin.view is not None or self.origin.stored is None or not self.origin.stored.reach:
             return cut
         decoded = (self.origin.decoded(*read) for read in cut.reads)
@@ -623,13 +624,9 @@ class Rows:
     def device(self) -> tuple[Device | None, bool]:
         """The device that multiplies the rows, the one that is set or theirs, and whether they stay in its library."""
         chosen, own = setting(None, "arithmetic"), on_device(self)
-        if chosen is not None:
-            same = own is not None and own.place.partition(":")[0] == chosen.partition(":")[0]
-            return (None, False) if chosen == "numpy" else (Device.of(chosen), same)
-        try:
-            return (None, False) if own is None else (Device.of(own.place), True)
-        except ValueError:  # a device without float64
-            return None, False
+        device = Device.summing(chosen or (None if own is None else own.place))
+        same = own is not None and device is not None and own.place.partition(":")[0] == device.library
+        return device, same
 
     def reader(self, start: int, stop: int, *, there: bool = False, owned: bool = True) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given.

@@ -23,7 +23,7 @@ import numpy as np
 from bigpca.arrays import DType, Vector
 from bigpca.blas import made_ahead, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
-from bigpca.devices import BYTES_THERE, Device, There, precisely
+from bigpca.devices import Device, There, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
@@ -52,7 +52,8 @@ AHEAD, AHEAD_BYTES = 8, 128 * MIB  # of tiles that idle threads make at a time
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
 TILES_ACROSS_THERE = 8  # at least, if there are enough rows: to ask for a tile takes half a millisecond
-PANEL_BYTES_THERE = 2048 * MIB  # of a panel's rows there; more rows are streamed past several panels
+PANEL_BYTES_THERE = 2048 * MIB  # of a panel's rows there, at most; more rows are streamed past several panels
+PANELS_THERE = 8  # that the memory of a device could hold at least
 BAND_FLOPS = 1e14  # of a panel there, some seconds: what a run that was stopped has to repeat
 _driving = threading.RLock()  # one thread at a time has a device compute, whose tiles take most of its memory
 
@@ -111,7 +112,9 @@ class KernelLayout(Layout):
         return evaluations / longest / (added + (1 - added) / self.ahead)
 
 
-def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_device: bool = False) -> KernelLayout:
+def kernel_layout(
+    rows: Rows, kernel: Kernel, dtype: DType | None = None, *, device: Device | None = None
+) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`.
 
     On a device, tiles are large, and a panel has all rows, unless they take much memory or much time.
@@ -122,10 +125,11 @@ def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, on_
     itemsize = (dtype or kernel_dtype(rows)).itemsize
     flops = n**2 * kernel.flops_per_entry(rows.n_columns) / 2
     held, stream = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
-    if on_device:
-        largest = int((BYTES_THERE / itemsize) ** 0.5) // DEPTH
+    if device is not None:
+        largest = max(1, int((tile_bytes(device) / itemsize) ** 0.5) // DEPTH)
         tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS_THERE * DEPTH)))
-        panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // PANEL_BYTES_THERE))
+        most = device.share(PANELS_THERE, PANEL_BYTES_THERE)
+        panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // most))
         lengths = (*[tile] * (n // tile), n % tile) if rows.in_memory else rows.origin.row_chunks
         stops = itertools.accumulate(coalesce(lengths, 1, max(1, base.slab_rows // tile) * tile))
         stream = tuple(itertools.pairwise([0, *stops]))
@@ -253,7 +257,7 @@ def sweep_pass(
     device, there = rows.device if kernel.for_devices and isinstance(template, KernelProduct) else (None, False)
     d, dtype = rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
-    cut = partial(kernel_layout, rows, kernel, on_device=device is not None)
+    cut = partial(kernel_layout, rows, kernel, device=device)
     layout, widest_layout = cut(dtype), cut(widest)
     columns = template.n_columns if isinstance(template, KernelProduct) else 0
     # A task reads slabs and holds a prepared panel, tiles and products.
@@ -307,7 +311,7 @@ def _device_bytes(layout: KernelLayout, dtype: DType, columns: int) -> int:
 def refined_sweep(cost: PassCost, rows: Rows, kernel: Kernel) -> PassCost:
     """Return the sweep with tiles in float64, in which float32 rows are exact."""
     dtype, before = np.dtype(np.float64), cast("KernelLayout", cost.layout)
-    layout = replace(kernel_layout(rows, kernel, dtype, on_device=cost.device is not None), added=before.added)
+    layout = replace(kernel_layout(rows, kernel, dtype, device=cost.device), added=before.added)
     return replace(cost, dtype=dtype, layout=layout, reads=layout.decoded_rows / max(1, layout.n_rows))
 
 
@@ -365,6 +369,6 @@ def fold_kernel(
         paths=rows.origin.paths,
         unit_bytes=rows.origin.row_bytes,
         whole=n,
-        input=rows.identity | ({} if cost.device is None else {"arithmetic": cost.device.name}),
+        input=rows.identity | ({} if cost.device is None else cost.device.identity),
     )
     return run_pass(job, run)

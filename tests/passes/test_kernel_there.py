@@ -53,7 +53,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if "usual_sizes" not in request.fixturenames:
         for module in (sweeps, kernel_product):
             monkeypatch.setattr(module, "DEPTH", 16)
-        monkeypatch.setattr(sweeps, "BYTES_THERE", 4 * 48**2)
+        monkeypatch.setattr(sweeps, "tile_bytes", lambda device: 4 * 48**2)
         monkeypatch.setattr(sweeps, "PANEL_BYTES_THERE", N * (4 * D + 8) // 4)
 
 
@@ -157,7 +157,7 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(usual_sizes: None, mon
         peak = traced_peak(lambda: sweep(bp.open(X), kernel, template))
         here = planned.state_bytes
         assert 0.7 * planned.device_bytes < peak - here < planned.device_bytes + 3 * here
-        monkeypatch.setattr(Device, "free_bytes", planned.device_bytes)
+        monkeypatch.setattr(Device, "memory", (planned.device_bytes, 16 << 30))
         with (
             dask.config.set(num_workers=1),
             pytest.raises(MemoryBudgetError, match=r"'kernel' takes 36[\d.]+ MiB of array_api_strict, and 18"),

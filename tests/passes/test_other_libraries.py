@@ -22,7 +22,7 @@ import bigpca as bp
 from bigpca import devices
 from bigpca.arrays import packed_size
 from bigpca.data.views import array_of
-from bigpca.devices import Device, RowsThere
+from bigpca.devices import Device, RowsThere, tile_bytes
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
@@ -209,11 +209,11 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250)
     monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
-    monkeypatch.setattr("bigpca.passes.reading.layout.BYTES_THERE", 1 << 18)
+    monkeypatch.setattr(Device, "slab_bytes", 1 << 18)
     moved = {"put": 0, "fetch": 0}
     there = batched_there(X.compute(), name, monkeypatch)
     given = bp.from_batches(there, shape=X.shape) if fit == "batches" else X
-    Device.of(name)  # a device is looked at once in a process
+    Device.summing(name)  # a device is looked at once in a process
     watch(monkeypatch, moved)
     waits = looks_of(monkeypatch)
     with bp.config(arithmetic=name):
@@ -295,7 +295,7 @@ def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_ou
 def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cache() -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     features = LandmarkMap((bp.kernels.RBF(0.1),), np.zeros((2000, 8), "f4"), (np.eye(2000),), np.zeros(8))
-    assert (features.tile_rows, features.tile_rows_there) == (524, 33554)
+    assert (features.tile_rows, features.tile_rows_on(None)) == (524, 33554)
     seen: list[int] = []
 
     class Noted(bp.kernels.RBF):
@@ -474,13 +474,81 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
 
 def test_a_read_that_a_device_cannot_hold_is_rejected_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
-    assert Device("torch", "cpu").free_bytes is None
+    assert Device("torch", "cpu").memory is None
     with bp.config(arithmetic="array_api_strict"), dask.config.set(num_workers=2):
         plan = bp.PCA(K, solver="covariance").plan(lazy())
         assert "multiplied by array_api_strict (10.0 MiB of its memory): moments" in plan.notes
-        monkeypatch.setattr(Device, "free_bytes", 2 << 20)
+        monkeypatch.setattr(Device, "memory", (2 << 20, 16 << 30))
         with pytest.raises(MemoryBudgetError, match=r"'moments' takes 10\.0 MiB of array_api_strict"):
             bp.PCA(K, solver="covariance").fit(lazy())
+
+
+SMALL = {1: 16 << 20, 16: 256 << 20, 24: 256 << 20, 40: 512 << 20, 80: 1 << 30, 141: 1 << 30}
+
+
+def test_blocks_follow_the_memory_of_a_kind_of_device_and_bits_not_what_is_free_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name, device = "array_api_strict:device1", Device("array_api_strict", "device1")
+    assert (device.slab_bytes, tile_bytes(device)) == (256 << 20, 256 << 20)  # whose memory is not known
+    for size, expected in SMALL.items():
+        monkeypatch.setattr(Device, "memory", (0, size << 30))
+        assert (device.slab_bytes, tile_bytes(device)) == (expected, min(expected, 256 << 20))
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    batches = batched_there(lazy().compute(), name, monkeypatch)
+    model, rows, found = bp.PCA(K, solver="covariance"), list[int](), list[Any]()
+    seen, add = list[int](), Device.add_gram
+
+    def noted(device: Device, total: Any, V: Any, *others: Any) -> Any:
+        seen.append(V.shape[0])
+        return add(device, total, V, *others)
+
+    monkeypatch.setattr(Device, "add_gram", noted)
+    for memory in ((1 << 30, 2 << 30), (1 << 29, 2 << 30), (16 << 20, 16 << 20)):
+        monkeypatch.setattr(Device, "memory", memory)
+        seen.clear()
+        fitted = clone(model).fit(bp.from_batches(batches, shape=(N, D)), checkpoint=tmp_path / f"{memory}")
+        found, rows = [*found, fitted], [*rows, max(seen)]
+        assert fitted.plan_.costs[0].device_bytes <= memory[0]
+    assert rows == [N, N, (256 << 10) // (4 * D)]
+    assert np.array_equal(found[0].components_, found[1].components_)
+    np.testing.assert_allclose(found[2].explained_variance_, found[0].explained_variance_, rtol=1e-6)
+    with pytest.warns(UserWarning, match="computed differently"):  # sums of other blocks have other last digits
+        model.fit(bp.from_batches(batches, shape=(N, D)), checkpoint=tmp_path / f"{(1 << 30, 2 << 30)}")
+    monkeypatch.setattr(Device, "memory", (1 << 20, 16 << 20))
+    with pytest.raises(MemoryBudgetError, match=r"takes [\d.]+ MiB of array_api_strict:device1, and 1\.0 MiB are free"):
+        clone(model).fit(bp.from_batches(batches, shape=(N, D)))
+
+
+def test_a_device_without_float64_leaves_all_sums_to_numpy_and_the_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name = "array_api_strict:no_float64"
+    try:
+        strict.Device("no_float64")
+    except ValueError:
+        pytest.skip("this array-api-strict has no device without float64")
+    X, labels = lazy(), np.arange(N) % 3
+    fits: list[Any] = [bp.PCA(K, solver="covariance"), bp.PCA(K, solver="krylov", random_state=0)]
+    fits += [
+        bp.FisherDiscriminantAnalysis(2),
+        bp.NystromKernelPCA(K, **RBF, n_landmarks=9),
+        bp.KernelPCA(K, **RBF, solver="krylov"),
+    ]
+    said = f"multiplied by NumPy, not by {name} (a device without float64): "
+    for model in fits:
+        y = (labels,) if isinstance(model, bp.FisherDiscriminantAnalysis) else ()
+        expected = clone(model).fit(X, *y)
+        with bp.config(arithmetic=name):
+            found = clone(model).fit(X, *y)
+            scores = found.transform(X[:50].compute())
+        assert any(note.startswith(said) for note in found.plan_.notes), found.plan_.notes
+        assert np.array_equal(scores, expected.transform(X[:50].compute()))
+    there = clone(fits[0]).fit(bp.from_batches(batched_there(X.compute(), name, monkeypatch)))
+    assert said + "moments" in there.plan_.notes
+    assert np.array_equal(there.components_, clone(fits[0]).fit(bp.from_batches([X.compute()])).components_)
 
 
 def test_lack_of_memory_on_a_device_is_named() -> None:

@@ -104,8 +104,7 @@ def of_all_rows(what: str) -> str:
 
 def device_of_setting() -> Device | None:
     """Return the device on which new maps multiply rows; None for NumPy."""
-    name = setting(None, "arithmetic")
-    return None if name in (None, "numpy") else Device.of(name)
+    return Device.summing(setting(None, "arithmetic"))
 
 
 @dataclass(frozen=True)

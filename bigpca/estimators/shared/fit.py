@@ -30,7 +30,7 @@ from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_pro
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
-from bigpca.passes.rows import Rows, keys_bytes, warn_repeats
+from bigpca.passes.rows import Rows, keys_bytes, on_device, warn_repeats
 from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
 from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -153,7 +153,8 @@ class Reading(ABC):
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
-        if (set_to := setting(None, "arithmetic") or (self.device and self.device.name)) and set_to != "numpy":
+        own = on_device(rows)
+        if (set_to := setting(None, "arithmetic") or (None if own is None else own.place)) not in (None, "numpy"):
             lines += self._devices(set_to)
         if plan.passes > 1 and rows.origin.stored is not None and rows.origin.stored.parsed:
             lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
@@ -171,6 +172,7 @@ class Reading(ABC):
         held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory"
         here = [one.name for one in passes if one.device is None]
         why = "sparse rows" if self.rows.sparse else "states or kernels for NumPy only"
+        why = why if Device.of(name).has_float64 else "a device without float64"
         return (
             *((f"multiplied by {name} ({held}): {', '.join(dict.fromkeys(there))}",) if there else ()),
             *((f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}",) if here else ()),
@@ -194,9 +196,9 @@ class Reading(ABC):
         MemoryBudgetError
         """
         for one in self.declared if self.resources.local else ():
-            if one.device is None or (free := one.device.free_bytes) is None:
+            if one.device is None or (memory := one.device.memory) is None:
                 continue
-            if one.device_bytes > free:
+            if one.device_bytes > (free := memory[0]):
                 raise MemoryBudgetError(
                     f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {one.device.name}, and "
                     f"{format_bytes(free)} are free there. Free some of it, fit fewer columns, or use "

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
-from bigpca.devices import BYTES_THERE, Device, There, precisely
+from bigpca.devices import Device, There, gram_bytes, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -233,10 +233,9 @@ class LandmarkMap(NumberedMap):
         """Rows mapped at a time: about 4 MiB of kernel values in float32."""
         return max(256, min(TILE_ROWS, TILE_BYTES_LANDMARK_MOMENTS // (4 * max(1, len(self.landmarks)))))
 
-    @property
-    def tile_rows_there(self) -> int:
+    def tile_rows_on(self, device: Device | None) -> int:
         """The same on a device, where no cache has to hold them: about 256 MiB."""
-        return max(256, BYTES_THERE // (4 * max(1, len(self.landmarks))))
+        return max(256, tile_bytes(device) // (4 * max(1, len(self.landmarks))))
 
     def working_bytes(self, d: int, rows: int) -> int:
         """Return the memory of one tile of a block of so many rows (kernel values, features, prepared rows) and of the
@@ -311,7 +310,7 @@ class LandmarkMoments(Accumulator):
                 self.update(strip)
             return
         features.prepare(block.values.dtype, block.device)  # once, before threads that share them
-        step = features.tile_rows if block.device is None else features.tile_rows_there
+        step = features.tile_rows if block.device is None else features.tile_rows_on(block.device)
         tiles = [slice(i, i + step) for i in range(0, block.count, step)]
         ahead = 1 if block.device is not None else HELD_TILES // len(features.kernels)
         for tile, made in zip(tiles, made_ahead(partial(_compared, block, features), tiles, ahead), strict=True):
@@ -362,10 +361,10 @@ class LandmarkMoments(Accumulator):
         features = broadcast(self.features)
         if not features.kernels[0].for_devices:
             return None
-        tile = min(features.tile_rows_there, rows.rows)
+        tile = min(features.tile_rows_on(self.place), rows.rows)
         held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
         held += sum(8 * T.size for T in features.transforms)
-        return held + sum(one.device_bytes(BlockForm(one.n_features, 0)) for one in self.moments)
+        return held + sum(gram_bytes(one.n_features, tile, rows.itemsize) for one in self.moments)
 
     def identity(self) -> dict[str, object]:
         return {**({} if self.features is None else self.features.describe())}

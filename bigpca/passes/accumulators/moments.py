@@ -29,7 +29,7 @@ from bigpca.arrays import (
     unpack,
     unpack_upper,
 )
-from bigpca.devices import BYTES_THERE, Device, There
+from bigpca.devices import Device, There, gram_bytes, tile_bytes
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Codes,
@@ -279,7 +279,7 @@ class Moments(CentredRows):
 
     def device_bytes(self, rows: BlockForm) -> int:
         # A block, and its columns scaled; the sum, and the product, which is converted to float64 and added to it.
-        return 2 * rows.rows * rows.columns * rows.itemsize + 20 * self.n_features**2
+        return 2 * rows.rows * rows.columns * rows.itemsize + gram_bytes(self.n_features, rows.rows, rows.itemsize)
 
 
 @dataclass
@@ -561,7 +561,7 @@ class ClassMoments(Weighted, Accumulator):
         if c > max(MOST_CLASSES_THERE, d):
             return None
         b, copies = min(rows.rows, self._tile_rows_there), 2 if rows.itemsize == 8 else 3
-        sums = 20 * d * d if self.whole else 0
+        sums = gram_bytes(d, b, rows.itemsize) if self.whole else 0
         return (rows.rows * d + copies * b * (d + c)) * rows.itemsize + sums + 32 * c * d
 
     @property
@@ -570,7 +570,7 @@ class ClassMoments(Weighted, Accumulator):
 
     @property
     def _tile_rows_there(self) -> int:
-        return max(SLAB_ROWS, BYTES_THERE // (4 * max(1, self.n_features, self.n_classes)))
+        return max(SLAB_ROWS, tile_bytes(self.device) // (4 * max(1, self.n_features, self.n_classes)))
 
     def identity(self) -> dict[str, object]:
         return {

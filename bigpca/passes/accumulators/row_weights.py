@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.devices import BYTES_THERE, There, precisely
+from bigpca.devices import Device, There, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
@@ -188,7 +188,7 @@ class Residual(RowWeight):
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         (landmarks, T, shift), device = cast("tuple[object, There, There]", prepared), block.device
-        step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize, there=device is not None)
+        step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize, device)
         residual, diagonal = np.zeros(block.count), np.zeros(block.count)
         for i in range(0, block.count, step):
             A = prepare_tile(self.kernel, block, i, i + step, shift)
@@ -201,10 +201,10 @@ class Residual(RowWeight):
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal
 
-    def tile_rows(self, d: int, itemsize: int, *, there: bool = False) -> int:
+    def tile_rows(self, d: int, itemsize: int, device: Device | None = None) -> int:
         """Return the rows that are compared at a time, here or on a device."""
         row_bytes = self._tile_row_bytes(d, itemsize)
-        return max(1, BYTES_THERE // row_bytes) if there else tile_rows(row_bytes)
+        return tile_rows(row_bytes) if device is None else max(1, tile_bytes(device) // row_bytes)
 
     def _tile_row_bytes(self, d: int, itemsize: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)

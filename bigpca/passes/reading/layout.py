@@ -18,7 +18,6 @@ import numpy as np
 
 from bigpca.arrays import DType
 from bigpca.data.checks import coalesce
-from bigpca.devices import BYTES_THERE
 from bigpca.planning import BYTE_WORK, MIN_GROUP_BYTES, PIECES, Layout
 
 MIB = 1 << 20
@@ -60,7 +59,7 @@ def plan_layout(
     open_ended: bool = False,
     work: float | None = None,
     on_device: bool = False,
-    there: bool = False,
+    slab_there: int | None = None,
 ) -> Layout:
     """Divide rows into reads, groups and segments.
 
@@ -74,15 +73,14 @@ def plan_layout(
     With the operations of the read on its rows (``work``), there are at least 64 groups of 4 MiB or more, if each has a
     thousand for a byte of its state; 17 to 127 are in segments of about four. If chunks allow fewer groups, products
     have strips. One thread drives a device (``on_device``), which needs no more groups than a checkpoint has segments;
-    slabs of rows that are ``there`` are as large as its memory bears.
+    slabs of rows that are there have ``slab_there`` bytes.
     """
     sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
     most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
     most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
-    most = BYTES_THERE if there else most
-    most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended and not there else most
-    slab_bytes = most if there else min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
+    most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended else most
+    slab_bytes = slab_there or min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
     total = n_rows * max(row_bytes, stored_row_bytes)

@@ -60,7 +60,7 @@ def test_the_layout_is_a_function_of_chunks_dtype_and_state_size_and_of_nothing_
     names = set(inspect.signature(plan_layout).parameters)
     known = {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes", "work"}
     # Rows whose number is not known, and where they are multiplied, which identifies a checkpoint too.
-    assert names == known | {"open_ended", "on_device", "there"}
+    assert names == known | {"open_ended", "on_device", "slab_there"}
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "?", "f2", "i2"])
