@@ -648,16 +648,6 @@ class Plan(Shown):
         """Whether it fits the memory of a process and the budget of kernel evaluations."""
         return self.process_bytes <= self.resources.room_bytes and self.evaluations <= self.most_evaluations
 
-    @property
-    def limit_bytes(self) -> int:
-        """Memory limit of one process."""
-        return self.resources.limit_bytes
-
-    @property
-    def baseline_bytes(self) -> int:
-        """Memory that the idle process holds."""
-        return self.resources.baseline_bytes
-
     def shortage(self) -> str:
         """Describe what does not fit, with the numbers."""
         room = self.resources
@@ -692,7 +682,7 @@ class Plan(Shown):
                 "number of columns."
             )
 
-    def rows(self) -> list[tuple[str, str]]:
+    def cells(self) -> list[tuple[str, ...]]:
         """Return the plan as (name, text) pairs for display."""
         reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
         if self.requests:
@@ -713,19 +703,16 @@ class Plan(Shown):
                 "peak memory",
                 f"{format_bytes(self.peak_bytes)} per thread, {format_bytes(self.process_bytes)} per process "
                 f"({self.resources.threads} thread{'s' if self.resources.threads > 1 else ''}) above "
-                f"{format_bytes(self.baseline_bytes)} idle",
+                f"{format_bytes(self.resources.baseline_bytes)} idle",
             ),
             (
                 "limit",
-                f"{format_bytes(self.limit_bytes)}, {self.resources.where}: {'fits' if self.fits else 'DOES NOT FIT'}",
+                f"{format_bytes(self.resources.limit_bytes)}, {self.resources.where}: "
+                f"{'fits' if self.fits else 'DOES NOT FIT'}",
             ),
             ("output", format_bytes(self.output_bytes)),
             *(("note", note) for note in self.notes),
         ]
-
-    def cells(self) -> list[tuple[str, ...]]:
-        """Return the lines of :meth:`rows`."""
-        return list(self.rows())
 
     def _time(self, speed: Speed) -> str:
         threads = self.resources.threads * self.resources.processes

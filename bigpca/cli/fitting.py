@@ -433,7 +433,7 @@ def _planned(
 def _show_plan(output: Streams, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
     """Show a plan in five rows, or in full with ``--verbose``."""
     if shows.verbose:
-        output.show(dict(_numbered(planned.rows())))
+        output.show(dict(_numbered(planned.cells())))
         return
     reason, *_ = planned.reason.split(";")
     about = "" if planned.most_passes is None else "about "
@@ -449,12 +449,12 @@ def _show_plan(output: Streams, planned: Plan, shows: o.Shows, outputs: Outputs 
     rows: dict[str, object] = {"solver": f"{planned.solver}: {reason}", "reads": reads}
     if planned.seconds is not None:
         rows["time"] = f"{format_estimate(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
-    limit = f"{planned.resources.where} is {format_bytes(planned.limit_bytes)}"
+    limit = f"{planned.resources.where} is {format_bytes(planned.resources.limit_bytes)}"
     rows["memory"] = f"{format_bytes(planned.process_bytes)}{each}; {limit}"
     output.show(rows | {"writes": writes})
 
 
-def _numbered(rows: list[tuple[str, str]]) -> list[tuple[str, Any]]:
+def _numbered(rows: list[tuple[str, ...]]) -> list[tuple[str, Any]]:
     """Collect the texts of rows with the same name."""
     names = dict.fromkeys(name for name, _ in rows)
     return [(name, [text for one, text in rows if one == name]) for name in names]

@@ -269,7 +269,9 @@ def open(
             )
         fill, missing_value = None, fill
     check_choice("repeats", repeats, ("warn", "keep"))
-    described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
+    described, asked = RowPattern(), axes or not (pattern is reduce is columns is missing_value is None)
+    if asked:
+        described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
         if sample_dims is not None:
             _check_sample_dims(source, sample_dims, described)

@@ -118,7 +118,9 @@ def row_pass(
     merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
     if staying:  # rows take none of the host's memory
         copied, (form, prepared) = 0, rows.prices.block(min(block_rows, SLAB_ROWS), widest.itemsize)
-    done = sum((cost_of(one, form) for one in states), prepared)
+    done = prepared
+    for one in states:
+        done += cost_of(one, form)
     read = rows.prices.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
     # Of a group, one is in use, and the next one waits: of this group or, of an object store, of the next.
     several = max(map(len, layout.groups), default=1) > 1

@@ -42,6 +42,7 @@ from bigpca.passes.reading.readers import (
     DirectReader,
     Limits,
     Reader,
+    SidesReader,
     ValueReader,
     ViewReader,
     filled_dtype,
@@ -103,6 +104,8 @@ class Origin:
         Digest of the files, if the present call has opened X: its first question about them has that answer.
     seen : dict
         What the look that ``opened`` is of has seen of each file.
+    direct : tuple of Source
+        The sources of dense sides from which rows are read without a graph: one, and arrays in memory beside it.
     sparse : bool
         Whether tasks read CSR.
     in_memory : bool
@@ -128,6 +131,7 @@ class Origin:
     sides: tuple[Origin, ...] = ()
     opened: str = ""
     seen: Seen = field(default_factory=dict)
+    direct: tuple[Source, ...] = field(init=False)
     sparse: bool = field(init=False)
     in_memory: bool = field(init=False)
     described: bool = field(init=False)
@@ -143,9 +147,14 @@ class Origin:
         self.described = view is not None and (view.pattern is not None or view.absent)
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
         self.labels, self.search = carried(self.given).labels, carried(self.X).search
-        self.in_memory = self.stored is not None and self.stored.in_memory
+        self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
         for side in self.sides:
             self.in_memory |= side.in_memory
+            direct += [side.stored] if side.stored is not None and side.view is None and not side.sparse else []
+        # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
+        longest = max(direct, key=lambda one: one.row_bytes, default=None)
+        apart = all(one.in_memory or one is longest for one in direct)
+        self.direct = tuple(direct) if apart and len(direct) == len(self.sides) else ()
 
     @classmethod
     def of(cls, X: da.Array, **given: Unpack[Given]) -> Origin:
@@ -248,7 +257,8 @@ class Origin:
     @property
     def paths(self) -> dict[str, str]:
         """Files and directories that tasks read, for :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
-        return paths_in(self.samples) if self.stored is None else {self.stored.path: "reads"}
+        direct = self.direct if self.stored is None else (self.stored,)
+        return {source.path: "reads" for source in direct} if direct else paths_in(self.samples)
 
     @cached_property
     def requests(self) -> tuple[int, int]:
@@ -263,7 +273,9 @@ class Origin:
     @cached_property
     def sources(self) -> Sequence[Source | ZarrReader]:
         """All sources that tasks read; nothing of a graph is computed."""
-        return sources_of_graph(self.samples) if self.stored is None else [self.stored]
+        if self.stored is not None:
+            return [self.stored]
+        return self.direct or sources_of_graph(self.samples)
 
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory.
@@ -325,7 +337,7 @@ class Origin:
         """The line of a plan about changes that go unnoticed: of a store, or of a layer that is not a source."""
         if self.unstamped:
             return (f"{self.unstamped}, and the run cannot be resumed",)
-        layer = unknown_layer(self.samples) if self.stored is None else ""
+        layer = "" if self.stored is not None or self.direct else unknown_layer(self.samples)
         for source in self.sources:
             layer = layer or source.unseen
         return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
@@ -640,6 +652,9 @@ class Rows:
         futures: Inputs = {}
         if origin.stored is not None:
             reader = DirectReader(origin.stored, owned or view is not None, there)
+        elif origin.direct:
+            readers = tuple([DirectReader(source, owned=False) for source in origin.direct])
+            reader = SidesReader(readers, origin.samples.dtype, origin.label)
         else:
             cut = origin.graph.cut(first, last)
             reader, futures = replace(cut.reader, there=there), cut.futures

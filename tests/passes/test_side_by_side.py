@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,6 +23,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.engine.run import Run
+from bigpca.passes.reading.readers import GraphReader, SidesReader
 from bigpca.passes.reading.row_maps import EachSide, MapStep
 from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side
 from bigpca.rows import L2, Power
@@ -81,6 +83,17 @@ def test_rows_side_by_side_fold_to_the_moments_of_one_matrix(name: str, stores: 
     rows = beside(x, y)
     assert (rows.n_rows, rows.n_columns, sum(rows.widths)) == (*together.shape, together.shape[1])
     assert_moments(moments(rows), together, 3e-6)
+
+
+def test_an_array_beside_longer_rows_of_a_store_is_read_with_them_and_gives_the_bits_of_a_graph(
+    stores: tuple[str, str],
+) -> None:
+    short = B[:, :2]
+    direct, graph = beside(stores[0], short), beside(stores[0], da.from_array(short, chunks=(50, 2)) + 0)
+    others = [graph, beside(*stores), beside(stores[0], B)]  # whose rows are cut by those of the array
+    assert type(direct.reader(0, 10)[0]) is SidesReader
+    assert {type(rows.reader(0, 10)[0]) for rows in others} == {GraphReader}
+    assert bits(moments(direct)) == bits(moments(graph))
 
 
 @pytest.mark.cluster

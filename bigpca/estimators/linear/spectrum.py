@@ -568,7 +568,7 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
             f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a "
             f"variance needs two rows. Give more rows."
         )
-    if minimum > 1:
+    if minimum > 1 and sums is not None:
         degrees_of_freedom(n, sums)
 
 

@@ -189,23 +189,22 @@ class Accumulator(ABC):
             return value
         if one.default is not MISSING:
             return one.default
-        if shape := one.metadata.get(SHAPE):
+        if one.metadata.get(SHAPE):
             if self.device is not None and not one.metadata[HERE]:
-                return self.device.zeros(self._sizes(shape) * (2 if self._is_square(one) else 1))
-            return np.zeros(self._kept_shape(one), one.metadata["dtype"], one.metadata["order"])
+                return self.device.zeros(self._shape(one, there=True))
+            return np.zeros(self._shape(one), one.metadata["dtype"], one.metadata["order"])
         return value if one.default_factory is MISSING else one.default_factory()
 
-    def _kept_shape(self, one: Field[object]) -> tuple[int, ...]:
-        """Return the shape of an array in the host's memory."""
-        sizes = self._sizes(one.metadata[SHAPE])
-        return (packed_size(*sizes),) if self._is_square(one) else sizes
+    def _shape(self, one: Field[object], *, there: bool = False) -> tuple[int, ...]:
+        """Return the shape of an array in the host's memory, or on a device, where symmetric matrices are whole."""
+        sizes = tuple([int(getattr(self, size) if isinstance(size, str) else size) for size in one.metadata[SHAPE]])
+        if not self._is_square(one):
+            return sizes
+        return sizes * 2 if there else (packed_size(*sizes),)
 
     def _is_square(self, one: Field[object]) -> bool:
         square = one.metadata[SQUARE]
         return bool(getattr(self, square)) if isinstance(square, str) else bool(square)
-
-    def _sizes(self, shape: tuple[int | str, ...]) -> tuple[int, ...]:
-        return tuple(int(getattr(self, size)) if isinstance(size, str) else size for size in shape)
 
     @abstractmethod
     def update(self, block: Block) -> None:
@@ -255,7 +254,7 @@ class Accumulator(ABC):
         for one in _stored(type(self)):
             shape, value = one.metadata[SHAPE], getattr(self, one.name)
             inner = value if isinstance(value, tuple) else (value,)
-            total += one.metadata["dtype"].itemsize * prod(self._kept_shape(one)) if shape else 0
+            total += one.metadata["dtype"].itemsize * prod(self._shape(one)) if shape else 0
             total += sum(state.state_bytes for state in inner if isinstance(state, Accumulator))
         return total
 
@@ -265,7 +264,7 @@ class Accumulator(ABC):
         total, own = 0, 8 * self.lives_there
         for one in _stored(type(self)):
             shape = one.metadata[SHAPE]
-            total += own * prod(self._sizes(shape)) ** (2 if self._is_square(one) else 1) if shape else 0
+            total += own * prod(self._shape(one, there=True)) if shape else 0
             inner = _of_inner(getattr(self, one.name), lambda state: state.bytes_there)
             total += sum(inner) if isinstance(inner, tuple) else inner or 0
         return total
@@ -296,7 +295,7 @@ class Accumulator(ABC):
         state = replace(bare, **found)
         for one in stored:
             if one.metadata[SHAPE] and (one.name in arrays or one.default is MISSING):
-                array, expected = arrays[one.name], state._kept_shape(one)
+                array, expected = arrays[one.name], state._shape(one)
                 if array.shape != expected:
                     raise ValueError(f"it has {one.name} of shape {array.shape}, where {expected} was expected")
                 setattr(state, one.name, array)

@@ -134,14 +134,22 @@ def run_pass(job: Pass[R], run: Run) -> R:
     run.emit(PassEvent(job.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
     counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
-        result, counts = _run(counted, run, resumed)
-    for name, seen in counts.first.items():
-        if run.first.setdefault(name, seen) != seen:
-            raise ValueError(
-                f"{name} yields different values at each read: its first rows changed between two reads of the same "
-                f"fit, so the result would describe a mixture of rows. This happens with graphs that draw random "
-                f"numbers or read changing data. Fit the array that bp.ingest(X, out) writes, or use X.persist()."
-            )
+        client = None if run.scheduler == "local" else current_client()
+        try:
+            if job.has_row is not None:
+                result, counts = run_in_order(counted, run, resumed)
+            elif client is None:
+                result, counts = run_locally(counted, run, resumed)
+            else:
+                from bigpca.passes.engine.cluster.run import run_on_cluster  # imports distributed, which is slow
+
+                result, counts = run_on_cluster(client, counted, run, resumed)
+            if resumed.files is not None:
+                resumed.files.place.sweep()  # of workers that were killed while writing
+        finally:
+            cancel_run(job.run_id)
+            trim_heap()
+    run.compare_first(counts.first)
     run.reads += job.cost.reads
     share = counts.rows / job.layout.n_rows if job.open_ended else 1
     run.evaluations += round(whole.evaluations * share)
@@ -150,25 +158,6 @@ def run_pass(job: Pass[R], run: Run) -> R:
         run.rounding_warned = True
         warn_rounded(counts.rounded)
     return result
-
-
-def _run(job: Pass[R], run: Run, resumed: Resumed) -> R:
-    client = None if run.scheduler == "local" else current_client()
-    try:
-        if job.has_row is not None:
-            found: R = run_in_order(job, run, resumed)
-        elif client is None:
-            found = run_locally(job, run, resumed)
-        else:
-            from bigpca.passes.engine.cluster.run import run_on_cluster  # imports distributed, which is slow
-
-            found = run_on_cluster(client, job, run, resumed)
-        if resumed.files is not None:
-            resumed.files.place.sweep()  # of workers that were killed while writing
-    finally:
-        cancel_run(job.run_id)
-        trim_heap()
-    return found
 
 
 def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resumed:

@@ -129,6 +129,22 @@ class Run:
         self.number += 1
         return self.number
 
+    def compare_first(self, seen: Mapping[str, str]) -> None:
+        """Compare the first rows of Dask arrays with those at the first read of each.
+
+        Raises
+        ------
+        ValueError
+        """
+        for name, rows in seen.items():
+            if self.first.setdefault(name, rows) != rows:
+                raise ValueError(
+                    f"{name} yields different values at each read: its first rows changed between two reads of the "
+                    f"same fit, so the result would describe a mixture of rows. This happens with graphs that draw "
+                    f"random numbers or read changing data. Fit the array that bp.ingest(X, out) writes, or use "
+                    f"X.persist()."
+                )
+
     def read_beside(self, cost: PassCost, times: float = 1) -> None:
         """Count reads that are not a pass of the engine: of the first rows, to count rows, or by another library.
 

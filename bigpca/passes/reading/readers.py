@@ -14,7 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import cloudpickle
 import numpy as np
@@ -189,6 +189,31 @@ class DirectReader:
 
     def where(self, start: int, stop: int) -> str:
         return f"rows {start}:{stop} of {self.source.label}"
+
+
+@dataclass(frozen=True)
+class SidesReader:
+    """Rows of several dense sources side by side, in one dtype, copied once.
+
+    Attributes
+    ----------
+    sides : tuple of DirectReader
+    dtype : numpy.dtype
+    label : str
+        What the sources are, for messages.
+    """
+
+    owned: ClassVar[bool] = True
+
+    sides: tuple[DirectReader, ...]
+    dtype: DType
+    label: str
+
+    def read(self, start: int, stop: int) -> Values:
+        return np.concatenate([side.read(start, stop) for side in self.sides], axis=1, dtype=self.dtype)
+
+    def where(self, start: int, stop: int) -> str:
+        return f"rows {start}:{stop} of {self.label}"
 
 
 @dataclass(frozen=True)

@@ -255,10 +255,10 @@ def test_on_a_cluster_the_tightest_worker_decides() -> None:
         in_memory = PCA(3).plan(np.zeros((20, 3)))
         with pytest.raises(MemoryBudgetError, match=r"3 threads x .* workers' memory limit = 4\.2 GiB"):
             PCA(3, solver="covariance").fit(unreadable(50_000, 40_000, chunk=1000))
-    assert (plan.limit_bytes, plan.resources.threads) == (4321 * 2**20, 3)
+    assert (plan.resources.limit_bytes, plan.resources.threads) == (4321 * 2**20, 3)
     assert plan.resources.where == "the workers' memory limit"
     assert "4.2 GiB, the workers' memory limit: fits" in str(plan)
-    assert (own.limit_bytes, own.resources.where) == (2**33, "memory_limit")
+    assert (own.resources.limit_bytes, own.resources.where) == (2**33, "memory_limit")
     assert in_memory.resources.where == "this machine's free memory"
 
 

@@ -77,7 +77,7 @@ def test_one_plan_sums_the_states() -> None:
     assert "2 layers in one pass" in whole.reason
     wide = [{f"layer {i}": np.ones((8, 2000), "f4") for i in range(6)}]
     alone = bp.plan_layers([{"layer 0": wide[0]["layer 0"]}], bp.PCA(2))
-    one = bp.PCA(2, memory_limit=int((alone.process_bytes + alone.baseline_bytes) * 1.6))
+    one = bp.PCA(2, memory_limit=int((alone.process_bytes + alone.resources.baseline_bytes) * 1.6))
     assert bp.plan_layers([{"layer 0": wide[0]["layer 0"]}], one).fits
     with pytest.raises(bp.errors.MemoryBudgetError):
         bp.fit_layers(wide, one)
