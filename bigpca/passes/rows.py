@@ -219,7 +219,7 @@ class Origin:
     @property
     def sample_chunks(self) -> tuple[int, ...]:
         """Samples that are cut into rows together: those of Dask's chunks, or fewer where a source is read."""
-        if self.described and self.stored is not None:
+        if self.stored is not None:
             return coalesce(self.stored.row_chunks(), self.sample_bytes, READABLE_BYTES)
         return tuple(int(c) for c in self.samples.chunks[0])
 
