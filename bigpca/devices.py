@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper
 from bigpca.errors import brief
-
-There: TypeAlias = Any  # an array, a device or a module of another library
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 
@@ -296,20 +294,20 @@ class Device:
         return cls(library, place)
 
     @classmethod
-    def of_array(cls, array: There) -> Device:
+    def of_array(cls, array: Any) -> Device:
         """Return the device of an array of another library."""
         library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
         return cls(library, _where(array))
 
     @property
-    def xp(self) -> There:
+    def xp(self) -> Any:
         """The library's functions, as the standard names them."""
         if self.library in ("torch", "cupy"):  # whose own functions differ from the standard's
             return _library(f"array_api_compat.{self.library}")
         return _library("jax.numpy" if self.library == "jax" else self.library)
 
     @property
-    def _device(self) -> There:
+    def _device(self) -> Any:
         if self.library == "array_api_strict":
             return _library(self.library).Device(self.place or "CPU_DEVICE")
         if self.library == "jax":
@@ -384,7 +382,7 @@ class Device:
         finally:
             _thread.precise = before
 
-    def put(self, values: There) -> There:
+    def put(self, values: Any) -> Any:
         """Return an array on the device, also one that is there."""
         if isinstance(values, RowsThere):
             return _library("array_api_compat").to_device(values.array, self._device)
@@ -397,7 +395,7 @@ class Device:
             return xp.from_numpy(here).to(self._device, non_blocking=pending)
         return xp.asarray(values, device=self._device)
 
-    def rows(self, values: There) -> There:
+    def rows(self, values: Any) -> Any:
         """Return rows as RowsThere on the device: those of this process may still be on their way there."""
         staged = self.library == "torch" and self.place.startswith("cuda")  # JAX names its devices so too
         if staged and isinstance(values, np.ndarray) and values.nbytes >= STAGED_BYTES:
@@ -410,25 +408,25 @@ class Device:
         """Whether rows of a dtype are transferred as they are: the standard leaves float16 to each library."""
         return dtype.name in STAYING and hasattr(self.xp, dtype.name)
 
-    def floats(self, values: There, dtype: DType) -> There:
+    def floats(self, values: Any, dtype: DType) -> Any:
         """Return values of the device in a floating-point dtype of NumPy."""
         return self.xp.astype(values, getattr(self.xp, dtype.name), copy=False)
 
-    def zeros(self, shape: tuple[int, ...]) -> There:
+    def zeros(self, shape: tuple[int, ...]) -> Any:
         """Return zeros in float64."""
         with self.precise():
             xp = self.xp
             return xp.zeros(shape, dtype=xp.float64, device=self._device)
 
-    def fetch(self, array: There) -> Array:
+    def fetch(self, array: Any) -> Array:
         """Return an array of the device in this process."""
         return host_array(array)
 
-    def dtype_of(self, array: There) -> DType:
+    def dtype_of(self, array: Any) -> DType:
         """Return the dtype that NumPy has for an array of the device."""
         return np.dtype(f"f{self.xp.finfo(array.dtype).bits // 8}")
 
-    def sums(self, values: There, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> There:
+    def sums(self, values: Any, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> Any:
         """Return sums of (weighted) rows V (b, d), or of their squares, along an axis, in float64."""
         with self.precise():
             xp, V = self.xp, self.put(values)
@@ -443,14 +441,14 @@ class Device:
             V = V if power == 1 else V * V
             return xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis)
 
-    def squares(self, values: There, weights: Vector | None, scale: There) -> There:
+    def squares(self, values: Any, weights: Vector | None, scale: Any) -> Any:
         """Return the (weighted) sums of squares (d,) of rows, in float64; the rows are scaled by a power of two."""
         xp, V = self.xp, self.put(values)
         V = V if V.dtype == xp.float64 else V * xp.astype(scale, V.dtype)
         found = self.sums(V, weights, power=2)
         return found if V.dtype == xp.float64 else found / scale / scale
 
-    def power_of_two(self, values: There, axis: int | None = None) -> There:
+    def power_of_two(self, values: Any, axis: int | None = None) -> Any:
         """Return powers of two, in float64, by which the largest of rows V (b, d), or of each column, come to about 1.
 
         Products of float32 numbers then neither overflow nor vanish, and scaling rounds nothing: so no block has to be
@@ -464,7 +462,7 @@ class Device:
         # Rounded to float32, in which a power of two is exact even where a library's pow is not.
         return xp.astype(xp.astype(xp.pow(xp.full_like(most, 2.0), -exponent), xp.float32), xp.float64)
 
-    def shifted(self, rows: RowsThere, shift: There | None, dtype: DType) -> tuple[RowsThere, There]:
+    def shifted(self, rows: RowsThere, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any]:
         """Return rows in a dtype less a shift (d,), or less the mean of their finite values, and that shift in float64.
 
         The shift is rounded to the dtype first, so that the subtraction is all that rounds.
@@ -478,19 +476,19 @@ class Device:
             s = self.floats(self.put(shift), dtype)
             return RowsThere(V - s, self.name), xp.astype(s, xp.float64)
 
-    def marks(self, rows: There) -> There:
+    def marks(self, rows: Any) -> Any:
         """Return a number for each row of (b, d), which is finite exactly if all its values are."""
         with self.precise():
             xp, V = self.xp, self.put(rows)
             return xp.matmul(V, xp.full((V.shape[1],), 2.0**-MARK_EXPONENT, dtype=V.dtype, device=self._device))
 
-    def all_finite(self, arrays: list[There]) -> bool:
+    def all_finite(self, arrays: list[Any]) -> bool:
         """Whether all values of some arrays are finite, which takes one look."""
         with self.precise():
             xp = self.xp
             return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in arrays])))
 
-    def add_gram(self, total: There, values: There, scale: There, weights: Vector | None = None) -> There:
+    def add_gram(self, total: Any, values: Any, scale: Any, weights: Vector | None = None) -> Any:
         """Return ``total + V'W V`` (d, d) of rows V (b, d), whose memory may be that of total; the sum is in float64.
 
         The product is in the precision of the rows; in float32, of columns that are scaled by powers of two (d,).
@@ -509,7 +507,7 @@ class Device:
             total += product
             return total
 
-    def product(self, V: There, Z: There) -> There:
+    def product(self, V: Any, Z: Any) -> Any:
         """Return ``V'Z`` in float64; 8,192 rows are summed in the precision of the rows, as in this process."""
         xp, b = self.xp, V.shape[0]
         whole = b // SUMMED_ROWS * SUMMED_ROWS
@@ -520,8 +518,8 @@ class Device:
         return product if whole == b else product + self.product(V[whole:, :], Z[whole:, :])
 
     def add_products(
-        self, total: There, sums: There, values: There, Q: There, scale: There, weights: Vector | None
-    ) -> tuple[There, There]:
+        self, total: Any, sums: Any, values: Any, Q: Any, scale: Any, weights: Vector | None
+    ) -> tuple[Any, Any]:
         """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
 
         Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Q, in that
@@ -606,19 +604,19 @@ def device_of_solve(d: int) -> Device | None:
     return _solving.get() if d >= SOLVED_THERE else None
 
 
-def pack_upper(S: There) -> Vector:
+def pack_upper(S: Any) -> Vector:
     """Return the packed upper triangle of a matrix (d, d) of another library."""
     xp, d = _xp(S), S.shape[0]
     strips = [xp.reshape(S[i : min(i + STRIP, d), i:], (-1,)) for i in range(0, d, STRIP)]
     return host_array(xp.concat(strips)) if strips else np.zeros(0)
 
 
-def diagonal_of(S: There) -> Vector:
+def diagonal_of(S: Any) -> Vector:
     """Return the diagonal (d,) of a matrix of any library."""
     return np.diagonal(S).copy() if isinstance(S, np.ndarray) else host_array(_xp(S).linalg.diagonal(S))
 
 
-def plus_outer(S: There, factor: float, vector: Vector) -> There:
+def plus_outer(S: Any, factor: float, vector: Vector) -> Any:
     """Return ``S + factor vector vector'``; of NumPy's, the upper triangle in place."""
     if isinstance(S, np.ndarray):
         add_outer_upper(S, factor, vector)
@@ -627,7 +625,7 @@ def plus_outer(S: There, factor: float, vector: Vector) -> There:
     return S + (factor * v)[:, None] * v
 
 
-def divided_by(S: There, scale: Vector) -> There:
+def divided_by(S: Any, scale: Vector) -> Any:
     """Return ``S_ij / (scale_i scale_j)``; of NumPy's, the upper triangle in place."""
     if not isinstance(S, np.ndarray):
         s = beside(S, scale)
@@ -637,12 +635,12 @@ def divided_by(S: There, scale: Vector) -> There:
     return S
 
 
-def beside(S: There, values: Array) -> There:
+def beside(S: Any, values: Array) -> Any:
     """Return values as an array of the library and on the device of another one."""
     return _xp(S).asarray(values, device=_library("array_api_compat").device(S))
 
 
-def _xp(S: There) -> There:
+def _xp(S: Any) -> Any:
     return _library("array_api_compat").array_namespace(S)
 
 
@@ -671,7 +669,7 @@ def _without_tf32(library: str) -> Iterator[None]:
 def _torch_exact() -> Callable[[], None]:
     """Switch TF32 off, and bfloat16 on a CPU; return what sets the switches as they were."""
     torch = _library("torch")
-    own: tuple[There, There] = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
+    own: tuple[Any, Any] = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
     newer = [(flags, flags.fp32_precision) for flags in own if hasattr(flags, "fp32_precision")]  # from torch 2.9 on
     try:
         older = torch.get_float32_matmul_precision()

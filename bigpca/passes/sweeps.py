@@ -20,10 +20,10 @@ from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from bigpca.arrays import DType, Vector
+from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import made_ahead, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
-from bigpca.devices import Device, There, precisely, tile_bytes
+from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
@@ -40,7 +40,7 @@ from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, re
 from bigpca.planning import Layout, PassCost, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
-Tile: TypeAlias = tuple[There, int, int, float]  # of K; its first row and column; the error of its entries
+Tile: TypeAlias = tuple[Array, int, int, float]  # of K; its first row and column; the error of its entries
 R = TypeVar("R")
 TILE_ROWS = 1024  # rows of a tile, which is 4 MiB in float32 and fits in the cache
 MIN_TILE = 128

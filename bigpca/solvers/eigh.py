@@ -6,6 +6,8 @@ missed; all others from LAPACK.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
 from scipy.linalg.blas import dsymv
@@ -13,7 +15,7 @@ from scipy.linalg.lapack import dpotrf
 
 from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of_upper
 from bigpca.blas import blas_threads, threads_of_solve
-from bigpca.devices import Device, There, device_of_solve, diagonal_of
+from bigpca.devices import Device, device_of_solve, diagonal_of
 from bigpca.seeds import normals
 
 # The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by
@@ -184,7 +186,7 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
 
 
 def top_eigenpairs(
-    S: There, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
+    S: Any, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
 ) -> tuple[Vector, Matrix]:
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
@@ -259,7 +261,7 @@ def top_eigenpairs(
     return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.array(columns[:, ::-1].T, order="C")
 
 
-def _solved_there(S: There, k: int | None, *, signed: bool) -> tuple[Vector, Matrix]:
+def _solved_there(S: Any, k: int | None, *, signed: bool) -> tuple[Vector, Matrix]:
     """Return what :func:`top_eigenpairs` does, by the dense solver of the device of S, which is whole."""
     device, d = Device.of_array(S), int(S.shape[0])
     with device.precise():

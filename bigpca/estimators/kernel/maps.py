@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.blas import blas_threads, threads_of_solve
-from bigpca.devices import Device, There, precisely
+from bigpca.devices import Device, precisely
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
@@ -179,7 +179,7 @@ class Expansion:
         centre: Vector | None,
         device: Device | None = None,
     ) -> None:
-        K: There = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
+        K: Array = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W, own = weights[first : first + K.shape[1]], total[start : start + K.shape[0]]
         dtype, put = (K.dtype, np.asarray) if device is None else (device.dtype_of(K), device.put)
         if centre is not None:

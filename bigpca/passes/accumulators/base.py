@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache, partial
 from math import prod
+from types import ModuleType
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -24,7 +25,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
-from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, There, pack_upper
+from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, pack_upper
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.planning import BlockForm, Work
@@ -118,7 +119,7 @@ class Accumulator(ABC):
     gaps: ClassVar[tuple[str, ...]] = ()
     lives_there: ClassVar[bool] = False
 
-    device: There = field(default=None, kw_only=True, repr=False, compare=False)
+    device: Device | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def there(self, device: Device | None) -> Self:
         """Return a template whose empty states, and those in them, are on a device, if they may be."""
@@ -133,24 +134,25 @@ class Accumulator(ABC):
     def place(self) -> Device | None:
         """The device of the state, or of the states in it; None if all are in the host's memory."""
         if self.device is not None:
-            return self.device  # type: ignore[no-any-return]
+            return self.device
         found = list[Device | None]()
         for one in _stored(type(self)):
             _of_inner(getattr(self, one.name), lambda state: found.append(state.place))
         return next((device for device in found if device is not None), None)
 
     @property
-    def xp(self) -> There:
+    def xp(self) -> ModuleType:
         """The library of the arrays that the state keeps."""
-        return np if self.device is None else self.device.xp
+        xp: ModuleType = np if self.device is None else self.device.xp
+        return xp
 
-    def put(self, values: There) -> There:
+    def put(self, values: Array) -> Array:
         """Return an array beside those that the state keeps."""
         return values if self.device is None else self.device.put(values)
 
-    def arrays_there(self) -> list[There]:
+    def arrays_there(self) -> list[Array]:
         """Return the arrays that the state keeps on a device."""
-        found = list[There]()
+        found = list[Array]()
         for one in _stored(type(self)):
             value = getattr(self, one.name)
             inner = _of_inner(value, lambda state: state.arrays_there()) or ()
@@ -179,7 +181,8 @@ class Accumulator(ABC):
     def fresh(self, start: int, stop: int) -> Self:
         """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
         own = self.for_rows(start, stop)
-        return replace(own, **{one.name: own._empty(one, start, stop) for one in _held(type(own))})
+        made = {one.name: own._empty(one, start, stop) for one in _held(type(own))}
+        return replace(own, **made)  # type: ignore[arg-type]  # by name
 
     def _empty(self, one: Field[object], start: int, stop: int) -> object:
         value = getattr(self, one.name)
@@ -241,7 +244,7 @@ class Accumulator(ABC):
     def with_shared(self, value: object) -> Self:
         """Return a template that has the broadcast value again."""
         changed: dict[str, object] = {} if self.shared_field is None else {self.shared_field: value}
-        return replace(self, **changed) if changed else self
+        return replace(self, **changed) if changed else self  # type: ignore[arg-type]  # by name
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
@@ -292,7 +295,7 @@ class Accumulator(ABC):
         bare, stored = self.bare(), _stored(type(self))
         others = [one.name for one in stored if not one.metadata[SHAPE]]
         found: dict[str, object] = {name: _restored(getattr(bare, name), name, arrays) for name in others}
-        state = replace(bare, **found)
+        state = replace(bare, **found)  # type: ignore[arg-type]  # by name
         for one in stored:
             if one.metadata[SHAPE] and (one.name in arrays or one.default is MISSING):
                 array, expected = arrays[one.name], state._shape(one)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
-from bigpca.devices import Device, There
+from bigpca.devices import Device
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
@@ -46,17 +46,17 @@ class ProductThere:
 
     def __init__(self, device: Device, V: Array, squared: bool) -> None:
         self.device, self.V, self.squared = device, V, squared
-        self._factors: dict[int, There] = {}
-        self.products: dict[int, There] = {}
-        self.squares: dict[int, There] = {}
+        self._factors: dict[int, Array] = {}
+        self.products: dict[int, Array] = {}
+        self.squares: dict[int, Array] = {}
 
-    def add(self, K: There, row: int, column: int) -> None:
+    def add(self, K: Array, row: int, column: int) -> None:
         """Add a tile (a, b) of K, and its mirror image if it is off the diagonal."""
         self._add(K, row, column)
         if row != column:
             self._add(self.device.xp.matrix_transpose(K), column, row)
 
-    def _add(self, K: There, row: int, column: int) -> None:
+    def _add(self, K: Array, row: int, column: int) -> None:
         xp = self.device.xp
         if column not in self._factors:
             rows = self.V[column : column + K.shape[1]]
@@ -67,14 +67,14 @@ class ProductThere:
             squares = xp.sum(K * K, axis=1, dtype=xp.float64)
             self.squares[row] = self.squares[row] + squares if row in self.squares else squares
 
-    def _multiplied(self, K: There, V: There) -> There:
+    def _multiplied(self, K: Array, V: Array) -> Array:
         """Return ``K V`` (a, l): products of strips of K (a, b), as one stack, and their sum in float64."""
         (a, b), xp = K.shape, self.device.xp
         depth = min(DEPTH, b)
         whole = b // depth * depth
         strips = xp.permute_dims(xp.reshape(K[:, :whole], (a, b // depth, depth)), (1, 0, 2))
         factors = xp.reshape(V[:whole, :], (b // depth, depth, V.shape[1]))
-        product = xp.sum(xp.matmul(strips, factors), axis=0, dtype=xp.float64)
+        product: Array = xp.sum(xp.matmul(strips, factors), axis=0, dtype=xp.float64)
         return product if whole == b else product + self._multiplied(K[:, whole:], V[whole:, :])
 
 
@@ -133,7 +133,7 @@ class KernelProduct(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix computes pairs of tiles: use add_tile")
 
-    def add_tile(self, K: There, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
         """Add a tile (a, b) of K whose first entry is ``K[row, column]``, ``row <= column``; it may be on a device.
 
         ``error`` is :meth:`bigpca.kernels.base.Kernel.entry_error` of the tile. A tile off the diagonal is used for its

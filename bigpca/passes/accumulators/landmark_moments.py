@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
-from bigpca.devices import Device, There, gram_bytes, precisely, tile_bytes
+from bigpca.devices import Device, gram_bytes, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -171,7 +171,7 @@ class LandmarkMap(NumberedMap):
     transforms: tuple[Matrix, ...]
     shift: Vector
     indices: Integers | None = None
-    _prepared: dict[object, tuple[object, tuple[There, ...], There]] = field(
+    _prepared: dict[object, tuple[object, tuple[Array, ...], Array]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -201,7 +201,7 @@ class LandmarkMap(NumberedMap):
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: DType, device: Device | None = None) -> tuple[object, tuple[There, ...], There]:
+    def prepare(self, dtype: DType, device: Device | None = None) -> tuple[object, tuple[Array, ...], Array]:
         """Return the prepared landmarks, the transforms and the shift, on a device if one is given; the groups of a
         process share them.
         """
@@ -370,7 +370,7 @@ class LandmarkMoments(Accumulator):
         return {**({} if self.features is None else self.features.describe())}
 
 
-Compared: TypeAlias = tuple[There, Vector, Vector, float, int]
+Compared: TypeAlias = tuple[Array, Vector, Vector, float, int]
 
 
 def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) -> Iterator[Compared]:
@@ -387,7 +387,7 @@ def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) 
         yield B, kernel.diagonal_of(A), squares, error, K.shape[1]
 
 
-def features_with_squares(K: There, T: There, device: Device | None) -> tuple[There, Vector]:
+def features_with_squares(K: Array, T: Array, device: Device | None) -> tuple[Array, Vector]:
     """Return the features ``B = K T`` (b, r) in the precision of K (b, m), on the device of both, and ``|B_i|^2`` (b,)
     in float64.
     """

@@ -29,7 +29,7 @@ from bigpca.arrays import (
     unpack,
     unpack_upper,
 )
-from bigpca.devices import Device, There, gram_bytes, tile_bytes
+from bigpca.devices import Device, gram_bytes, tile_bytes
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Codes,
@@ -173,19 +173,21 @@ class Moments(CentredRows):
     _gram: SparseGram | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
-    _scale: There = field(default=None, repr=False)
+    _scale: Array | None = field(default=None, repr=False)
 
     @property
     def scatter(self) -> Matrix:
         """The scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.packed, self.n_features)
 
-    def square(self, device: Device) -> There:
+    def square(self, device: Device) -> Array:
         """Return the scatter as a new (d, d) matrix on a device, whether the state is there or not."""
         if self.device is None:
-            return device.put(unpack(self.packed, self.n_features))
-        upper = device.xp.triu(self.packed)  # below the diagonal, sums may be rounded otherwise
-        return upper + device.xp.matrix_transpose(device.xp.triu(upper, k=1))
+            whole: Array = device.put(unpack(self.packed, self.n_features))
+            return whole
+        upper: Array = device.xp.triu(self.packed)  # below the diagonal, sums may be rounded otherwise
+        lower: Array = device.xp.matrix_transpose(device.xp.triu(upper, k=1))
+        return upper + lower
 
     def update(self, block: Block) -> None:
         if isinstance(block.values, csr_array) and block.count:
@@ -391,7 +393,7 @@ class ClassMoments(Weighted, Accumulator):
     _group_shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _rows: Array | None = field(default=None, repr=False)
-    _scale: There = field(default=None, repr=False)
+    _scale: Array | None = field(default=None, repr=False)
 
     @property
     def mean(self) -> Vector:
@@ -467,7 +469,7 @@ class ClassMoments(Weighted, Accumulator):
         add_packed(self.within, symmetric_product(rows, self._product))
 
     def _add_there(
-        self, device: Device, rows: There, codes: NDArray[np.int32], shift: There, weights: Vector | None
+        self, device: Device, rows: Array, codes: NDArray[np.int32], shift: Array, weights: Vector | None
     ) -> None:
         """Add rows (b, d) on a device, whose sums by class are products with their one-hot codes (b, c): atomic
         additions have no fixed order.
@@ -627,7 +629,7 @@ class WithinProduct(Accumulator):
     factor: WithinFactor | None
     first_row: int = 0
     product: Matrix = kept("n_features", "n_columns")
-    _prepared: tuple[There, Array, Array] | None = field(default=None, repr=False)  # a dtype, or a scale there
+    _prepared: tuple[object, Array, Array] | None = field(default=None, repr=False)  # a dtype, or a scale there
 
     def bare(self) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0])

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.devices import Device, There, precisely, tile_bytes
+from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
@@ -179,7 +179,7 @@ class Residual(RowWeight):
 
     by_driver = True
 
-    def prepared(self, block: Block) -> tuple[object, There, There]:
+    def prepared(self, block: Block) -> tuple[object, Array, Array | None]:
         landmarks, T, shift, device = self.landmarks, self.T, self.shift, block.device
         if device is not None:
             landmarks = device.rows(landmarks.astype(block.values.dtype, copy=False))
@@ -187,7 +187,7 @@ class Residual(RowWeight):
         return prepare_landmarks(self.kernel, landmarks, self.indices, shift), T, shift
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        (landmarks, T, shift), device = cast("tuple[object, There, There]", prepared), block.device
+        (landmarks, T, shift), device = cast("tuple[object, Array, Array | None]", prepared), block.device
         step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize, device)
         residual, diagonal = np.zeros(block.count), np.zeros(block.count)
         for i in range(0, block.count, step):

@@ -19,7 +19,6 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import by_rows
-from bigpca.devices import There
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,
@@ -223,7 +222,7 @@ class FusedProduct(Weighted, Accumulator):
     _centre: Vector | None = field(default=None, repr=False)
     _projected: Vector | None = field(default=None, repr=False)
     _counts: Integers | None = field(default=None, repr=False)
-    _W: There = field(default=None, repr=False)
+    _W: tuple[Array, Array] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -255,7 +254,7 @@ class FusedProduct(Weighted, Accumulator):
         self.count += block.count
         self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
         self.sums += block.sums
-        if self.squared and self.device is not None:
+        if self.squared and self.device is not None and self._W is not None:
             self.squares += self.device.squares(values, block.weights, self._W[1])
         elif self.squared:
             self.squares += column_squares(values, block.weights)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.devices import Device, RowsThere, There
+from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
 
@@ -312,8 +312,8 @@ class Look:
 
     rows: Integers
     where: str
-    by_row: There
-    by_column: There
+    by_row: Array
+    by_column: Array
 
 
 def block_on(
@@ -346,7 +346,7 @@ def block_on(
     return Block.on(device, there[keep], rows[keep], block.origin, dtype)
 
 
-def check_looks(device: Device, looks: list[Look], sums: list[There], nan_policy: str) -> None:
+def check_looks(device: Device, looks: list[Look], sums: list[Array], nan_policy: str) -> None:
     """Reject the blocks of a group on a device that have NaN or infinite values, or sums that are not finite.
 
     Raises
