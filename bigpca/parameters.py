@@ -115,7 +115,8 @@ class Parameter:
         if not self.interval or text in self.choices:
             return text
         if self.many:
-            return [float(number_of(one)) for one in text.split(",")]
+            found = [number_of(one) for one in text.split(",")]
+            return found if len(found) > 1 else found[0]
         return number_of(text, (self.none, *self.choices))
 
 
@@ -165,7 +166,12 @@ PANELS = {
         "memory_limit": Parameter("Reject a plan over this size, e.g. 2GiB.", form="SIZE"),
         "solve_threads": Parameter("BLAS threads of the final solve.", "[1, inf)", "a number of threads", whole=True),
         "metric": Parameter("generalized: the metric of columns, a matrix in a .npy file.", form="FILE"),
-        "lag": Parameter("tica: rows between the two rows of a pair.", "[1, inf)", "a number of rows", whole=True),
+        "lag": Parameter(
+            "tica: rows between the two rows of a pair; of several such as 1,5,10 the model is that of the first.",
+            "[1, inf)",
+            whole=True,
+            many=True,
+        ),
         "width": Parameter(
             "mnf: pixels of a line of an image, whose rows are its pixels.",
             "[1, inf)",

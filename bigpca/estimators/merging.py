@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import brief
@@ -15,10 +14,10 @@ from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
-from bigpca.estimators.shared.growing import kept_by, twin
+from bigpca.estimators.shared.growing import alike, check_same_steps, kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import common_grid
-from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
+from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.local import threads_here
@@ -68,7 +67,8 @@ def merge(a: Model, b: Model) -> Model:
     view, other = a._steps.view, b._steps.view
     if view is None or other is None or view.describe() != other.describe():
         view = None
-    fitted_preprocessors(a)  # raises if they were changed after the fit
+    for one in (a, b):
+        check_same_steps(one)
     both = twin(a)
     both._steps = both._steps_of(a.n_features_in_, view, grid)
     threads = threads_here(setting(a, "solve_threads"))
@@ -89,7 +89,7 @@ def _check_alike(a: Model, b: Model) -> None:
         check_is_fitted(model)
         if isinstance(model, LinearModel):
             _check_state(model)
-    differing = [p for p in a._traits.alike if not _alike(getattr(a, p), getattr(b, p))]
+    differing = [p for p in (*a._traits.alike, *a._traits.summed) if not alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
             f"models of {a.n_features_in_} and {b.n_features_in_} features"
@@ -132,11 +132,6 @@ def _check_state(model: LinearModel[Any]) -> None:
         raise ValueError(model._missing_state("merge"))
     if model._steps.filled:
         raise ValueError(of_all_rows("merge"))
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """Whether two parameters are equal: values, records, vectors, or lists of records."""
-    return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
 def _shown(value: Any) -> str:

@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
     "MinimumNoiseFraction": Case(lambda: bp.MinimumNoiseFraction(2)),
     "TICA": Case(lambda: bp.TICA(2, lag=3)),
+    "TICA of several lags": Case(lambda: bp.TICA(2, lag=[3, 1])),
     "ContrastivePCA": Case(lambda: bp.ContrastivePCA(2, background="bee"), CLASSES),
     "GeneralizedPCA": Case(lambda: bp.GeneralizedPCA(2, metric=METRIC)),
     "CorrespondenceAnalysis": Case(lambda: bp.CorrespondenceAnalysis(2)),
@@ -101,7 +102,7 @@ CASES: dict[str, Case] = {
     "KernelRoweisDiscriminantAnalysis": Case(lambda: bp.KernelRoweisDiscriminantAnalysis(2, **LANDMARKS), CLASSES),
     "ScoredPCA": Case(lambda: bp.ScoredPCA(2, n_features_to_select=3), CLASSES),
 }
-STEPPED = ("SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA")
+STEPPED = ("SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA", "TICA of several lags")
 READING = [name for name in CASES if name != "SketchTransformer"]
 GROWING = [
     name for name, case in CASES.items()
@@ -619,7 +620,9 @@ OWN = {
         ("eigenvalues_", "mean_", "patterns_", "transform", "inverse_transform", "total_inertia_",
          "explained_inertia_ratio_", "column_coordinates_"), 0
     ),
-    **dict.fromkeys(STEPPED, RATIO | {"patterns_": 1, "noise_fractions_": 0, "timescales_": 0}),
+    **dict.fromkeys(STEPPED, RATIO | {"patterns_": 1} | dict.fromkeys(
+        ("noise_fractions_", "timescales_", "implied_timescales_", "lags_"), 0
+    )),
 }  # fmt: skip
 LINEAR: dict[str, Any] = {"kernel": "linear"}
 SMALL = slice(0, 48)

@@ -11,7 +11,6 @@ from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import (
-    BOTH_PREPROCESSED,
     SCALED,
     AxesResult,
     JointMoments,
@@ -102,7 +101,7 @@ class CCA(SideScores, Predicts):
 
     _traits = Traits(
         CCAResult, "cca", frozenset({"covariates"}), summary=(("correlation", "correlations_"),),
-        alike=BOTH_PREPROCESSED, ranges=SCALED,
+        summed=("preprocess_y",), ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
@@ -247,7 +246,7 @@ class PLSSVD(SideScores):
         "plssvd",
         frozenset({"covariates"}),
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
-        alike=BOTH_PREPROCESSED,
+        summed=("preprocess_y",),
         ranges=SCALED,
     )
     _axes = "weights"

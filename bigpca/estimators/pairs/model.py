@@ -75,7 +75,6 @@ from bigpca.solvers.moments import Frame, Scatter
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 
-BOTH_PREPROCESSED = ("preprocess", "preprocess_y")  # alike in models that are merged
 SCALED = {"scale": SWITCH}  # which is something else in models of one side
 
 if TYPE_CHECKING:

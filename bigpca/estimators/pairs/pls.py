@@ -10,7 +10,6 @@ from scipy.linalg import pinv
 from bigpca.arrays import Vector
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.pairs.model import (
-    BOTH_PREPROCESSED,
     SCALED,
     JointMoments,
     Predicts,
@@ -82,7 +81,7 @@ class PLSRegression(SideScores, Predicts):
     """
 
     _traits = Traits(
-        RegressionResult, "pls", frozenset({"covariates"}), summary=(("r2", "r2_"),), alike=BOTH_PREPROCESSED,
+        RegressionResult, "pls", frozenset({"covariates"}), summary=(("r2", "r2_"),), summed=("preprocess_y",),
         ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
+import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.provenance import Provenance
@@ -83,12 +84,19 @@ def check_same_steps(model: BaseEstimator) -> None:
     """
     fitted = model._steps
     now = model._steps_of(model.n_features_in_, fitted.view, fitted.grid)
+    changed = [one for one in model._traits.summed if not alike(now.parameters[one], fitted.parameters[one])]
     if any(getattr(now, one) != getattr(fitted, one) for one in ("preprocessing", "filled", "standardized")):
+        changed = ["preprocess, nan_policy, center or scale"]
+    if changed:
         raise ValueError(
-            f"preprocess, nan_policy, center or scale was changed after the fit: {' '.join(repr(model).split())}. The "
-            "kept statistics were computed with the former values, so new rows cannot be added. Set them again, or fit "
-            "all rows."
+            f"{', '.join(changed)} was changed after the fit: {' '.join(repr(model).split())}. The kept statistics "
+            "were computed with the former values, so rows cannot be added. Set them again, or fit all rows."
         )
+
+
+def alike(a: Unchecked, b: Unchecked) -> bool:
+    """Whether two parameters are equal: values, records, vectors, or lists of records."""
+    return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
 def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, solver: str) -> None:

@@ -17,26 +17,27 @@ from scipy.linalg import eigh, pinv
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Matrix, Vector, packed_diagonal, unmasked, unpack
+from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes
-from bigpca.errors import brief, real_number, warn_approximation
+from bigpca.errors import brief, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import whole_state
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsFit, SumsModel, SumsResult
 from bigpca.estimators.shared.folds import placed_in_folds
-from bigpca.estimators.shared.growing import kept_by
+from bigpca.estimators.shared.growing import kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.results import VARIANCES, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
 from bigpca.estimators.supervised.problems import open_classes
+from bigpca.passes.accumulators.base import Codes
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.profiles import PROFILE, ProfileMoments
-from bigpca.passes.accumulators.stepped_moments import SteppedMoments
+from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments
 from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.records import stored
@@ -84,6 +85,7 @@ class Sums:
 
 
 Pair: TypeAlias = tuple[Sums, Sums]  # A and B
+LagPairs: TypeAlias = SteppedMoments | LagStates
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,32 @@ class SteppedResult(PencilResult):
     """That of rows in an order."""
 
     lag: int = stored(of=int, least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimescalesResult(SteppedResult):
+    """That of rows and of those a lag, or several lags, later."""
+
+    lags: tuple[int, ...] = stored(of=tuple, least=1, default=())
+    correlations: Matrix | None = stored("l", "m", default=None)
+
+    @property
+    def lags_(self) -> Integers:
+        """All lags (l,)."""
+        return np.array(self.lags or [self.lag], np.int64)
+
+    @property
+    def timescales_(self) -> Vector:
+        """Implied timescales (k,), in rows; infinite for an eigenvalue of 1."""
+        with np.errstate(divide="ignore"):
+            return -self.lag / np.log(np.abs(self.eigenvalues_))
+
+    @property
+    def implied_timescales_(self) -> Matrix:
+        """Those at each lag (l, m)."""
+        correlations = self.eigenvalues_[None] if self.correlations is None else self.correlations
+        with np.errstate(divide="ignore"):
+            return -self.lags_[:, None] / np.log(np.abs(correlations))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,18 +360,13 @@ class SteppedModel(PencilModel):
     their own: no pair has one row before and one after the border.
     """
 
-    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
-        if template.width and not np.isnan(rows.n_rows) and rows.n_rows % template.width:
-            raise ValueError(
-                f"width = {template.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line "
-                "of an image whose rows are its pixels, line by line."
-            )
+    def _placed(self, template: LagPairs, rows: Rows, y: Unchecked) -> LagPairs:
         if rows.groups is None:
             return template
         placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
-        return replace(template, codes=placed.codes)
+        return template.placed(cast("Codes", placed.codes))
 
-    def _finished(self, state: SteppedMoments) -> SteppedMoments:
+    def _finished(self, state: LagPairs) -> LagPairs:
         return state.finished()
 
     def _facts(self, state: SteppedMoments, k: int) -> dict[str, Unchecked]:
@@ -421,6 +444,9 @@ class MinimumNoiseFraction(SteppedModel):
     width : int or None, default None
         Pixels of a line: the neighbour of a pixel is the next of the next line, at a lag of ``width + 1``, as in
         ``spectral.mnf``; the ends of lines have none. None for rows whose neighbour is the next row.
+    neighbours : str or tuple of str, or None, default None
+        Instead, of ``bp.open(X, sample_dims=...)``, dimensions along each of which the neighbour is one sample further:
+        ``("y", "x")`` as with ``width``, ``"x"`` for the next pixel of the line.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values raise an error, or are left out with their pairs.
@@ -454,6 +480,7 @@ class MinimumNoiseFraction(SteppedModel):
     n_components: int | None = None
     _: KW_ONLY
     width: int | None = None
+    neighbours: str | Sequence[str] | None = None
 
     @property
     def noise_fractions_(self) -> Vector:
@@ -461,8 +488,39 @@ class MinimumNoiseFraction(SteppedModel):
         return 1 / self._result.eigenvalues_
 
     def _template(self, d: int) -> SteppedMoments:
-        width = self.width or 0
-        return SteppedMoments.of(d, width + 1, width=width)
+        if self.neighbours is None:
+            return SteppedMoments.of(d, (self.width or 0) + 1, edges=((1, self.width),) if self.width else ())
+        if self.width is not None:
+            raise ValueError(
+                f"width = {self.width} and neighbours = {self.neighbours!r} say both which samples are neighbours. "
+                "Give one of them."
+            )
+        named = (self.neighbours,) if isinstance(self.neighbours, str) else self.neighbours
+        if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
+            raise TypeError(
+                f'neighbours = {brief(repr(named))} are not names of dimensions, such as "x" or ("y", "x").'
+            )
+        return SteppedMoments.of(d, 1)
+
+    def _placed(self, template: LagPairs, rows: Rows, y: Unchecked) -> LagPairs:
+        if self.width and not np.isnan(rows.n_rows) and rows.n_rows % self.width:
+            raise ValueError(
+                f"width = {self.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line of an "
+                "image whose rows are its pixels, line by line."
+            )
+        if self.neighbours is not None:
+            named = (self.neighbours,) if isinstance(self.neighbours, str) else tuple(self.neighbours)
+            sizes = {} if rows.labels is None else dict(zip(rows.labels.grid.samples, rows.labels.sizes, strict=True))
+            if not named or not sizes.keys() >= set(named):
+                raise ValueError(
+                    f"neighbours = {self.neighbours!r}, but the samples of X have the dimensions "
+                    f"{', '.join(sizes) or 'of no DataArray'}. Name some of them, as bp.open(X, sample_dims=...) has "
+                    "them, or give width."
+                )
+            strides = dict(zip(sizes, np.cumprod([1, *list(sizes.values())[:0:-1]])[::-1].tolist(), strict=True))
+            edges = tuple((strides[one], sizes[one]) for one in dict.fromkeys(named))
+            template = SteppedMoments.of(rows.n_columns, sum(stride for stride, _ in edges), edges=edges)
+        return super()._placed(template, rows, y)
 
 
 @with_parameters
@@ -479,8 +537,9 @@ class TICA(SteppedModel):
     ----------
     n_components : int or None, default None
         None for all that exist.
-    lag : int, default 1
-        Rows.
+    lag : int or sequence of int, default 1
+        Rows. Of several, all from the same read, the model is that of the first; ``implied_timescales_`` compares them,
+        and :meth:`of_lag` returns the model of another.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values raise an error, or are left out with their pairs.
@@ -493,6 +552,9 @@ class TICA(SteppedModel):
         Autocorrelations of the scores at the lag, the largest magnitude first.
     timescales_ : ndarray of shape (k,)
         ``-lag / log |eigenvalue|``, in rows.
+    lags_ : ndarray of shape (l,)
+    implied_timescales_ : ndarray of shape (l, m)
+        The timescales at each lag, as many as exist at all of them, or k.
     components_, patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
         See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
 
@@ -506,22 +568,76 @@ class TICA(SteppedModel):
     """
 
     _traits = Traits(
-        SteppedResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        TimescalesResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED, summed=("lag",),
         summary=(("autocorrelation", "eigenvalues_"), ("timescale", "timescales_")),
     )  # fmt: skip
 
     n_components: int | None = None
     _: KW_ONLY
-    lag: int = 1
+    lag: int | Sequence[int] = 1
+
+    def of_lag(self, lag: int) -> TICA:
+        """Return the model of one lag of several, from the kept sums; nothing is read.
+
+        Parameters
+        ----------
+        lag : int
+            One of ``lags_``.
+
+        Returns
+        -------
+        TICA
+            As fitted with this lag alone, to rounding.
+
+        Raises
+        ------
+        ValueError
+            For another lag, and for a model that did not keep its sums.
+
+        Examples
+        --------
+        >>> X = np.sin(np.arange(400.0)[:, None] / [9, 20]) + np.random.default_rng(0).standard_normal((400, 2))
+        >>> tica = TICA(2, lag=(1, 5)).fit(X)
+        >>> tica.implied_timescales_.shape, bool(tica.of_lag(5).timescales_[0] == tica.implied_timescales_[1, 0])
+        ((2, 2), True)
+        """
+        check_is_fitted(self)
+        kept = kept_by(self)
+        state = kept.known(self._missing_state, "of_lag")
+        states = {one.lag: one for one in (state.states if isinstance(state, LagStates) else (state,))}
+        if lag not in states:
+            raise ValueError(f"lag = {lag!r} is not one of {list(states)}, at which the model was fitted.")
+        made = twin(self)
+        made.lag = lag
+        made._steps = made._steps_of(self.n_features_in_, self._steps.view, self._steps.grid)
+        made._keep(replace(kept, state=states[lag]))
+        set_known(made, _provenance=self.provenance_)
+        return made
 
     @property
-    def timescales_(self) -> Vector:
-        """Implied timescales, in rows; infinite for an eigenvalue of 1."""
-        with np.errstate(divide="ignore"):
-            return -cast("SteppedResult", self._result).lag / np.log(np.abs(self._result.eigenvalues_))
+    def _lags(self) -> list[int]:
+        given = [self.lag] if np.ndim(self.lag) == 0 else list(cast("Sequence[int]", self.lag))
+        if not given:
+            raise ValueError("lag = () has no number; one or several such as (1, 5, 10) were expected.")
+        return [positive_integer("lag", one) for one in given]
 
-    def _template(self, d: int) -> SteppedMoments:
-        return SteppedMoments.of(d, self.lag, sums=True)
+    def _sizes(self) -> tuple[int, int]:
+        return len(self._lags), 1
+
+    def _template(self, d: int) -> LagPairs:
+        states = tuple(SteppedMoments.of(d, lag, sums=True) for lag in self._lags)
+        return states[0] if np.ndim(self.lag) == 0 else LagStates(states)
+
+    def _solved(self, state: LagPairs, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+        if isinstance(state, SteppedMoments):
+            return super()._solved(state, omitted, roundings)
+        solve, state = super()._solved, state.finished()
+        found = [solve(one, omitted, roundings) for one in state.states]
+        m = min(one.n_components_ for one in found)
+        kept = state if state.state_bytes <= setting(self, "keep_state_bytes") else None
+        correlations = np.stack([one.eigenvalues_[:m] for one in found])
+        lags = tuple(one.lag for one in state.states)
+        return replace(cast("TimescalesResult", found[0]), state=kept, lags=lags, correlations=correlations)
 
 
 @with_parameters
@@ -571,7 +687,10 @@ class ContrastivePCA(PencilModel):
     [[0.0, 1.0, 0.0]]
     """
 
-    _traits = Traits(ContrastResult, "cpca", frozenset({"labels"}), summary=(("alpha", "alphas_"), *VARIANCES))
+    _traits = Traits(
+        ContrastResult, "cpca", frozenset({"labels"}), summed=("background",),
+        summary=(("alpha", "alphas_"), *VARIANCES),
+    )  # fmt: skip
 
     n_components: int | None = None
     _: KW_ONLY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -35,9 +36,9 @@ class SteppedMoments(Accumulator):
         Of the differences of pairs.
     sums : bool
         Whether ``level`` is of sums.
-    width : int
-        Rows of a line, such as the pixels of one line of an image: a step from the last of them does not count. 0 for
-        rows without lines.
+    edges : tuple of (stride, size)
+        Dimensions of a grid whose samples are the rows, along which a step goes: from the last position it does not
+        count. The next row along a dimension is ``stride`` rows later.
     codes : ndarray of shape (rows,), int32, or CodeRows, or None
         Trajectories of rows ``first_row : first_row + rows``.
     ends : bool
@@ -58,7 +59,7 @@ class SteppedMoments(Accumulator):
     level: Moments = field(metadata=KEPT)
     steps: Moments = field(metadata=KEPT)
     sums: bool = False
-    width: int = 0
+    edges: tuple[tuple[int, int], ...] = ()
     codes: Codes | None = None
     first_row: int = 0
     ends: bool = True
@@ -73,9 +74,13 @@ class SteppedMoments(Accumulator):
     _numbers: Integers | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, d: int, lag: int, *, sums: bool = False, width: int = 0) -> SteppedMoments:
+    def of(cls, d: int, lag: int, *, sums: bool = False, edges: tuple[tuple[int, int], ...] = ()) -> SteppedMoments:
         """Return a template."""
-        return cls(d, lag, Moments(d), Moments(d), sums, width)
+        return cls(d, lag, Moments(d), Moments(d), sums, edges)
+
+    def placed(self, codes: Codes) -> SteppedMoments:
+        """Return a template of rows with these codes."""
+        return replace(self, codes=codes)
 
     @property
     def _ends(self) -> int:
@@ -136,8 +141,8 @@ class SteppedMoments(Accumulator):
     def _counted(self, earlier: Vector, later: Vector, numbers: Integers) -> NDArray[np.bool_]:
         """Return which pairs count, from the codes of both of their rows and the number of the earlier one."""
         own: NDArray[np.bool_] = earlier == later
-        if self.width:
-            own &= numbers % self.width != self.width - 1
+        for stride, size in self.edges:
+            own &= numbers // stride % size != size - 1
         return own
 
     def close(self) -> None:
@@ -184,7 +189,60 @@ class SteppedMoments(Accumulator):
 
     def identity(self) -> dict[str, object]:
         codes = None if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
-        return {"lag": self.lag, "sums": self.sums, "width": self.width, "codes": codes}
+        return {"lag": self.lag, "sums": self.sums, "edges": self.edges, "codes": codes}
+
+
+@dataclass
+class LagStates(Accumulator):
+    """One state for each of several lags, of the same rows.
+
+    Attributes
+    ----------
+    states : tuple of SteppedMoments
+    """
+
+    tag: ClassVar[str] = "LagStates"
+
+    states: tuple[SteppedMoments, ...] = field(metadata=KEPT)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.states[0].count
+
+    def _each(self, f: Callable[[SteppedMoments], SteppedMoments]) -> LagStates:
+        return replace(self, states=tuple(map(f, self.states)))
+
+    def placed(self, codes: Codes) -> LagStates:
+        """Return a template of rows with these codes."""
+        return self._each(lambda one: one.placed(codes))
+
+    def for_rows(self, start: int, stop: int) -> LagStates:
+        return self._each(lambda one: one.for_rows(start, stop))
+
+    def bare(self) -> LagStates:
+        return self._each(SteppedMoments.bare)
+
+    def finished(self) -> LagStates:
+        """Return the states of whole trajectories."""
+        return self._each(SteppedMoments.finished)
+
+    def update(self, block: Block) -> None:
+        for one in self.states:
+            one.update(block)
+
+    def close(self) -> None:
+        for one in self.states:
+            one.close()
+
+    def merge(self, other: LagStates) -> LagStates:
+        return replace(self, states=tuple(a.merge(b) for a, b in zip(self.states, other.states, strict=True)))
+
+    def cost(self, rows: BlockForm) -> Work:
+        return sum((one.cost(rows) for one in self.states), Work())
+
+    def identity(self) -> dict[str, object]:
+        return {"states": [one.describe() for one in self.states]}
 
 
 def _block(values: Matrix, shift: Vector, like: Block) -> Block:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from sklearn.base import clone
 
 import bigpca as bp
 
@@ -175,6 +176,119 @@ def test_added_rows_and_merged_models_are_trajectories_of_their_own(name: str) -
         for call in (lambda: small.partial_fit(X), lambda: bp.merge(small, small)):
             with pytest.raises(ValueError, match=r"needs the sums of all rows, which are not kept because"):
                 call()
+
+
+LAGS = (5, 1, 12)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 50, N])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_several_lags_of_one_read_are_one_fit_for_each(
+    chunk: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bigpca.passes.reading import layout
+
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 40)
+    rows, runs = da.from_array(X, chunks=(chunk, D)), RUNS if grouped else None
+    model = bp.TICA(2, lag=LAGS)
+    assert model.plan(rows).passes == 1
+    model.fit(rows, groups=runs)
+    assert model.provenance_.reads == 1
+    assert model.lags_.tolist() == list(LAGS)
+    for i, lag in enumerate(LAGS):
+        own = model.of_lag(lag)
+        assert_solves(own, lagged(X, lag, runs=runs))
+        alone = bp.TICA(2, lag=lag).fit(X, groups=runs)
+        np.testing.assert_allclose(own.transform(X), alone.transform(X), atol=1e-10)
+        np.testing.assert_allclose(model.implied_timescales_[i], alone.timescales_, rtol=1e-10)
+        assert own.get_params() == alone.get_params()
+        assert own.lags_.tolist() == [lag]
+    np.testing.assert_array_equal(model.transform(X), model.of_lag(LAGS[0]).transform(X))
+    np.testing.assert_array_equal(model.timescales_, model.implied_timescales_[0])
+    with pytest.raises(ValueError, match=r"lag = 2 is not one of \[5, 1, 12\], at which the model was fitted"):
+        model.of_lag(2)
+
+
+def test_a_model_of_several_lags_is_saved_merged_and_grows_like_its_parts(tmp_path: Any) -> None:
+    cut = 200
+    whole = bp.TICA(2, lag=LAGS).fit(X, groups=np.arange(N) < cut)
+    grown = bp.TICA(2, lag=LAGS).fit(X[:cut]).partial_fit(X[cut:])
+    merged = bp.merge(bp.TICA(2, lag=LAGS).fit(X[:cut]), bp.TICA(2, lag=list(LAGS)).fit(X[cut:]))
+    grown.save(tmp_path / "m.zarr")
+    for model in (grown, merged, bp.load(tmp_path / "m.zarr")):
+        np.testing.assert_allclose(model.implied_timescales_, whole.implied_timescales_, rtol=1e-10)
+        np.testing.assert_allclose(model.of_lag(12).components_, whole.of_lag(12).components_, atol=1e-10)
+    with bp.config(keep_state_bytes=0):
+        small = bp.TICA(2, lag=LAGS).fit(X)
+    assert small.implied_timescales_.shape == (3, 2)
+    with pytest.raises(ValueError, match="of_lag needs the sums of all rows, which are not kept because"):
+        small.of_lag(1)
+    with pytest.raises(ValueError, match=r"lag = \(\) has no number"):
+        bp.TICA(lag=()).fit(X)
+    with pytest.raises(ValueError, match=rf"{N} rows have 0 pairs at a lag of 400"):
+        bp.TICA(lag=(1, 400)).fit(X)
+
+
+CHANGED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "lag": (bp.TICA(2), None, {"lag": 5}),
+    "several lags": (bp.TICA(2, lag=(1, 5)), None, {"lag": (1, 6)}),
+    "background": (bp.ContrastivePCA(2, background="a"), RUNS, {"background": "b"}),
+    "preprocess_y": (bp.PLSRegression(2), X[:, :2] ** 2, {"preprocess_y": bp.rows.Power(0.5)}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_changes_the_sums_is_not_changed_between_rows_or_models(name: str) -> None:
+    model, y, changes = CHANGED[name]
+    one, other = clone(model).fit(X, y), clone(model).set_params(**changes).fit(X, y)
+    with pytest.raises(ValueError, match=rf", {next(iter(changes))}=.* and .* cannot be merged"):
+        bp.merge(one, other)
+    one.set_params(**changes)
+    for call in (lambda: one.partial_fit(X, y), lambda: bp.merge(one, other)):
+        with pytest.raises(ValueError, match=rf"{next(iter(changes))} was changed after the fit: .*, so rows cannot"):
+            call()
+
+
+GRID = RNG.standard_normal((3, 10, 12, 4)).cumsum(axis=1).cumsum(axis=2) + RNG.standard_normal((3, 10, 12, 4))
+STEPS: dict[Any, Callable[[Array], Array]] = {
+    ("y", "x"): lambda one: one[:, :-1, :-1] - one[:, 1:, 1:],  # the "lowerright" of spectral.noise_from_diffs
+    "x": lambda one: one[:, :, :-1] - one[:, :, 1:],
+    ("y",): lambda one: one[:, :-1] - one[:, 1:],
+    "t": lambda one: one[:-1] - one[1:],
+    ("x", "t"): lambda one: one[:-1, :, :-1] - one[1:, :, 1:],
+}
+
+
+@pytest.mark.parametrize("neighbours", STEPS, ids=str)
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_noise_along_dimensions_is_that_of_spectral(neighbours: Any, chunk: int) -> None:
+    xr = pytest.importorskip("xarray")
+    cube = xr.DataArray(GRID, dims=("t", "y", "x", "band")).transpose("band", ...).chunk(t=chunk, y=5)
+    rows = bp.open(cube, sample_dims=("t", "y", "x"))
+    model = bp.MinimumNoiseFraction(neighbours=neighbours).fit(rows)
+    steps = STEPS[neighbours](GRID).reshape(-1, 4)
+    values, V = eigh(np.cov(GRID.reshape(-1, 4).T), np.cov(steps.T) / 2)
+    assert_solves(model, (values[::-1], V[:, ::-1]))
+    scores = model.transform(cube)
+    assert scores.dims == ("t", "y", "x", "component")
+    if neighbours == ("y", "x"):
+        image = bp.open(cube[:, 0], sample_dims=("y", "x"))
+        own = bp.MinimumNoiseFraction(neighbours=neighbours).fit(image)
+        expected = bp.MinimumNoiseFraction(width=12).fit(GRID[0].reshape(-1, 4))
+        np.testing.assert_allclose(own.components_, expected.components_, rtol=1e-9)
+
+
+def test_neighbours_along_dimensions_that_are_not_there_are_rejected_unread() -> None:
+    xr = pytest.importorskip("xarray")
+    rows = bp.open(xr.DataArray(GRID[0], dims=("y", "x", "band")), sample_dims=("y", "x"))
+    for X_, named, dims in ((rows, ("y", "z"), "y, x"), (rows, (), "y, x"), (X, ("y", "x"), "of no DataArray")):
+        with pytest.raises(ValueError, match=rf"but the samples of X have the dimensions {dims}\. Name some of them"):
+            bp.MinimumNoiseFraction(neighbours=named).fit(X_)
+    with pytest.raises(TypeError, match=r"neighbours = 3 are not names of dimensions, such as"):
+        bp.MinimumNoiseFraction(neighbours=3).fit(rows)
+    with pytest.raises(ValueError, match=r"width = 12 and neighbours = 'x' say both which samples are neighbours"):
+        bp.MinimumNoiseFraction(width=12, neighbours="x").fit(rows)
 
 
 def test_nearly_dependent_columns_are_reported() -> None:

@@ -40,7 +40,7 @@ from bigpca.passes.accumulators.observed_columns import ObservedColumns
 from bigpca.passes.accumulators.profiles import ProfileMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
-from bigpca.passes.accumulators.stepped_moments import SteppedMoments
+from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
@@ -387,15 +387,30 @@ def _stepped(lag: int, sums: bool, width: int = 0, codes: Any = None) -> Case:
 
     return Case(
         f"SteppedMoments {lag} {sums} {width} {codes is not None}",
-        lambda: replace(SteppedMoments.of(D, lag, sums=sums, width=width), codes=codes),
+        lambda: replace(SteppedMoments.of(D, lag, sums=sums, edges=((1, width),) if width else ()), codes=codes),
         row_state,
         N,
-        lambda s: [
-            np.array(s.count), np.array(s.steps.count),
-            *(one for of in (s.level, s.steps) for one in (of.mean, full(of.scatter))),
-        ],
+        _stepped_answer,
         truth,
-    )  # fmt: skip
+    )
+
+
+def _stepped_answer(s: Any) -> list[Array]:
+    each = [one for of in (s.level, s.steps) for one in (of.mean, full(of.scatter))]
+    return [np.array(s.count), np.array(s.steps.count), *each]
+
+
+def _lagged(lags: tuple[int, ...], codes: Any = None) -> Case:
+    """The same of several lags."""
+    alone = [_stepped(lag, True, codes=codes) for lag in lags]
+    return Case(
+        f"LagStates {lags} {codes is not None}",
+        lambda: LagStates(tuple(one.template() for one in alone)),
+        row_state,
+        N,
+        lambda s: [one for state in s.states for one in _stepped_answer(state)],
+        lambda X: [number for one in alone for number in one.truth(X)],
+    )
 
 
 def _profiles(X: Array) -> list[Array]:
@@ -516,6 +531,7 @@ CASES = [
     _of_profiles(sparse_state),
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
+    _lagged((3, 1, 7), codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),
