@@ -78,7 +78,7 @@ class SharedBatches:
 
     def planned(self, name: str, event: Event) -> None:
         """Note the plan of a fit, and wait for those of the others."""
-        if isinstance(event, PlanEvent) and event.plan is not None:
+        if isinstance(event, PlanEvent):
             with self._turn:
                 self.plans[name] = event.plan
                 self._turn.notify_all()

@@ -67,13 +67,6 @@ class Given(TypedDict, total=False):
     lazy: bool
 
 
-class Policies(TypedDict, total=False):
-    """How rows are read; see :class:`Rows`."""
-
-    nan_policy: str
-    in_process: bool
-
-
 @dataclass(eq=False)
 class Origin:
     """Where rows come from: X as it was given and as it is read, and what is found out about its stores.
@@ -110,6 +103,8 @@ class Origin:
         Whether tasks read CSR.
     in_memory : bool
         Whether rows, or those of a side, are an array of this process, which is never sent to workers.
+    widths : tuple of int
+        Columns of each side.
     described : bool
         Whether a user, or the columns without values, described the view.
     rows_per_sample : int
@@ -134,6 +129,7 @@ class Origin:
     direct: tuple[Source, ...] = field(init=False)
     sparse: bool = field(init=False)
     in_memory: bool = field(init=False)
+    widths: tuple[int, ...] = field(init=False)
     described: bool = field(init=False)
     rows_per_sample: int = field(init=False)
     labels: Labels | None = field(init=False)
@@ -148,8 +144,10 @@ class Origin:
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
         self.labels, self.search = carried(self.given).labels, carried(self.X).search
         self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
+        self.widths = ()
         for side in self.sides:
             self.in_memory |= side.in_memory
+            self.widths += (int(side.X.shape[1]),)
             direct += [side.stored] if side.stored is not None and side.view is None and not side.sparse else []
         # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
         longest = max(direct, key=lambda one: one.row_bytes, default=None)
@@ -468,9 +466,9 @@ class Rows:
         return Rows(origin=origin, seed=self.seed, weights=self.weights)
 
     @classmethod
-    def of(cls, X: da.Array, **policies: Unpack[Policies]) -> Rows:
+    def of(cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False) -> Rows:
         """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
-        return cls.opened(X).begun(**policies)
+        return cls.opened(X).begun(nan_policy=nan_policy, in_process=in_process)
 
     def begun(self, *, nan_policy: str = "raise", in_process: bool = False) -> Rows:
         """Return the rows as a run reads them, by these policies.
@@ -547,7 +545,7 @@ class Rows:
     @property
     def widths(self) -> tuple[int, ...]:
         """Columns of each of several blocks that stand side by side; empty for one."""
-        return tuple([int(side.X.shape[1]) for side in self.origin.sides]) or self.order.widths
+        return self.origin.widths or self.order.widths
 
     @property
     def source(self) -> Source | None:

@@ -342,7 +342,7 @@ def running(
     elif rows.origin.unnoticed:
         log.info(*rows.origin.unnoticed)
     with resolve_progress(progress) as report:
-        report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes, plan))
+        report(PlanEvent(plan))
         done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
         try:
             scheduler = "local" if rows.order.in_process else None

@@ -154,9 +154,9 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
         for name in ("center", "scale", "sampling"):  # parameters that may name the columns
             compare_own_names(names, getattr(model, name, None), name)
     rows = (rows if weighted else replace(rows, weights=None)).begun(nan_policy=model.nan_policy)
-    d = rows.n_columns
-    maps = of_first_side(preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing, rows)
-    rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in maps))
+    if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:
+        d = rows.n_columns
+        rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in of_first_side(maps, rows)))
     return rows, find_resources(setting(model, "memory_limit"), in_process=rows.order.in_process)
 
 

@@ -8,6 +8,7 @@ ends a run. :func:`resolve_progress` makes the consumers of a fit from its ``pro
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 import time
@@ -28,14 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanEvent:
-    """A plan is about to run: solver, reason for the choice, and cost (``peak_bytes`` per worker thread)."""
+    """A plan is about to run: solver, reason for the choice, and cost."""
 
-    solver: str
-    reason: str
-    passes: int
-    bytes_read: int
-    peak_bytes: int
-    plan: Plan | None = None
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -220,8 +216,9 @@ def sentence(event: Event) -> str:
     """
     match event:
         case PlanEvent():
-            reads = "1 read" if event.passes == 1 else f"{event.passes} reads"
-            return f'solver="{event.solver}" ({event.reason}): {reads}, {format_bytes(event.bytes_read)}'
+            plan, most = event.plan, math.ceil(event.plan.passes)
+            reads = "1 read" if most == 1 else f"{most} reads"
+            return f'solver="{plan.solver}" ({plan.reason}): {reads}, {format_bytes(plan.bytes_read)}'
         case PassEvent():
             size = format_bytes(event.bytes_total)
             resumed = f", {event.groups_resumed} of {event.groups_total} groups resumed" if event.groups_resumed else ""

@@ -299,28 +299,23 @@ class LocalPass:
         ahead = 2 * self._threads  # segments that may wait, each with a state, for a slow one before them
         for index in range(self.resumed.covered, len(job.layout.segments)):
             gate = job.key("gate", index - ahead)
-            segment = self._add_segment(graph, index, [TaskRef(gate)] if gate in graph else [])
+            after = [TaskRef(gate)] if gate in graph else []  # so that a segment does not start too early
+            if index in self.resumed.segments:
+                segment = job.key("store", index)
+                graph[segment] = Task(segment, self.read, index, *after)
+            else:
+                groups = {f"{job.prefix}-{group}": group for group in job.layout.segments[index]}
+                graph |= {key: Task(key, self.fold, group, *after) for key, group in groups.items()}
+                segment = tree(graph, list(groups), job.key("merge", index), self.merge)
+                if self.files is not None:
+                    root, segment = segment, job.key("store", index)
+                    graph[segment] = Task(segment, self.store, index, TaskRef(root))
             name, opened = job.key("fold", index), job.key("gate", index)
             graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
             total = TaskRef(name)
             if index + ahead < len(job.layout.segments):
                 graph[opened] = Task(opened, _discard, total)
         return graph, total.key if isinstance(total, TaskRef) else None
-
-    def _add_segment(self, graph: dict[Key, GraphNode], index: int, after: list[TaskRef]) -> str:
-        """Add the tasks of a segment, which start after ``after``; return the key of its state."""
-        job, name = self.job, self.job.key("store", index)
-        if index in self.resumed.segments:
-            graph[name] = Task(name, self.read, index, *after)
-            return name
-        groups = {f"{job.prefix}-{group}": group for group in job.layout.segments[index]}
-        for key, group in groups.items():
-            graph[key] = Task(key, self.fold, group, *after)
-        root = tree(graph, list(groups), job.key("merge", index), self.merge)
-        if self.files is None:
-            return root
-        graph[name] = Task(name, self.store, index, TaskRef(root))
-        return name
 
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:

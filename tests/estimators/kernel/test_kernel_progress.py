@@ -64,4 +64,4 @@ def test_progress_counts_kernel_evaluations(store: Path) -> None:
     model = models()["dense"].fit(bp.open(store))
     both = scored_evaluations(model.kernel_, bp.open(store).dtype, model.n_samples_)  # after the sweep
     assert sweep.evaluations_total == done == model.kernel_evaluations_ - both
-    assert plan.solver == "dense"
+    assert plan.plan.solver == "dense"

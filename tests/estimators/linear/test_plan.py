@@ -83,7 +83,7 @@ def test_the_planned_passes_are_those_that_run(options: dict[str, Any], tmp_path
         seen: list[Any] = []
         pca = PCA(3, solver=solver, **options).fit(X, progress=seen.append)
         planned = next(event for event in seen if isinstance(event, PlanEvent))
-        assert planned.bytes_read == pca.plan_.bytes_read
+        assert planned.plan.bytes_read == pca.plan_.bytes_read
         runs = sum(isinstance(event, PassEvent) for event in seen)
         assert runs == {"covariance": 1, "dot": 2 + len(options)}[solver]
 

@@ -27,9 +27,11 @@ from bigpca.passes.engine.events import (
     format_seconds,
     resolve_progress,
 )
+from bigpca.planning import PassCost, Resources, SolveCost, plan_of
 
+COST = PassCost(name="moments", bytes_read=8000)
 RUN: list[Event] = [
-    PlanEvent("covariance", "d is small", 1, 8000, 100),
+    PlanEvent(plan_of([COST], SolveCost(), Resources(1, 1, 0, "test"), solver="covariance", reason="d is small")),
     PassEvent("moments", 1000, 8000, 4, groups_resumed=1),
     GroupEvent(250, 2000),
     RetryEvent("worker lost", 1),
