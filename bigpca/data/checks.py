@@ -47,6 +47,7 @@ FILLS = ("_FillValue", "missing_value")
 RANGES = ("valid_range", "valid_min", "valid_max")
 NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
 MATLAB = "MATLAB_class"
+SPOKEN = {*PACKED, *FILLS, *RANGES, "_Unsigned", "units", NETCDF, MATLAB}  # attributes that say something of numbers
 # What netCDF-4 writes where a variable without _FillValue was never written (NC_FILL_* in netcdf.h).
 _DEFAULT_FILLS = {f"i{size}": 1 - 2 ** (8 * size - 1) for size in (1, 2, 4)}
 _DEFAULT_FILLS |= {f"u{size}": 2 ** (8 * size) - 1 for size in (1, 2, 4)}

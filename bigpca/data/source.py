@@ -26,6 +26,7 @@ from scipy.sparse import csr_array, csr_matrix
 from bigpca.arrays import Array
 from bigpca.data.checks import (
     MATLAB,
+    SPOKEN,
     MemberError,
     ValidRange,
     check_decoded,
@@ -484,7 +485,7 @@ def stored_values(source: Source, fill: str | None) -> Source:
         the stored numbers.
     """
     attributes = source.attributes
-    if not attributes:
+    if not attributes.keys() & SPOKEN and CODES not in attributes:
         return source
     group, name = os.path.split(source.member)
     kind = 'engine="zarr", ' if source.format == "zarr" else ""

@@ -160,15 +160,6 @@ class Origin:
         samples, view = view_of(X)
         return cls(X, X, samples, view, source_of(samples), **given)
 
-    def counted(self) -> tuple[Origin, bool]:
-        """Return the origin as a run reads it, and whether a read has counted its rows; those of batches are not."""
-        if not np.isnan(self.samples.shape[0]):
-            return replace(self), False
-        known = batches_of(self.samples)
-        samples = count_rows(self.samples) if known is None else known
-        X = samples if self.view is None else viewed(samples, self.view)
-        return replace(self, X=X, samples=samples, stored=source_of(samples)), known is None
-
     @property
     def label(self) -> str:
         """What X is, for messages."""
@@ -476,7 +467,12 @@ class Rows:
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read.
         ``in_process`` is implied by arrays in memory.
         """
-        origin, counted = self.origin.counted()
+        origin, counted = replace(self.origin), False
+        if np.isnan(origin.samples.shape[0]):
+            known = batches_of(origin.samples)
+            samples, counted = count_rows(origin.samples) if known is None else known, known is None
+            X = samples if origin.view is None else viewed(samples, origin.view)
+            origin = replace(origin, X=X, samples=samples, stored=source_of(samples))
         if origin.stored is None:
             reject_batches(origin.samples, f"the Dask array {origin.samples.name}")
         batches = origin.stored if isinstance(origin.stored, BatchRows) else None

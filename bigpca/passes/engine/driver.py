@@ -131,7 +131,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
     groups = range(len(job.layout.groups))
     whole = job.done_event(groups)
     totals = (job.layout.n_rows, whole.bytes, len(groups), groups_resumed, whole.evaluations)
-    run.emit(PassEvent(job.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
+    run.emit(PassEvent(job.cost.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
     counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
         client = None if run.scheduler == "local" else current_client()
@@ -153,7 +153,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
     run.reads += job.cost.reads
     share = counts.rows / job.layout.n_rows if job.open_ended else 1
     run.evaluations += round(whole.evaluations * share)
-    run.emit(DoneEvent(job.name, time.perf_counter() - began))
+    run.emit(DoneEvent(job.cost.name, time.perf_counter() - began))
     if counts.rounded and not run.rounding_warned:
         run.rounding_warned = True
         warn_rounded(counts.rounded)

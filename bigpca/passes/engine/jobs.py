@@ -196,11 +196,6 @@ class Pass(Generic[R]):
     follows: bool = False
 
     @property
-    def name(self) -> str:
-        """Names the tasks and the progress."""
-        return self.cost.name
-
-    @property
     def layout(self) -> Layout:
         """How the rows are cut."""
         return self.cost.layout
@@ -213,7 +208,7 @@ class Pass(Generic[R]):
     @cached_property
     def prefix(self) -> str:
         """Start of the keys of this pass's tasks; a number follows in those that fold groups."""
-        return f"bigpca-{self.name}-{self.run_id}"
+        return f"bigpca-{self.cost.name}-{self.run_id}"
 
     def key(self, what: str, *numbers: object) -> str:
         """Return the key of another task of this pass.
