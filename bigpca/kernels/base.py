@@ -393,6 +393,27 @@ class Kernel(ABC):
 
 
 @dataclass(frozen=True)
+class WithGamma(Kernel):
+    """A kernel with a width gamma, which is 1 / d by default."""
+
+    gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        checked_gamma(self.gamma)
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Check the parameters other than gamma."""
+
+    def gamma_for(self, d: int) -> float:
+        """Return gamma, or its default for d columns."""
+        return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
+
+    def resolve(self, d: int) -> Self:
+        return replace(self, gamma=1.0 / max(1, d) if self.gamma is None else self.gamma)
+
+
+@dataclass(frozen=True)
 class Combined(Kernel):
     """Base of kernels made from several kernels; each prepares the rows for itself."""
 

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.devices import RowsThere
 from bigpca.errors import check_choice
-from bigpca.kernels.base import Block, Kernel, checked_gamma, strips
+from bigpca.kernels.base import Block, WithGamma, checked_gamma, strips
 from bigpca.kernels.dot import (
     HARMLESS,
     LARGEST32,
@@ -34,19 +34,11 @@ GATHERED = 1 << 17  # numbers in a batch of such pairs
 
 
 @dataclass(frozen=True)
-class DistanceKernel(Kernel):
+class DistanceKernel(WithGamma):
     """``exp(-gamma D(x, y))`` of a distance or a squared distance D that does not depend on gamma."""
 
-    gamma: float | None = None
     _scale: ClassVar[float] = 1.0  # K = exp(gamma scale v) with v from _negative_distances
     positive_semidefinite: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        checked_gamma(self.gamma)
-        self._check_options()
-
-    def _check_options(self) -> None:
-        """Check the parameters other than gamma."""
 
     @abstractmethod
     def _negative_distances(self, A: Any, B: Any, gamma: float) -> Block:
@@ -59,11 +51,8 @@ class DistanceKernel(Kernel):
         """Return this kernel with another width. Both can use the same prepared blocks."""
         return replace(self, gamma=gamma)
 
-    def resolve(self, d: int) -> Self:
-        return replace(self, gamma=1.0 / max(1, d) if self.gamma is None else self.gamma)
-
     def block(self, A: Any, B: Any) -> Block:
-        gamma = self._width(A)
+        gamma = self.gamma_for(self._columns_of(A))
         distances = self._negative_distances(A, B, gamma)
         return self._values(distances, gamma, A, B)
 
@@ -89,8 +78,8 @@ class DistanceKernel(Kernel):
         return np.ones(self._rows_of(A))
 
     @abstractmethod
-    def _width(self, A: Any) -> float:
-        """Return gamma, or its default for these rows."""
+    def _columns_of(self, A: Any) -> int:
+        """Return the number of columns of a prepared block."""
 
     @abstractmethod
     def _rows_of(self, A: Any) -> int:
@@ -148,12 +137,12 @@ class RBF(DistanceKernel):
 
     def entry_error(self, A: Prepared, B: PreparedRows) -> float:
         """Bound the errors of |x - y|^2 and of shifted rows, since ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
-        gamma, dtype = self._width(A), np.result_type(A.dtype, B.dtype)
+        gamma, dtype = self.gamma_for(A.width), np.result_type(A.dtype, B.dtype)
         error = _remaining_error(gamma * square_error(A, B, dtype), dtype)
         return error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype)
 
-    def _width(self, A: Prepared) -> float:
-        return 1.0 / max(1, A.width) if self.gamma is None else float(self.gamma)
+    def _columns_of(self, A: Prepared) -> int:
+        return A.width
 
     def _rows_of(self, A: Prepared) -> int:
         return len(A.squares)
@@ -215,7 +204,7 @@ class Laplacian(DistanceKernel):
         return 2.0 * d + 400 if self.norm == "l2" else 7.0 * d + 600
 
     def entry_error(self, A: Any, B: Any) -> float:
-        gamma = self._width(A)
+        gamma = self.gamma_for(self._columns_of(A))
         if self.norm == "l2":
             dtype, there = np.result_type(A.dtype, B.dtype), isinstance(A, PreparedThere)
             error = gamma * sqrt(square_error(A, B, np.float64 if there else dtype))
@@ -224,9 +213,8 @@ class Laplacian(DistanceKernel):
         a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
         return gamma * _shift_error(a, b, np.result_type(A, B))
 
-    def _width(self, A: Any) -> float:
-        d = A.width if self.norm == "l2" else A.shape[1]
-        return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
+    def _columns_of(self, A: Any) -> int:
+        return int(A.width if self.norm == "l2" else A.shape[1])
 
     def _rows_of(self, A: Any) -> int:
         return len(A.squares) if self.norm == "l2" else len(A)

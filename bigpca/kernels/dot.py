@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
 from numbers import Integral
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from bigpca import csr
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
 from bigpca.devices import Device, RowsThere
-from bigpca.kernels.base import WIDEST, Block, Kernel, checked_coef0, checked_gamma, raise_to, strips
+from bigpca.kernels.base import WIDEST, Block, Kernel, WithGamma, checked_coef0, raise_to, strips
 
 TILE = 256  # rows converted to float64 at a time
 RUN = 64  # squares summed one by one: a sum of partial sums is more accurate
@@ -355,34 +355,22 @@ class Linear(DotKernel):
 
 
 @dataclass(frozen=True)
-class WithGamma(DotKernel):
+class AffineKernel(WithGamma, DotKernel):
     """A function of ``gamma x'y + coef0``."""
 
-    gamma: float | None = None
     coef0: float = 1.0
 
-    def __post_init__(self) -> None:
-        checked_gamma(self.gamma)
-        checked_coef0(self.coef0)
-        self._check_options()
-
     def _check_options(self) -> None:
-        """Check the parameters other than gamma and coef0."""
-
-    def _gamma(self, d: int) -> float:
-        return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
-
-    def resolve(self, d: int) -> Self:
-        return replace(self, gamma=self._gamma(d))
+        checked_coef0(self.coef0)
 
     def _affine(self, products: Any, d: int) -> Any:
-        products *= self._gamma(d)
+        products *= self.gamma_for(d)
         products += self.coef0
         return products
 
 
 @dataclass(frozen=True)
-class Polynomial(WithGamma):
+class Polynomial(AffineKernel):
     """``k(x, y) = (gamma x'y + coef0)^degree``; positive semi-definite if coef0 >= 0.
 
     One product, and degree - 1 multiplications per entry (a negative base keeps its sign). Float32 rows are multiplied
@@ -410,6 +398,7 @@ class Polynomial(WithGamma):
     degree: int = 3
 
     def _check_options(self) -> None:
+        super()._check_options()
         given: Any = self.degree
         if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
             raise ValueError(
@@ -421,7 +410,7 @@ class Polynomial(WithGamma):
         return self.coef0 >= 0
 
     def _check_rows(self, A: Prepared, first_row: int) -> None:
-        bounds = self._gamma(A.width) * A.squares + abs(self.coef0)
+        bounds = self.gamma_for(A.width) * A.squares + abs(self.coef0)
         largest = LARGEST64 ** (1 / self.degree)
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
@@ -433,7 +422,7 @@ class Polynomial(WithGamma):
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
-        base = self._gamma(d) * max(A.largest, B.largest) + abs(self.coef0)
+        base = self.gamma_for(d) * max(A.largest, B.largest) + abs(self.coef0)
         safe = SMALLEST32 ** (1 / self.degree) <= base <= LARGEST32 ** (1 / self.degree)
         safe = safe and SMALLEST32 <= max(A.largest, B.largest) <= LARGEST32
         accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
@@ -459,7 +448,7 @@ class Polynomial(WithGamma):
         d = rows.shape[1]
         if self.feature_width(d) is None:
             return super().features(rows, first_row)
-        base = rows * sqrt(self._gamma(d))
+        base = rows * sqrt(self.gamma_for(d))
         if self.coef0 > 0:
             base = np.concatenate([base, np.full((len(rows), 1), sqrt(self.coef0), rows.dtype)], axis=1)
         places, roots = _monomials(base.shape[1], self.degree)
@@ -470,7 +459,7 @@ class Polynomial(WithGamma):
 
 
 @dataclass(frozen=True)
-class Tanh(WithGamma):
+class Tanh(AffineKernel):
     """``k(x, y) = tanh(gamma x'y + coef0)``, scikit-learn's sigmoid; not positive semi-definite.
 
     One product and a tanh (as much time as 80 flops) per entry; in float64 if the argument's error in float32 could
@@ -488,7 +477,7 @@ class Tanh(WithGamma):
         d = A.width
         largest = max(A.largest, B.largest)
         safe = SMALLEST32 <= largest <= LARGEST32
-        accurate = product_error(d, np.dtype(np.float32)) * self._gamma(d) * largest <= HARMLESS
+        accurate = product_error(d, np.dtype(np.float32)) * self.gamma_for(d) * largest <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
     def _values(self, products: Any, d: int, xp: Any = np) -> Any:

@@ -140,8 +140,30 @@ class HistogramKernel(Kernel):
         return d * itemsize * (2 if self._term.takes_logarithms else 1)
 
 
+class Intersection(HistogramKernel):
+    """Sums of minima of the sizes of entries, which have an exact feature map if they are a few integers."""
+
+    _term = MINIMUM
+    levels: int | None
+
+    def _sizes(self, rows: Array, first_row: int) -> Array:
+        """Return the sizes of entries; raise if the kernel does not accept them."""
+        sizes = np.abs(rows)
+        if self.levels is not None:
+            _reject_other_levels(sizes, first_row, self.levels)
+        return sizes
+
+    def feature_width(self, d: int) -> int | None:
+        return None if self.levels is None else d * (self.levels - 1)
+
+    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
+        if self.levels is None:
+            return super().features(rows, first_row)
+        return _unary_code(self._sizes(rows, first_row), self.levels, getattr(self, "alpha", 1.0))
+
+
 @dataclass(frozen=True)
-class HistogramIntersection(HistogramKernel):
+class HistogramIntersection(Intersection):
     """``k(x, y) = sum_c min(x_c, y_c)`` of non-negative rows (Barla, Odone & Verri 2003, eq. 3).
 
     The minima are summed directly: the form with ``|x - y|_1`` is slower and cancels. Costs as much as 5 d flops.
@@ -163,30 +185,21 @@ class HistogramIntersection(HistogramKernel):
     [[6.0, 1.0], [1.0, 2.0]]
     """
 
-    _term = MINIMUM
-
     levels: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checked_levels(self.levels))
 
+    def _sizes(self, rows: Array, first_row: int) -> Array:
+        reject_negative(rows, first_row, self)
+        return super()._sizes(rows, first_row)
+
     def _histograms(self, rows: Array, first_row: int) -> Array:
-        histograms = super()._histograms(rows, first_row)
-        if self.levels is not None:
-            _reject_other_levels(rows, first_row, self.levels)
-        return histograms
-
-    def feature_width(self, d: int) -> int | None:
-        return None if self.levels is None else d * (self.levels - 1)
-
-    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
-        if self.levels is None:
-            return super().features(rows, first_row)
-        return _unary_code(self._histograms(rows, first_row), self.levels, 1.0)
+        return self._sizes(rows, first_row)
 
 
 @dataclass(frozen=True)
-class GeneralizedHistogramIntersection(HistogramKernel):
+class GeneralizedHistogramIntersection(Intersection):
     """``k(x, y) = sum_c min(|x_c|^alpha, |y_c|^alpha)`` of any rows (Boughorbel, Tarel & Boujemaa 2005, eq. 3).
 
     Costs as much as 5 d flops: powers are computed once per row.
@@ -210,8 +223,6 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     [[26.0, 1.0], [1.0, 4.0]]
     """
 
-    _term = MINIMUM
-
     alpha: float = 1.0
     levels: int | None = None
 
@@ -228,11 +239,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
             )
 
     def _histograms(self, rows: Array, first_row: int) -> Array:
-        sizes = np.abs(rows)
-        if self.levels is not None:
-            _reject_other_levels(sizes, first_row, self.levels)
         with np.errstate(over="ignore"):
-            powers: Array = sizes**self.alpha
+            powers: Array = self._sizes(rows, first_row) ** self.alpha
         if not np.isfinite(powers).all():
             row, column = np.argwhere(~np.isfinite(powers))[0]
             raise ValueError(
@@ -240,16 +248,6 @@ class GeneralizedHistogramIntersection(HistogramKernel):
                 "Scale the data down, or give float64."
             )
         return powers
-
-    def feature_width(self, d: int) -> int | None:
-        return None if self.levels is None else d * (self.levels - 1)
-
-    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
-        if self.levels is None:
-            return super().features(rows, first_row)
-        sizes = np.abs(rows)
-        _reject_other_levels(sizes, first_row, self.levels)
-        return _unary_code(sizes, self.levels, self.alpha)
 
 
 def reject_negative(rows: Array, first_row: int, kernel: Kernel) -> None:

@@ -16,7 +16,7 @@ import bigpca as bp
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import SAMPLINGS, LandmarkRequest, Landmarks, landmark_passes, select_landmarks
-from bigpca.landmarks.base import draw_pass, draw_rows
+from bigpca.landmarks.samplings import draw_pass, draw_rows
 from bigpca.passes.accumulators.landmark_moments import square_block
 from bigpca.passes.accumulators.row_weights import Residual
 from bigpca.passes.engine.run import Run

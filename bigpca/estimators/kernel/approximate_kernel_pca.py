@@ -23,8 +23,8 @@ from bigpca.estimators.kernel.spectrum import (
     rounding_of,
     row_shift,
 )
+from bigpca.estimators.linear.approximate_pca import Sketched, solve_nystrom
 from bigpca.estimators.linear.maps import given_sketch
-from bigpca.estimators.linear.sketch import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted, shown_components
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.fit import RandomState

@@ -43,8 +43,14 @@ from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
 from bigpca.kernels.base import Kernel
-from bigpca.landmarks import LandmarkRequest, Landmarks, compared_rows, landmark_passes, select_landmarks
-from bigpca.landmarks.base import landmark_values
+from bigpca.landmarks import (
+    LandmarkRequest,
+    Landmarks,
+    compared_rows,
+    landmark_passes,
+    landmark_values,
+    select_landmarks,
+)
 from bigpca.passes.accumulators.dot_matrix import double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted
 from bigpca.passes.accumulators.landmark_moments import (

@@ -1,6 +1,7 @@
 """PCA and its approximations: axes in the space of the features.
 
-- ``pca``, ``approximate_pca``, ``rotated_pca``, ``factor_analysis``, ``sketch_transformer``   the public classes
+- ``pca``, ``approximate_pca``, ``rotated_pca``, ``factor_analysis``, ``sketch_transformer``   the public classes;
+  ``approximate_pca`` also has its one read with a sketch, and what leads from its product to components
 - ``model``         ``LinearModel``: scores, densities, axes, rows that are added, files
 - ``monitoring``    ``RowStatistics``, its base: T2, SPE, distances, contributions, outliers, and their limits
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods; rows with missing values; the
@@ -10,7 +11,6 @@
 - ``dot_fit``       the (n, n) dot matrix, for wide data
 - ``krylov``        block Krylov iteration: a few reads, thin states, an answer to a tolerance; its parts serve kernels
 - ``sums``          one read into a state, and a solve from it, for models that need nothing else
-- ``sketch``        one read with a sketch, ApproximatePCA; from its product to components
 
 Add a solver of PCA: a module with a ``PCAFit`` (its passes, its solve, its fingerprint, its run), and its row in
 ``choosing.FITS``.

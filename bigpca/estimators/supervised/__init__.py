@@ -3,7 +3,7 @@
 And axes learned from the order of rows, which are generalised eigenproblems too.
 
 - ``supervised_pca``, ``discriminants``, ``kernel_supervised``   the public classes; ``discriminants`` also has the
-  distance to the nearest class
+  distance to the nearest class, ``kernel_supervised`` the fits on Nyström features, or by one sweep
 - ``scored_pca``        PCA of the features that depend on the labels most: their scores, their number by
   cross-validation, and the row maps to and from them
 - ``roweis_map``        a whole grid of (r1, r2) from one read
@@ -13,7 +13,6 @@ And axes learned from the order of rows, which are generalised eigenproblems too
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics from one read of labelled rows, and what a model keeps of them
 - ``fits``              fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
-- ``kernel_fit``        fits on Nyström features, or by one sweep
 
 Add a problem: a frozen record with its checks, its requirements on labels and its solve; an estimator returns it from
 ``_problem``. Every problem of the family is solved from one read: counts, means, and the within-class scatter, which is

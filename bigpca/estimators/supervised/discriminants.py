@@ -6,6 +6,7 @@ The distance of a row to the nearest class, by the covariance within classes (Le
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import Tags
@@ -31,7 +32,22 @@ RANGES = {"solver": Parameter(words=SOLVERS)}
 
 
 class RoweisPoint(BaseEstimator):
-    """Attributes of models at a point (r1, r2) of the Roweis family, which Fisher's discriminant is without choice."""
+    """Models at a point (r1, r2) of the Roweis family, which Fisher's discriminant is without choice."""
+
+    _featured: ClassVar[bool] = False  # whether rows are features of landmarks
+
+    def _problem(self, seed: int = 0) -> RoweisProblem:
+        of_iteration = {name: getattr(self, name) for name in ("solver", "tol", "max_passes") if hasattr(self, name)}
+        return RoweisProblem(
+            self.n_components,
+            setting(self, "solve_threads"),
+            float(getattr(self, "r1", 0.0)),
+            float(getattr(self, "r2", 1.0)),
+            check_conditioning(self.robust, self.regularization),
+            bool(getattr(self, "normalize", False)),
+            featured=self._featured,
+            **of_iteration,
+        )
 
     @property
     def supervision_level_(self) -> float:
@@ -46,7 +62,7 @@ class RoweisPoint(BaseEstimator):
 
 # SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
 @with_parameters
-class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, Estimator[SupervisedResult]):
+class RoweisDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -127,12 +143,9 @@ class RoweisDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
             tags.estimator_type = tags.classifier_tags = None
         return tags
 
-    def _problem(self, seed: int = 0) -> RoweisProblem:
-        return _problem_at(self, self.r1, self.r2, normalize=bool(self.normalize))
-
 
 @with_parameters
-class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, Estimator[SupervisedResult]):
+class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.
@@ -213,25 +226,6 @@ class FisherDiscriminantAnalysis(SupervisedModel, RoweisPoint, ClassifierMixin, 
         distance = ClassDistance.of(self._result.statistics, self.nan_policy)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
         return mapped_to_numbers(self, X, distance, "mahalanobis", to)
-
-    def _problem(self, seed: int = 0) -> RoweisProblem:
-        return _problem_at(self, 0.0, 1.0, normalize=False)
-
-
-def _problem_at(
-    model: RoweisDiscriminantAnalysis | FisherDiscriminantAnalysis, r1: float, r2: float, *, normalize: bool
-) -> RoweisProblem:
-    return RoweisProblem(
-        model.n_components,
-        setting(model, "solve_threads"),
-        float(r1),
-        float(r2),
-        check_conditioning(model.robust, model.regularization),
-        normalize,
-        model.solver,
-        model.tol,
-        model.max_passes,
-    )
 
 
 def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:

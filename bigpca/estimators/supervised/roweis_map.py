@@ -22,8 +22,7 @@ from bigpca.estimators.shared.opening import fitted_preprocessors, labels_of_fit
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
-from bigpca.estimators.supervised.kernel_fit import FeatureRead
-from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.kernel_supervised import FeatureRead, KernelRoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.problems import check_classes, family_of, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
