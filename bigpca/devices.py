@@ -140,7 +140,7 @@ class RowsThere:
     def joined(parts: Any) -> RowsThere:
         """Return rows (b, d) of blocks of rows and columns, ``parts[i][j]``."""
         first = parts[0][0]
-        lines = [first.xp.concat([one.array for one in line], axis=1) for line in parts]
+        lines = [first.xp.concat([one.array for one in line], axis=1) if line[1:] else line[0].array for line in parts]
         return RowsThere(first.xp.concat(lines, axis=0), first.place)
 
 
@@ -430,13 +430,14 @@ class Device:
         """Return sums of (weighted) rows V (b, d), or of their squares, along an axis, in float64."""
         with self.precise():
             xp, V = self.xp, self.put(values)
-            if weights is None and axis == 0 and V.dtype == xp.float32 and V.shape[0] >= PAIRED:
-                # In the precision of the rows for 128 of them, as in this process: half the memory traffic.
-                whole = V.shape[0] // PAIRED * PAIRED
+            if weights is None and V.dtype == xp.float32 and V.shape[axis] >= PAIRED:
+                # In the precision of the rows for 128 of them, as in this process: a third of the memory traffic.
+                (b, d), whole = V.shape, V.shape[axis] // PAIRED * PAIRED
                 V = V if power == 1 else V * V
-                parts = xp.sum(xp.reshape(V[:whole, :], (-1, PAIRED, V.shape[1])), axis=1)
-                total = xp.sum(xp.astype(parts, xp.float64), axis=0)
-                return total if whole == V.shape[0] else total + xp.sum(xp.astype(V[whole:, :], xp.float64), axis=0)
+                first, rest = (V[:whole, :], V[whole:, :]) if axis == 0 else (V[:, :whole], V[:, whole:])
+                parts = xp.sum(xp.reshape(first, (-1, PAIRED, d) if axis == 0 else (b, -1, PAIRED)), axis=1 + axis)
+                total = xp.sum(parts, axis=axis, dtype=xp.float64)
+                return total if whole == (b, d)[axis] else total + xp.sum(rest, axis=axis, dtype=xp.float64)
             V = xp.astype(V, xp.float64, copy=False)
             V = V if power == 1 else V * V
             return xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis)
@@ -444,12 +445,12 @@ class Device:
     def squares(self, values: Any, weights: Vector | None, scale: Any) -> Any:
         """Return the (weighted) sums of squares (d,) of rows, in float64; the rows are scaled by a power of two."""
         xp, V = self.xp, self.put(values)
-        V = V if V.dtype == xp.float64 else V * xp.astype(scale, V.dtype)
+        V = V if V.dtype == xp.float64 else V * scale
         found = self.sums(V, weights, power=2)
         return found if V.dtype == xp.float64 else found / scale / scale
 
     def power_of_two(self, values: Any, axis: int | None = None) -> Any:
-        """Return powers of two, in float64, by which the largest of rows V (b, d), or of each column, come to about 1.
+        """Return powers of two, in the dtype of V (b, d), by which the largest, or those of columns, come to about 1.
 
         Products of float32 numbers then neither overflow nor vanish, and scaling rounds nothing: so no block has to be
         looked at from here before it is multiplied. A group has the scale of its first block.
@@ -460,21 +461,23 @@ class Device:
         exponent = xp.floor(xp.log2(xp.where(usable, most, xp.ones_like(most))))
         exponent = xp.clip(exponent, -FLOAT32_EXPONENT, FLOAT32_EXPONENT)
         # Rounded to float32, in which a power of two is exact even where a library's pow is not.
-        return xp.astype(xp.astype(xp.pow(xp.full_like(most, 2.0), -exponent), xp.float32), xp.float64)
+        return xp.astype(xp.astype(xp.pow(xp.full_like(most, 2.0), -exponent), xp.float32), V.dtype)
 
     def shifted(self, rows: RowsThere, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any]:
         """Return rows in a dtype less a shift (d,), or less the mean of their finite values, and that shift in float64.
 
-        The shift is rounded to the dtype first, so that the subtraction is all that rounds.
+        The shift is rounded to the dtype first, so that the subtraction is all that rounds; one that is there was
+        returned by this.
         """
         with self.precise():
-            xp, V = self.xp, self.floats(self.put(rows), dtype)
+            xp, V, given = self.xp, self.floats(self.put(rows), dtype), shift
+            there = given is not None and not isinstance(given, np.ndarray)
             if shift is None:
                 finite = xp.where(xp.isfinite(V), V, xp.zeros_like(V))
                 shift = self.sums(finite) / max(1, len(rows))
                 shift = xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift))
             s = self.floats(self.put(shift), dtype)
-            return RowsThere(V - s, self.name), xp.astype(s, xp.float64)
+            return RowsThere(V - s, self.name), given if there else xp.astype(s, xp.float64)
 
     def marks(self, rows: Any) -> Any:
         """Return a number for each row of (b, d), which is finite exactly if all its values are."""
@@ -486,25 +489,21 @@ class Device:
         """Whether all values of some arrays are finite, which takes one look."""
         with self.precise():
             xp = self.xp
-            return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in arrays])))
+            vectors = [one for one in arrays if one.ndim == 1]  # as one: to ask for each takes longer than to look
+            joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim > 1]
+            return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
 
-    def add_gram(self, total: Any, values: Any, scale: Any, weights: Vector | None = None) -> Any:
+    def add_gram(self, total: Any, values: Any, scale: Any | None, weights: Vector | None = None) -> Any:
         """Return ``total + V'W V`` (d, d) of rows V (b, d), whose memory may be that of total; the sum is in float64.
 
-        The product is in the precision of the rows; in float32, of columns that are scaled by powers of two (d,).
+        The product is in the precision of the rows; of columns that are multiplied by ``scale`` (d,), if one is given.
         """
         with self.precise():
             xp, V = self.xp, self.put(values)
             if weights is not None:
                 V = V * xp.astype(self.put(np.sqrt(weights)), V.dtype)[:, None]
-            if V.dtype == xp.float64:
-                total += xp.matmul(xp.matrix_transpose(V), V)
-                return total
-            V = V * xp.astype(scale, V.dtype)
-            product = self.product(V, V)
-            product /= scale[:, None]  # in two steps, as a product of two scales may leave the range of numbers
-            product /= scale
-            total += product
+            V = V if scale is None else V * scale
+            total += self.product(V, V)
             return total
 
     def product(self, V: Any, Z: Any) -> Any:
@@ -512,26 +511,23 @@ class Device:
         xp, b = self.xp, V.shape[0]
         whole = b // SUMMED_ROWS * SUMMED_ROWS
         if V.dtype == xp.float64 or whole < 2 * SUMMED_ROWS:
-            return xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64)
+            return xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64, copy=False)
         first, second = (xp.reshape(one[:whole, :], (-1, SUMMED_ROWS, one.shape[1])) for one in (V, Z))
-        product = xp.sum(xp.astype(xp.matmul(xp.matrix_transpose(first), second), xp.float64), axis=0)
+        product = xp.sum(xp.matmul(xp.matrix_transpose(first), second), axis=0, dtype=xp.float64)
         return product if whole == b else product + self.product(V[whole:, :], Z[whole:, :])
 
-    def add_products(
-        self, total: Any, sums: Any, values: Any, Q: Any, scale: Any, weights: Vector | None
-    ) -> tuple[Any, Any]:
+    def add_products(self, total: Any, sums: Any, values: Any, Q: Any, weights: Vector | None) -> tuple[Any, Any]:
         """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
 
-        Products are in the precision of the rows V (b, d), sums in float64; W are the weights of the rows. Q, in that
-        precision, holds a factor: the power of two by which float32 holds products of two blocks.
+        Products are in the precision of the rows V (b, d) and of Q, sums in float64; W are the weights of the rows.
         """
         with self.precise():
             xp, V = self.xp, self.put(values)
             Z = xp.matmul(V, Q)
             if weights is not None:
                 Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
-            total += self.product(V, Z) / scale
-            return total, sums + xp.sum(xp.astype(Z, xp.float64), axis=0) / scale
+            total += self.product(V, Z)
+            return total, sums + xp.sum(Z, axis=0, dtype=xp.float64)
 
     def scores(
         self,
@@ -567,6 +563,11 @@ def _has_float64(device: Device) -> bool:
         return bool(device.fetch(device.zeros((1,))).dtype == np.float64)
     except Exception:  # each library has its own
         return False
+
+
+def unscaled(S: Any, scale: Any) -> Any:
+    """Return a sum of products (d, d) without the scale (d,) of both columns, whose product may be out of range."""
+    return S / scale[:, None] / scale
 
 
 def tile_bytes(device: Device | None) -> int:

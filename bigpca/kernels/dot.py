@@ -181,7 +181,8 @@ def prepare_rows(rows: Array | csr_array | RowsThere, shift: Vector | None = Non
     if isinstance(rows, RowsThere):
         device = Device.holding(rows)
         near = rows if shift is None else device.shifted(rows, shift, rows.dtype)[0]
-        return PreparedThere(near, device.sums(near, power=2, axis=1))
+        exact = near.xp.astype(near.array, near.xp.float64, copy=False)
+        return PreparedThere(near, near.xp.sum(exact * exact, axis=1))
     # Stored as columns: BLAS takes either order, and strips of a product then read runs of rows.
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:

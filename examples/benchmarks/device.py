@@ -171,7 +171,7 @@ def product_error(name: str, d: int = 256) -> float:
     """Return the largest error of one product on the device, relative to the largest entry."""
     device = Device.of(name)
     rows = np.random.default_rng(1).standard_normal((8192, d)).astype("float32")
-    found = device.fetch(device.add_gram(device.zeros((d, d)), rows, device.power_of_two(rows, axis=0)))
+    found = device.fetch(device.add_gram(device.zeros((d, d)), rows, None))
     exact = rows.T.astype("float64") @ rows.astype("float64")
     return float(np.abs(found - exact).max() / np.abs(exact).max())
 

@@ -226,6 +226,55 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     assert moved["put"] < (0.1 if fit == "batches" else reads * 1.2) * X.nbytes
 
 
+# Operations that a device is asked for by a further block of a read: of the first one of an iteration, with squares.
+ASKED = {"covariance": 12, "krylov": 21, "classes": 18, "features": 37}
+RENAMED = (
+    "view",
+    "slice",
+    "alias",
+    "detach",
+    "transpose",
+    "expand",
+    "_unsafe_view",
+    "unsqueeze",
+    "permute",
+    "lift_fresh",
+)
+
+
+@pytest.mark.parametrize("fit", ASKED)
+def test_a_block_asks_a_device_for_few_operations(fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("torch:cpu")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    size, d = 16384, 8
+    monkeypatch.setattr(Device, "slab_bytes", 4 * size * d)
+    X = np.random.default_rng(0).standard_normal((8 * size, d)).astype("f4") * np.arange(1, d + 1, dtype="f4")
+    fits: dict[str, Any] = {
+        "covariance": lambda rows: bp.PCA(2, solver="covariance").fit(rows),
+        "krylov": lambda rows: bp.PCA(2, solver="krylov", random_state=0, max_passes=2, tol=0.9).fit(rows),
+        "classes": lambda rows: bp.FisherDiscriminantAnalysis(2).fit(rows, np.arange(rows.shape[0]) % 3),
+        "features": lambda rows: bp.NystromKernelPCA(2, **RBF, n_landmarks=9, sampling=X[:9]).fit(rows),
+    }
+    asked: list[str] = []
+
+    class Asked(TorchDispatchMode):
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(op.__name__)
+            return op(*args, **(kwargs or {}))
+
+    counts = []
+    for n in (4, 8):
+        batches = batched_there(X[: n * size], "torch:cpu", monkeypatch, size)
+        asked.clear()
+        with Asked():
+            model = fits[fit](bp.from_batches(batches, shape=(n * size, d)))
+        counts.append(sum(not name.startswith(RENAMED) for name in asked))
+    assert fit != "krylov" or round(model.n_passes_) == 1
+    assert (counts[1] - counts[0]) / 4 <= ASKED[fit]
+
+
 def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr(devices, "SOLVED_THERE", 100)

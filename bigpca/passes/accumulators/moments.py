@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import (
     Array,
+    DType,
     Integers,
     Matrix,
     Vector,
@@ -29,7 +30,7 @@ from bigpca.arrays import (
     unpack,
     unpack_upper,
 )
-from bigpca.devices import Device, gram_bytes, tile_bytes
+from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Codes,
@@ -204,7 +205,7 @@ class Moments(CentredRows):
             return
         if self.device is not None:
             self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
-            if self._scale is None:
+            if self._scale is None and block.values.dtype != np.float64:
                 self._scale = self.device.power_of_two(block.values, axis=0)
             self.packed = self.device.add_gram(self.packed, block.values, self._scale, block.weights)
             return
@@ -242,6 +243,7 @@ class Moments(CentredRows):
 
     def close(self) -> None:
         self._flush()
+        self.packed = self.packed if self._scale is None else unscaled(self.packed, self._scale)
         self._product = self._scale = None
         offset = self._end()
         if offset is None:
@@ -494,7 +496,7 @@ class ClassMoments(Weighted, Accumulator):
         V = V - xp.take(xp.astype(self._shifts, V.dtype), numbers, axis=0)
         self.counts += counts
         self.means = self.means + device.product(one_hot, V)
-        if self._scale is None:
+        if self._scale is None and not (self.whole and V.dtype == xp.float64):
             self._scale = device.power_of_two(V, axis=0)
         if self.whole:
             self.within = device.add_gram(self.within, V, self._scale, known)
@@ -502,6 +504,8 @@ class ClassMoments(Weighted, Accumulator):
             self.within = self.within + device.squares(V, known, self._scale)
 
     def close(self) -> None:
+        if self.whole and self._scale is not None:
+            self.within = unscaled(self.within, self._scale)
         self.codes, self._product, self._rows, self._scale = self.codes[:0], None, None, None
         if self._shifts is None or self._group_shift is None:
             return
@@ -629,7 +633,8 @@ class WithinProduct(Accumulator):
     factor: WithinFactor | None
     first_row: int = 0
     product: Matrix = kept("n_features", "n_columns")
-    _prepared: tuple[object, Array, Array] | None = field(default=None, repr=False)  # a dtype, or a scale there
+    _prepared: tuple[DType | None, Array, Array] | None = field(default=None, repr=False)
+    _scale: Array | None = field(default=None, repr=False)
 
     def bare(self) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0])
@@ -668,12 +673,13 @@ class WithinProduct(Accumulator):
         if self._prepared is None:
             scale, W = device.power_of_two(V), device.put(np.asarray(factor.W, np.float64))
             means = device.put(factor.means) - device.put(block.shift)
-            self._prepared = scale, xp.astype(means, V.dtype), xp.astype(W * scale, V.dtype)
-        scale, means, W = self._prepared
+            self._scale = scale
+            self._prepared = None, xp.astype(means, V.dtype), xp.astype(W * scale, V.dtype)
+        _, means, W = self._prepared
         weights = (codes >= 0) * (1.0 if block.weights is None else block.weights)
         V = V - xp.take(means, device.put(np.maximum(codes, 0)), axis=0)
         Z = xp.matmul(V, W) * xp.astype(device.put(weights), V.dtype)[:, None]
-        self.product = self.product + device.product(V, Z) / scale
+        self.product = self.product + device.product(V, Z)
 
     def device_bytes(self, rows: BlockForm) -> int | None:
         d, c = self.n_features, 0 if self.factor is None else len(self.factor.means)
@@ -681,7 +687,9 @@ class WithinProduct(Accumulator):
         return 3 * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns + 16 * c * d
 
     def close(self) -> None:
-        self.factor = self._prepared = None
+        if self._scale is not None:
+            self.product = self.product / self._scale
+        self.factor = self._prepared = self._scale = None
         self.codes = self.codes[:0]
 
     def merge(self, other: WithinProduct) -> WithinProduct:

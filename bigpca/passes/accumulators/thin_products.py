@@ -245,7 +245,7 @@ class FusedProduct(Weighted, Accumulator):
                 W = self.device.floats(self.device.put(broadcast(self.factor).matrix()), np.dtype(np.float64)) * scale
                 self._W = self.device.floats(W, values.dtype), scale
             self.product, self.weights = self.device.add_products(
-                self.product, self.weights, values, *self._W, block.weights
+                self.product, self.weights, values, self._W[0], block.weights
             )
         else:
             values = within_range(values, block.largest)
@@ -293,7 +293,9 @@ class FusedProduct(Weighted, Accumulator):
 
     def close(self) -> None:
         self._flush()
-        self._W = None
+        if self._W is not None:
+            self.product, self.weights = self.product / self._W[1], self.weights / self._W[1]
+            self._W = None
         if self._projected is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
             self.product += np.multiply.outer(self._projected, self.sums).T
