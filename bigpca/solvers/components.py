@@ -446,6 +446,8 @@ class CrossValidated(ComponentRule):
     - ``criterion="likelihood"``: minus the log-likelihood under probabilistic PCA, as scikit-learn's ``PCA.score``.
       Noise of unequal variances counts as components.
 
+    :class:`bigpca.PLSRegression` compares the squared errors of its predictions, and has no other criterion.
+
     k is the smallest number whose error exceeds the least one by no more than the standard error of that difference
     over folds. With either criterion, noise that is correlated between columns counts as components.
 

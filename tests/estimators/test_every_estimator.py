@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
     "CCA": Case(lambda: bp.CCA(2), NUMBERS),
     "PLSSVD": Case(lambda: bp.PLSSVD(2), NUMBERS),
     "PLSRegression": Case(lambda: bp.PLSRegression(2), NUMBERS),
+    "PLSRegression of folds": Case(lambda: bp.PLSRegression(bp.rules.CrossValidated(3)), NUMBERS),
     "Ridge": Case(lambda: bp.Ridge(0.5), NUMBERS),
     "FactorAnalysis": Case(lambda: bp.FactorAnalysis(2)),
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
@@ -611,7 +612,10 @@ PAIRED = {  # Y has its own unit
     **{"x_mean_": 1, "x_std_": 1, "coef_": -1, "alpha_": 2},
 }
 OWN = {
-    "CCA": PAIRED, "PLSSVD": PAIRED, "PLSRegression": PAIRED | {"r2_": 0, "vip_": 0},
+    "CCA": PAIRED, "PLSSVD": PAIRED,
+    **dict.fromkeys(
+        ("PLSRegression", "PLSRegression of folds"), PAIRED | dict.fromkeys(("r2_", "vip_", "cv_errors_"), 0)
+    ),
     "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
     "RotatedPCA": {"components_": 1, "transform": 0},
     "FactorAnalysis": {"components_": 1, "transform": 0, "n_iter_": 0},

@@ -479,10 +479,7 @@ def held_out_errors(folds: FoldStates, settings: Settings, rule: CrossValidated)
     ValueError
         If fewer than two folds have rows.
     """
-    states = [state for state in cast("tuple[Moments, ...]", folds.states) if state.count]
-    if len(states) < 2:
-        raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or an int.")
-    found = []
+    states, found = cast("list[Moments]", folds.filled("an int")), []
     for state, rest in zip(states, left_out(states), strict=True):
         check_enough_rows(rest.count, sums=rest.weight_sums)
         d, C, S = rest.n_features, rest.scatter, unpack(state.packed, state.n_features)

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_diagonal, packed_size, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
@@ -147,15 +147,12 @@ class JointMoments:
 
     def residuals(self, whole: Moments) -> Moments:
         """Return moments of rows of all columns without the effect of covariates that is known from others."""
-        known, S = self.regression, unpack(whole.packed, whole.n_features)
+        known = self.regression
         if known is None:
             return whole
         w = len(known.coef)
-        M = np.hstack([np.eye(w), -known.coef])
-        packed = np.zeros(packed_size(w))
-        add_packed(packed, M @ S @ M.T)
         mean = whole.mean[:w] - known.coef @ (whole.mean[w:] - known.mean)
-        return replace(whole, n_features=w, mean=mean, packed=packed, lost=None)
+        return replace(whole.times(np.hstack([np.eye(w), -known.coef]).T), mean=mean)
 
     @property
     def freedom(self) -> float:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import cast
 
 import numpy as np
 from scipy.linalg import pinv
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Matrix, Vector, packed_diagonal
 from bigpca.errors import positive_integer, warn_approximation
+from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.pairs.model import (
     SCALED,
     JointMoments,
     Predicts,
     RotatedAxesResult,
     SideScores,
+    squared_errors,
 )
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.folds import FoldStates, left_out
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.records import stored
+from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import EPS, ROUNDED
 from bigpca.solvers.pairs import leading_triplets
+
+TRIED = 20  # components, where the rule does not say how many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +40,7 @@ class RegressionResult(RotatedAxesResult):
 
     r2_: Vector = stored("k")
     vip_: Vector = stored("d")
+    cv_errors_: Matrix | None = stored("f", "m", default=None)
 
 
 @with_parameters
@@ -45,8 +54,10 @@ class PLSRegression(SideScores, Predicts):
 
     Parameters
     ----------
-    n_components : int, default 2
-        At most p.
+    n_components : int or :class:`bigpca.rules.CrossValidated`, default 2
+        At most p. The rule leaves out folds, or the groups of ``fit(X, Y, groups=labels)``, of the same read, and keeps
+        the fewest components whose predictions are as good as the best, within one standard error; it tries up to
+        ``max_components``, or 20.
     scale : bool, default True
         Divide columns by their standard deviations.
     preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
@@ -69,6 +80,9 @@ class PLSRegression(SideScores, Predicts):
     vip_ : ndarray of shape (p,)
         Importance of each column of X in the projection; the mean of their squares is 1, so that columns above 1
         matter more than average (Wold, Sjöström & Eriksson 2001).
+    cv_errors_ : ndarray of shape (f, m)
+        Of CrossValidated: mean squared errors of the predictions in each fold with 0 to m - 1 components, in units of
+        the variances of the targets.
     x_mean_, y_mean_, x_std_, y_std_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 
@@ -81,51 +95,57 @@ class PLSRegression(SideScores, Predicts):
     """
 
     _traits = Traits(
-        RegressionResult, "pls", frozenset({"covariates"}), summary=(("r2", "r2_"),), summed=("preprocess_y",),
-        ranges=SCALED,
+        RegressionResult, "pls", frozenset({"covariates", "groups"}), summary=(("r2", "r2_"),),
+        summed=("preprocess_y",), ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
 
-    n_components: int = 2
+    n_components: int | str | CrossValidated = 2
     _: KW_ONLY
     scale: bool = True
     preprocess_y: Preprocess = None
 
     def _check(self, p: int, q: int) -> None:
-        k = positive_integer("n_components", self.n_components)
-        if k > p:
-            raise ValueError(f"n_components = {k}, but X has {p} columns: at most {p} components exist.")
+        rule = self._rule
+        if rule is not None and rule.criterion != "column":
+            raise ValueError(
+                f"n_components = {rule}: the criterion is one of PCA, but PLSRegression compares the errors of "
+                "predictions. Leave it out."
+            )
+        most = self._most(p)
+        if most > p:
+            raise ValueError(f"n_components = {most}, but X has {p} columns: at most {p} components exist.")
+
+    @property
+    def _rule(self) -> CrossValidated | None:
+        """The rule for the number of components, if it is none."""
+        rule = by_name(self.n_components)
+        return rule if isinstance(rule, CrossValidated) else None
+
+    def _most(self, p: int) -> int:
+        """Return the largest number of components."""
+        rule = self._rule
+        if rule is None:
+            return positive_integer("n_components", self.n_components)
+        return min(p, TRIED) if rule.max_components is None else rule.max_components
+
+    def _template(self, d: int) -> Accumulator:
+        rule = self._rule
+        return Moments(d) if rule is None else FoldStates(Moments(d), rule.folds)
 
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
-        p, k, std = joint.p, self.n_components, joint.deviations()
-        S = joint.scatter / np.outer(std, std) / joint.freedom
-        C_xx, C_xy, total = S[:p, :p], S[:p, p:].copy(), float(np.trace(S[p:, p:]))
-        q = C_xy.shape[1]
-        W, R, P, Q, variances = np.zeros((p, k)), np.zeros((p, k)), np.zeros((p, k)), np.zeros((q, k)), np.zeros(k)
-        least = ROUNDED * max(joint.summed.precision, EPS) * np.sqrt(p * q)
-        first, spread = float(np.linalg.norm(C_xy)), float(np.trace(C_xx))
-        for a in range(k):
-            if not np.linalg.norm(C_xy) > least * first:
-                warn_approximation(
-                    f"{a} components explain all of Y that X can: the other {k - a} of n_components = {k} are 0. Fit "
-                    "fewer."
-                )
-                break
-            # 1. The weights: the left singular vector of what is left of X'Y; the largest is positive.
-            w = leading_triplets(C_xy, 1)[0][:, 0]
-            w *= np.sign(w[np.abs(w).argmax()])
-            # 2. Rotations, by which scores are products with the rows as they are.
-            r = w - R[:, :a] @ (P[:, :a].T @ w)
-            Cr = C_xx @ r
-            variance = float(r @ Cr)
-            if not variance > least * spread * float(r @ r):
-                warn_approximation(f"X has {a} components above rounding: the other {k - a} are 0. Fit fewer.")
-                break
-            # 3. Loadings, and X'Y without the part that the score explains.
-            W[:, a], R[:, a], P[:, a], Q[:, a], variances[a] = w, r, Cr / variance, C_xy.T @ r / variance, variance
-            C_xy -= variance * np.outer(P[:, a], Q[:, a])
-        explained = variances * (Q**2).sum(axis=0)
+        p, std, errors = joint.p, joint.deviations(), None
+        k, rule = self._most(p), self._rule
+        if rule is not None and isinstance(state, FoldStates):
+            errors, weights = _held_out_errors(state, joint, k)
+            k = max(1, rule.at(errors, weights).choose(np.ones(1), 1.0, joint.moments.count, p) or 0)
+        found = Latent.of(joint, k)
+        if found.ended and rule is None:
+            warn_approximation(found.ended)
+        W, R, P, Q = found.weights, found.rotations, found.x_loadings, found.y_loadings
+        explained = found.variances * (Q**2).sum(axis=0)
         coef = ((R @ Q.T) * std[p:]).T / std[:p]
+        total = float(np.trace(joint.scatter[p:, p:] / np.outer(std[p:], std[p:]))) / joint.freedom
         return {
             "x_weights_": W,
             "y_weights_": Q.copy(),
@@ -139,4 +159,85 @@ class PLSRegression(SideScores, Predicts):
             "vip_": np.sqrt(p * (W**2 @ explained) / explained.sum()) if explained.any() else np.zeros(p),
             "x_std_": std[:p],
             "y_std_": std[p:],
+            "cv_errors_": errors,
         }
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Components of X that explain Y, in the units of columns that are divided by their deviations.
+
+    Attributes
+    ----------
+    weights, rotations, x_loadings : ndarray of shape (p, k), y_loadings : ndarray of shape (q, k)
+        0 of components that do not exist.
+    variances : ndarray of shape (k,)
+        Of the scores.
+    ended : str
+        Why some do not exist; "" if all do.
+    """
+
+    weights: Matrix
+    rotations: Matrix
+    x_loadings: Matrix
+    y_loadings: Matrix
+    variances: Vector
+    ended: str = ""
+
+    @classmethod
+    def of(cls, joint: JointMoments, k: int) -> Latent:
+        """Return k components, one after the other (Dayal & MacGregor 1997, modified kernel algorithm 2)."""
+        p, std = joint.p, joint.deviations()
+        S = joint.scatter / np.outer(std, std) / joint.freedom
+        C_xx, C_xy = S[:p, :p], S[:p, p:].copy()
+        q = C_xy.shape[1]
+        W, R, P, Q, variances = np.zeros((p, k)), np.zeros((p, k)), np.zeros((p, k)), np.zeros((q, k)), np.zeros(k)
+        least = ROUNDED * max(joint.summed.precision, EPS) * np.sqrt(p * q)
+        first, spread, ended = float(np.linalg.norm(C_xy)), float(np.trace(C_xx)), ""
+        for a in range(k):
+            if not np.linalg.norm(C_xy) > least * first:
+                ended = (
+                    f"{a} components explain all of Y that X can: the other {k - a} of n_components = {k} are 0. Fit "
+                    "fewer."
+                )
+                break
+            # 1. The weights: the left singular vector of what is left of X'Y; the largest is positive.
+            w = leading_triplets(C_xy, 1)[0][:, 0]
+            w *= np.sign(w[np.abs(w).argmax()])
+            # 2. Rotations, by which scores are products with the rows as they are.
+            r = w - R[:, :a] @ (P[:, :a].T @ w)
+            Cr = C_xx @ r
+            variance = float(r @ Cr)
+            if not variance > least * spread * float(r @ r):
+                ended = f"X has {a} components above rounding: the other {k - a} are 0. Fit fewer."
+                break
+            # 3. Loadings, and X'Y without the part that the score explains.
+            W[:, a], R[:, a], P[:, a], Q[:, a], variances[a] = w, r, Cr / variance, C_xy.T @ r / variance, variance
+            C_xy -= variance * np.outer(P[:, a], Q[:, a])
+        return cls(W, R, P, Q, variances, ended)
+
+
+def _held_out_errors(folds: FoldStates, joint: JointMoments, k: int) -> tuple[Matrix, Vector]:
+    """Return the errors (f, k + 1) of 0 to k components per row of each fold, by all others, and the rows of each.
+
+    Of the targets in units of their variances, on average: squares of y less its prediction.
+    """
+    p, found, states = joint.p, [], cast("list[Moments]", folds.filled("an int"))
+    q = joint.moments.n_features - p
+    variances = packed_diagonal(joint.moments.packed, p + q)[p:] / joint.moments.weight
+    for state, others in zip(states, left_out(states), strict=True):
+        check_enough_rows(others.count, sums=others.weight_sums)
+        kept = joint.of(others)
+        std, components = kept.deviations(), Latent.of(kept, k)
+        # The moments of scores beside y: errors of any number of components are those of the first columns.
+        M = np.zeros((p + q, k + q))
+        M[:p, :k], M[p:, k:] = components.rotations / std[:p, None], np.eye(q)
+        own, mean = kept.residuals(state).times(M), kept.summed_mean @ M
+        errors = []
+        for a in range(k + 1):
+            D = np.zeros((k, q))
+            D[:a] = components.y_loadings[:, :a].T * std[p:]
+            squares, _ = squared_errors(own, k, D, mean[:k], mean[k:])
+            errors.append(np.divide(squares, variances, out=np.zeros(q), where=variances > 0).mean() / state.weight)
+        found.append(errors)
+    return np.array(found), np.array([state.weight for state in states])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import cast
 
 import numpy as np
 from sklearn.utils import RegressorTags, Tags
@@ -218,9 +219,7 @@ def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float])
     ValueError
         If fewer than two folds have rows.
     """
-    states = [state for state in folds.states if isinstance(state, Moments) and state.count]
-    if len(states) < 2:
-        raise ValueError(f"only {len(states)} of {folds.n_folds} folds have rows. Give more rows, or one penalty.")
+    states = cast("list[Moments]", folds.filled("one penalty"))
     p, errors = joint.p, np.zeros((len(alphas), joint.moments.n_features - joint.p))
     for state, others in zip(states, left_out(states), strict=True):
         # The scatter of the others for all penalties; errors about their means.

@@ -143,6 +143,13 @@ class FoldStates(Accumulator):
 
         return merge_classes(self.labels, other.labels)
 
+    def filled(self, instead: str) -> list[Accumulator]:
+        """Return the states of folds that have rows; raises ValueError for fewer than two."""
+        states = [state for state in self.states if getattr(state, "count", 0)]
+        if len(states) < 2:
+            raise ValueError(f"only {len(states)} of {self.n_folds} folds have rows. Give more rows, or {instead}.")
+        return states
+
     @property
     def count(self) -> int:
         """Number of rows."""

@@ -25,6 +25,7 @@ from bigpca.arrays import (
     add_packed,
     add_product_packed,
     packed_diagonal,
+    packed_size,
     sum_of,
     sum_packed,
     unpack,
@@ -270,6 +271,12 @@ class Moments(CentredRows):
         if self.lost is None:
             return None
         return centring_error(self.lost, packed_diagonal(self.packed, self.n_features))
+
+    def times(self, M: Matrix) -> Moments:
+        """Return the moments of rows ``x'M``, for M of shape (d, w)."""
+        packed = np.zeros(packed_size(M.shape[1]))
+        add_packed(packed, M.T @ unpack(self.packed, self.n_features) @ M)
+        return replace(self, n_features=M.shape[1], mean=self.mean @ M, packed=packed, lost=None)
 
     def _add(self, other: Moments, factor: float, e: Vector) -> None:
         self.packed = sum_packed(self.packed, other.packed, factor, e)  # a new array: both states stay as they are

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn import cross_decomposition
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
 import bigpca as bp
+from bigpca.rules import CrossValidated
 
 Array = NDArray[Any]
 N, P, Q, K = 300, 8, 3, 4
@@ -89,3 +91,85 @@ def test_all_components_are_least_squares_and_weights_are_repetitions() -> None:
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-9)
     with pytest.raises(ValueError, match=f"n_components = 9, but X has {P} columns: at most {P} components exist"):
         bp.PLSRegression(9).fit(X, Y)
+
+
+FOLDS = RNG.integers(0, 4, N)
+
+
+@pytest.mark.parametrize("q", [1, Q])
+@pytest.mark.parametrize("scale", [True, False])
+def test_errors_of_folds_are_those_of_a_grid_search_of_scikit_learn(q: int, scale: bool) -> None:
+    targets = Y[:, :q] * [3.0, 1.0, 0.2][:q]
+    model = bp.PLSRegression(CrossValidated(max_components=6), scale=scale)
+    rows = da.from_array(X, chunks=(70, P))
+    assert model.plan(rows, targets, groups=FOLDS).passes == 1
+    model.fit(rows, targets, groups=FOLDS)
+    theirs = GridSearchCV(
+        cross_decomposition.PLSRegression(scale=scale, tol=1e-15, max_iter=5000),
+        {"n_components": [1, 2, 3, 4, 5, 6]}, cv=PredefinedSplit(FOLDS),
+        scoring=lambda fitted, X, y: -np.mean((y - fitted.predict(X).reshape(y.shape)) ** 2 / targets.var(axis=0)),
+    )  # fmt: skip
+    theirs.fit(X, targets)
+    expected = [-theirs.cv_results_[f"split{fold}_test_score"] for fold in range(4)]
+    np.testing.assert_allclose(model.cv_errors_[:, 1:], expected, rtol=1e-6)
+    of_means = [
+        np.mean((targets[f == FOLDS] - targets[f != FOLDS].mean(axis=0)) ** 2 / targets.var(axis=0)) for f in range(4)
+    ]
+    np.testing.assert_allclose(model.cv_errors_[:, 0], of_means, rtol=1e-10)
+    chosen = CrossValidated().at(model.cv_errors_, np.bincount(FOLDS)).choose(np.ones(1), 1.0, N, P)
+    assert model.n_components_ == chosen
+    alone = bp.PLSRegression(model.n_components_, scale=scale).fit(X, targets)
+    np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-9)
+    assert model.transform(X).shape == (N, chosen)
+
+
+def test_the_number_that_predicts_is_chosen_and_one_where_nothing_does() -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.standard_normal((2000, 3)) * [3, 2, 1.5]
+    wide = scores @ rng.standard_normal((3, 30)) + 0.05 * rng.standard_normal((2000, 30))
+    targets = scores @ rng.standard_normal((3, 2)) + 0.5 * rng.standard_normal((2000, 2))
+    for n_components in (CrossValidated(), "cross-validated"):
+        assert bp.PLSRegression(n_components).fit(wide, targets).n_components_ == 3
+    assert bp.PLSRegression(CrossValidated()).fit(wide, rng.standard_normal(2000)).n_components_ == 1
+
+
+def test_folds_of_added_rows_of_merged_models_and_beside_covariates_are_those_of_one_fit(tmp_path: Any) -> None:
+    given, rule = RNG.standard_normal((N, 2)), CrossValidated(max_components=5)
+    whole = bp.PLSRegression(rule).fit(X, Y, groups=FOLDS)
+    half = slice(150), slice(150, N)
+    grown = bp.PLSRegression(rule).fit(X[half[0]], Y[half[0]], groups=FOLDS[half[0]])
+    grown.partial_fit(X[half[1]], Y[half[1]], groups=FOLDS[half[1]])
+    merged = bp.merge(*(bp.PLSRegression(rule).fit(X[own], Y[own], groups=FOLDS[own]) for own in half))
+    merged.save(tmp_path / "m.zarr")
+    loaded = bp.load(tmp_path / "m.zarr")
+    for model in (grown, merged, loaded):
+        np.testing.assert_allclose(model.cv_errors_, whole.cv_errors_, rtol=1e-9)
+        assert model.groups_.tolist() == [0, 1, 2, 3]
+    assert loaded.n_components == rule
+    beside = bp.PLSRegression(rule, scale=False).fit(X, Y, given=given, groups=FOLDS)
+    for fold in range(4):
+        own = fold == FOLDS
+        effects = [np.linalg.lstsq(np.c_[np.ones(N), given][~own], one[~own])[0] for one in (X, Y)]
+        left, target = (one - np.c_[np.ones(N), given] @ b for one, b in zip((X, Y), effects, strict=True))
+        kept = bp.PLSRegression(3, scale=False).fit(left[~own], target[~own])
+        spread = (Y - np.c_[np.ones(N), given] @ np.linalg.lstsq(np.c_[np.ones(N), given], Y)[0]).var(axis=0)
+        error = np.mean((target[own] - kept.predict(left[own])) ** 2 / spread)
+        np.testing.assert_allclose(beside.cv_errors_[fold, 3], error, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_components", "message"),
+    [
+        (CrossValidated(criterion="likelihood"), "the criterion is one of PCA, but PLSRegression compares the errors"),
+        (CrossValidated(max_components=9), f"n_components = 9, but X has {P} columns"),
+        ("elbow", "n_components = 'elbow'"),
+        (0.5, "n_components = 0.5"),
+    ],
+)
+def test_rules_that_are_not_of_predictions_are_rejected_unread(n_components: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        bp.PLSRegression(n_components).fit(X, Y)
+    with pytest.raises(TypeError, match="groups were passed to this PLSRegression, which uses none"):
+        bp.PLSRegression(2).fit(X, Y, groups=FOLDS)
+    with pytest.raises(ValueError, match=r"only 1 of 5 folds have rows|Found array with 1 sample"):
+        bp.PLSRegression(CrossValidated()).partial_fit(X[:2], Y[:2]).cv_errors_  # noqa: B018
