@@ -24,6 +24,7 @@ PIECES = 64  # of a read: groups, if each has enough work for its state, or stri
 MIN_GROUP_BYTES = 4 << 20
 BYTE_WORK = 40  # operations that take as long as decoding and checking a byte of rows, or merging one of a state
 MERGED_BYTES = 1 << 18  # of a state that is merged in pieces, one of them
+DOUBLE: DType = np.dtype(np.float64)
 
 
 class LOOPS:
@@ -251,7 +252,6 @@ class Layout:
 
 
 NO_ROWS = Layout(0, 0, 0, 1, (), (), ())  # of a read that is no pass of the engine
-DOUBLE: DType = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,10 +353,6 @@ class PassCost:
     def repeated(self, times: float, most: float | None = None) -> Self:
         """Return the same pass, run so many times, typically and at most."""
         return replace(self, times=times, most_times=times if most is None else most)
-
-    def allows(self, dtype: DType) -> bool:
-        """Whether blocks may be multiplied in that precision."""
-        return dtype == self.dtype or (self.refinable and dtype == np.float64)
 
 
 @dataclass(frozen=True)

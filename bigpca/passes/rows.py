@@ -105,6 +105,8 @@ class Origin:
         Whether rows, or those of a side, are an array of this process, which is never sent to workers.
     widths : tuple of int
         Columns of each side.
+    owned : bool
+        Whether rows may be overwritten as they are read.
     described : bool
         Whether a user, or the columns without values, described the view.
     rows_per_sample : int
@@ -130,6 +132,7 @@ class Origin:
     sparse: bool = field(init=False)
     in_memory: bool = field(init=False)
     widths: tuple[int, ...] = field(init=False)
+    owned: bool = field(init=False)
     described: bool = field(init=False)
     rows_per_sample: int = field(init=False)
     labels: Labels | None = field(init=False)
@@ -142,6 +145,8 @@ class Origin:
         view, self.sparse = self.view, is_csr(self.samples._meta)
         self.described = view is not None and (view.pattern is not None or view.absent)
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
+        copied = len(self.samples.chunks[1]) > 1 or (view is not None and view.copies)
+        self.owned = copied or self.stored is not None
         self.labels, self.search = carried(self.given).labels, carried(self.X).search
         self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
         self.widths = ()
@@ -236,12 +241,6 @@ class Origin:
         else:
             first, last = whole_chunks(self.samples.chunks[0], first, last)
         return first * self.rows_per_sample, last * self.rows_per_sample
-
-    @property
-    def owned(self) -> bool:
-        """Whether rows may be overwritten as they are read."""
-        copied = len(self.samples.chunks[1]) > 1 or (self.view is not None and self.view.copies)
-        return copied or self.stored is not None
 
     @property
     def paths(self) -> dict[str, str]:

@@ -326,7 +326,8 @@ def running(
     """
     fit.check_readable()
     fit.plan.check()
-    fit.check_devices()
+    if fit.device is not None:
+        fit.check_devices()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     if rows.origin.unstamped and checkpoint is not None:
         raise CheckpointError(

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from bigpca.errors import UndeclaredPassError
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
@@ -189,7 +191,7 @@ class Run:
             raise UndeclaredPassError(
                 f"the pass {cost.name!r} takes {cost.reads:g} reads; the plan has {planned.reads:g}"
             )
-        if not planned.allows(cost.dtype):
+        if cost.dtype != planned.dtype and not (planned.refinable and cost.dtype == np.float64):
             raise UndeclaredPassError(
                 f"the pass {cost.name!r} multiplies in {cost.dtype}; the plan has {planned.dtype}"
             )
