@@ -75,6 +75,8 @@ Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask arr
 
 def is_lazy(X: Unchecked) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
+    if type(X) is np.ndarray:  # of which nothing else is to be asked
+        return False
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
     known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
     return (
@@ -204,7 +206,7 @@ def in_memory(
     """
     if is_sparse(X):
         X = as_csr(X)
-    else:
+    elif type(X) is not np.ndarray:
         reject_sparse_forms(X)
         reject_foreign(X)
         X = embeddings(X)
