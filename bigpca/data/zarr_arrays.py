@@ -548,17 +548,22 @@ class ZarrReader:
         else:
             self.store = os.path.abspath(store) if kind_of(store) == "disk" else os.fspath(store)
         self.path_in_group = path_in_group.strip("/")
-        self._digest = ""
+        self.label = public(self.store)  # for messages
+        if self.path_in_group:
+            self.label = os.path.join(self.label, self.path_in_group)
+        self.digest = ""  # of the metadata that define how chunks are decoded
         if self._held is not None:
             check_document(array_document(self._held.array), self.label)
         elif kind_of(self.store) != "disk":
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
-        self._digest = files.digest
+        self.digest = files.digest
         self.shape: tuple[int, ...] = files.array.shape
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
         self.dtype = np.dtype(np.float32) if files.halves else check_dtype(files.array.dtype)
+        small = math.prod(self.cell_shape) * self.dtype.itemsize <= WHOLE_SHARD_BYTES
+        self.unit = self.cell_shape if small else self.chunks  # what is decoded at once
 
     def __getstate__(self) -> dict[str, Any]:
         """Try to pickle an open array first, so that a store that cannot be sent to workers is named.
@@ -587,28 +592,17 @@ class ZarrReader:
         return len(self.shape)
 
     @property
-    def label(self) -> str:
-        """Location of the array, for messages."""
-        store = public(self.store)
-        return os.path.join(store, self.path_in_group) if self.path_in_group else store
-
-    @property
     def home(self) -> Any:
         """What :func:`open_node` opens again: a path or URL, or the place in an open store."""
         if self._held is not None:
             return self._held.array.store_path
         return f"{self.store}/{self.path_in_group}" if self.path_in_group else self.store
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the metadata that define how chunks are decoded."""
-        return self._digest
-
     def __repr__(self) -> str:
         return f"<ZarrReader {self.label} shape={self.shape} dtype={self.dtype} missing_chunks={self.missing_chunks!r}>"
 
     def __dask_tokenize__(self) -> object:
-        return "bigpca.ZarrReader", self.label, self._digest, self.missing_chunks, self.stamps()
+        return "bigpca.ZarrReader", self.label, self.digest, self.missing_chunks, self.stamps()
 
     def stamps(self) -> list[Stamp]:
         """Return a stamp for each chunk (or shard), as :meth:`bigpca.data.zarr_arrays.ChunkFiles.stamps`."""
@@ -633,11 +627,11 @@ class ZarrReader:
         stamp = _stamp(document) if document else None
         with _LOCK:
             opened = _OPENED.get(key)
-            replaced = opened is not None and not document and self._digest not in ("", opened.digest)
+            replaced = opened is not None and not document and self.digest not in ("", opened.digest)
             if opened is None or replaced or opened.stamp != stamp:
                 files = self._open(document, version)
                 opened = _OPENED[key] = _Opened(stamp, files, files.digest)
-        if self._digest and opened.digest != self._digest:
+        if self.digest and opened.digest != self.digest:
             raise ValueError(
                 f"{self.label} is not the array that was opened: its shape, dtype, chunks or codecs changed "
                 f"(shape {self.shape} then, {opened.files.array.shape} now). Open it again."
@@ -838,15 +832,10 @@ class ZarrRows(Source):
         return self.reader.chunks[0]
 
     @property
-    def _unit(self) -> tuple[int, ...]:
-        shard = int(np.prod(self.reader.cell_shape)) * self.dtype.itemsize
-        return self.reader.cell_shape if shard <= WHOLE_SHARD_BYTES else self.reader.chunks
-
-    @property
     def column_chunk(self) -> int:
         """Width of a chunk of a matrix; all columns of flattened feature maps."""
         d = max(self.shape[1], 1)
-        return min(self._unit[1], d) if len(self.array_shape) == 2 else d
+        return min(self.reader.unit[1], d) if len(self.array_shape) == 2 else d
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -860,7 +849,7 @@ class ZarrRows(Source):
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return the rows of each chunk (or shard)."""
-        return regular_chunks(self.array_shape[0], self._unit[0])
+        return regular_chunks(self.array_shape[0], self.reader.unit[0])
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Read a block; for feature maps, whole rows are decoded and then cut."""
@@ -876,12 +865,12 @@ class ZarrRows(Source):
 
     @property
     def unseen(self) -> str:
-        return self.reader.unseen
+        return self.reader.files().unseen
 
     @property
     def stamped(self) -> bool:
         """Whether the store says when its objects change."""
-        return self.reader.stamped
+        return self.reader.files().stamped
 
     @property
     def requests(self) -> tuple[int, int]:
@@ -892,7 +881,7 @@ class ZarrRows(Source):
         from bigpca.storage.requests import flight_bytes
 
         count = math.prod(-(-n // size) for n, size in zip(self.array_shape, self.reader.cell_shape, strict=True))
-        inside = 0 if self._unit == self.reader.cell_shape else units
+        inside = 0 if self.reader.unit == self.reader.cell_shape else units
         return max(count, inside) + inside + -(-count // LISTED), flight_bytes(count, files.cell_bytes)
 
     def details(self) -> dict[str, Any]:

@@ -350,11 +350,12 @@ def test_urls_are_left_to_zarr(tmp_path: Path) -> None:
 
 
 def test_row_chunks_follow_shards_until_these_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = sources.row_source(store(tmp_path, shards=(8, 12)))
+    path = store(tmp_path, shards=(8, 12))
+    source = sources.row_source(path)
     assert source.row_chunks() == (8, 8, 7)
     assert [key for key, _, _ in source.stamps(7, 9)] == ["c/0/0", "c/1/0"]
     monkeypatch.setattr("bigpca.data.zarr_arrays.WHOLE_SHARD_BYTES", 100)
-    assert source.row_chunks() == (4, 4, 4, 4, 4, 3)
+    assert sources.row_source(path).row_chunks() == (4, 4, 4, 4, 4, 3)
 
 
 def test_missing_chunks_are_caught_through_dask_and_filled_on_request(tmp_path: Path) -> None:
