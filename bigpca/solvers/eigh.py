@@ -275,6 +275,23 @@ def _solved_there(S: Any, k: int | None, *, signed: bool) -> tuple[Vector, Matri
     return found if signed else np.maximum(found, 0.0), np.array(V[:, ::-1].T, order="C")
 
 
+def whole_spectrum(S: Matrix) -> tuple[Vector, Matrix]:
+    """Return all eigenvalues of a symmetric S (d, d), descending, and eigenvectors as columns; large S on a device."""
+    if (device := device_of_solve(len(S))) is not None:
+        values, V = _solved_there(device.put(S), None, signed=True)
+        return values, V.T
+    values, V = eigh(S, driver="evd")
+    return values[::-1], V[:, ::-1]
+
+
+def whole_eigenvalues(S: Matrix) -> Vector:
+    """Return all eigenvalues of a symmetric S (d, d), descending; those of large S are found on a device."""
+    if (device := device_of_solve(len(S))) is None:
+        return np.asarray(np.linalg.eigvalsh(S)[::-1])
+    with device.precise():
+        return np.asarray(device.fetch(device.xp.linalg.eigvalsh(device.put(S)))[::-1])
+
+
 def fix_signs(components: Matrix) -> Matrix:
     """Flip rows, in place, so that the entry of largest magnitude of each is positive (the first one on ties).
 

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, eigvalsh, qr, solve_triangular, svd
+from scipy.linalg import eigvalsh, qr, solve_triangular, svd
 from scipy.linalg.lapack import dpocon, dpotrf
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.solvers.eigh import EPS, FAINT, NOISE
+from bigpca.solvers.eigh import EPS, FAINT, NOISE, whole_spectrum
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,8 @@ class Scatter:
     @cached_property
     def _eigen(self) -> tuple[Vector, Matrix, Vector]:
         """Eigenvalues, descending, eigenvectors (p, p), and the noise of each."""
-        values, V = eigh(self.S, driver="evd")
-        values, V = np.maximum(values[::-1], 0.0), V[:, ::-1]
-        N = self.frame.noise
+        values, V = whole_spectrum(self.S)
+        values, N = np.maximum(values, 0.0), self.frame.noise
         return values, V, (V**2).T @ N if N.ndim == 1 else np.einsum("ij,ij->j", V, N @ V)
 
     @property

@@ -29,7 +29,7 @@ from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
 from tests.passes.kit import interrupt_after
 from tests.passes.test_kernel_pairs import EPS, D, L, factor, rbf, sweep, take
-from tests.passes.test_other_libraries import DEVICES, OnDevice, require, watch
+from tests.passes.test_other_libraries import DEVICES, OnDevice, looks_of, require, watch
 from tests.peaks import traced_peak
 
 pytest.importorskip("array_api_compat", reason="other array libraries need array-api-compat")
@@ -137,11 +137,15 @@ def test_tiles_are_large_and_panels_bounded(
 
 
 def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = {"put": 0, "fetch": 0}
+    moved, waits = {"put": 0, "fetch": 0}, looks_of(monkeypatch)
     with bp.config(arithmetic=STRICT):
         cost = sweep_pass(Rows.of(bp.open(rows())), kernels.RBF(0.1), "kernel", KernelProduct(N, L, factor(N)))
         watch(monkeypatch, moved)
+        waits.clear()
         sweep(bp.open(rows()), kernels.RBF(0.1), KernelProduct(N, L, factor(N)))
+    # Of each tile of rows of each panel, a look, its norms and its products.
+    assert sum(count for count in waits if count > 1) == round(cost.reads * N) * (1 + L)
+    assert waits.count(1) == sum(count > 1 for count in waits) / 2
     assert cost.reads * N * (4 * D + 8 * L) <= moved["put"] < cost.reads * N * 8 * (D + L + 8)
     products = cost.reads * N * 8 * L
     assert products <= moved["fetch"] < products + cost.reads * N * 8 + 1000  # and norms of rows

@@ -22,7 +22,7 @@ import bigpca as bp
 from bigpca import devices
 from bigpca.arrays import packed_size
 from bigpca.data.views import array_of
-from bigpca.devices import Device, RowsThere, tile_bytes
+from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
@@ -31,6 +31,7 @@ from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, 
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm
+from bigpca.solvers.eigh import top_eigenpairs, whole_eigenvalues, whole_spectrum
 from tests.builders import data_with_spectrum, power_law
 from tests.peaks import traced_peak
 
@@ -224,6 +225,56 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     assert reads == 1 or 1 < reads <= model.n_passes_
     assert Counter(waits) == waits_of(fit, groups, reads)
     assert moved["put"] < (0.1 if fit == "batches" else reads * 1.2) * X.nbytes
+
+
+@pytest.mark.parametrize("kind", ["features", "scores", "spe"])
+def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name, m = "array_api_strict:device1", 30
+    X, pca = bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250), bp.PCA(K).fit(lazy("f8"))
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    Device.summing(name)
+    waits, rows = looks_of(monkeypatch), X.compute()
+    with bp.config(arithmetic=name):
+        if kind != "features":
+            (pca.transform if kind == "scores" else pca.spe)(rows)
+            assert Counter(waits) == Counter([N * K] if kind == "scores" else [N * K, N])
+            return
+        model = bp.NystromKernelPCA(K, **RBF, n_landmarks=m, sampling=rows[:m]).fit(X)
+    (layout,) = [one.layout for one in model.plan_.costs if one.name == "features"]
+    tiles = [stop - start for start, stop in layout.reads]  # each is one block, whose rows fill a tile
+    state = [model.rank_, packed_size(model.rank_)]
+    # Of each tile, |x|^2 and |b|^2 of its rows, which choose the precision and bound the error.
+    assert Counter(waits) == Counter([*[1] * len(layout.groups), *tiles, *tiles, *state, m])
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_problems_above_a_size_are_solved_on_the_device_of_the_fit_and_others_never(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(name)
+    S = np.cov(values()[:, :40].T.astype("f8"))
+    solves: list[Any] = [
+        lambda: top_eigenpairs(S.copy(), 3),
+        lambda: whole_spectrum(S),
+        lambda: (whole_eigenvalues(S),),
+    ]
+    expected, device, moved = [solve() for solve in solves], Device.of(name), {"put": 0, "fetch": 0}
+    watch(monkeypatch, moved)
+    with solving_on(device):
+        for here, solve in zip(expected, solves, strict=True):
+            assert all(np.array_equal(one, other) for one, other in zip(here, solve(), strict=True))
+    assert moved == {"put": 0, "fetch": 0}
+    monkeypatch.setattr(devices, "SOLVED_THERE", 40)
+    with solving_on(device):
+        for here, solve in zip(expected, solves, strict=True):
+            before, found = moved["put"], solve()
+            assert moved["put"] - before == S.nbytes
+            np.testing.assert_allclose(found[0], here[0], rtol=0, atol=1e-13 * here[0][0])
+            for one, other in zip(found[1:], here[1:], strict=True):
+                np.testing.assert_allclose(np.abs(one), np.abs(other), atol=1e-7)
 
 
 # Operations that a device is asked for by a further block of a read: of the first one of an iteration, with squares.

@@ -71,7 +71,7 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components
-from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs, whole_eigenvalues
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
 
@@ -125,7 +125,7 @@ class LandmarkFeatures:
         """Return K_mm (m, m) in float64."""
         return square_block(self.kernel, self.landmarks, self.numbers, self.shift)
 
-    @property
+    @cached_property
     def amplification(self) -> float:
         """The factor by which T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
 
@@ -194,7 +194,7 @@ def _needed_columns(K_mm: Matrix, T: Matrix, truncation: float, wanted: int | No
     B -= B.mean(axis=0)
     S = B.T @ B
     part = np.zeros(len(S))
-    whole, part[:kept] = np.linalg.eigvalsh(S)[::-1], np.linalg.eigvalsh(S[:kept, :kept])[::-1]
+    whole, part[:kept] = whole_eigenvalues(S), whole_eigenvalues(S[:kept, :kept])
     if wanted is None:
         whole, part = whole.sum(keepdims=True), part.sum(keepdims=True)
     least = MISSED_BY_SINGLE * np.maximum(whole, truncation_for(FLOAT64) * whole[0])
