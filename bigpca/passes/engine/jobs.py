@@ -249,24 +249,31 @@ def _seen_in(run_id: str) -> Seen:
     return {}
 
 
-def merge_states(left: PassState, right: PassState) -> PassState:
-    """Merge two adjacent states with one BLAS thread, like folds."""
+def merge_states(*states: PassState) -> PassState:
+    """Merge adjacent states in a binary tree, with one BLAS thread, like folds."""
     with one_blas_thread():
-        return left.merge(right)
+        while len(states) > 1:
+            rest = states[len(states) // 2 * 2 :]
+            states = (*(left.merge(right) for left, right in zip(states[::2], states[1::2], strict=False)), *rest)
+        return states[0]
 
 
-Merge: TypeAlias = Callable[[PassState, PassState], PassState]
+Merge: TypeAlias = Callable[..., PassState]
 
 
-def tree(graph: dict[Key, GraphNode], leaves: list[str], key: str, merge: Merge = merge_states) -> str:
-    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, its keys prefixed by ``key``; return the root."""
+def tree(graph: dict[Key, GraphNode], leaves: list[str], key: str, merge: Merge = merge_states, width: int = 2) -> str:
+    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, its keys prefixed by ``key``; return the root.
+
+    A task merges ``width`` states, a power of two: the tree is the same, with fewer tasks.
+    """
     level = 0
     while len(leaves) > 1:
         merged = []
-        for i in range(0, len(leaves) - 1, 2):
-            name = f"{key}-{level}-{i}"
-            graph[name] = Task(name, merge, TaskRef(leaves[i]), TaskRef(leaves[i + 1]))
-            merged.append(name)
-        leaves = merged + leaves[len(leaves) // 2 * 2 :]
+        for i in range(0, len(leaves), width):
+            some, name = leaves[i : i + width], f"{key}-{level}-{i}"
+            if len(some) > 1:
+                graph[name] = Task(name, merge, *map(TaskRef, some))
+            merged.append(name if len(some) > 1 else some[0])
+        leaves = merged
         level += 1
     return leaves[0]
