@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.linalg import svd, svdvals
+from scipy.special import stdtrit
 from scipy.stats import chi2
 
 from bigpca.arrays import DType, Matrix, Vector, packed_diagonal, unpack
 from bigpca.data.batches import blocks_in_batches
-from bigpca.errors import check_choice, positive_integer, required
+from bigpca.errors import check_choice, positive_integer, real_number, required
 from bigpca.estimators.pairs.fits import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
@@ -256,6 +257,10 @@ class LayerComparison:
     metric : str
     n_rows : int
         Rows used.
+    standard_errors : ndarray of shape (rows, columns), or None, default None
+        By the jackknife over folds of the rows; None without folds, or if a value is not defined without one of them.
+    n_folds : int, default 1
+        That have rows; 1 without folds.
     """
 
     values: Matrix
@@ -263,6 +268,32 @@ class LayerComparison:
     columns: tuple[str, ...]
     metric: str
     n_rows: int
+    standard_errors: Matrix | None = None
+    n_folds: int = 1
+
+    def interval(self, confidence: float = 0.95) -> tuple[Matrix, Matrix]:
+        """Return the lower and upper ends (rows, columns) of the interval of each value, by Student's t.
+
+        Parameters
+        ----------
+        confidence : float in (0, 1), default 0.95
+
+        Returns
+        -------
+        tuple of ndarray
+
+        Raises
+        ------
+        ValueError
+            If there are no standard errors.
+        """
+        real_number("confidence", confidence, "(0, 1)", "a share such as 0.95")
+        if self.standard_errors is None:
+            raise ValueError(
+                f"there are no standard errors from {self.n_folds} folds. Compare with n_folds = 10, or with groups."
+            )
+        wide = stdtrit(self.n_folds - 1, (1 + confidence) / 2) * self.standard_errors
+        return self.values - wide, self.values + wide
 
     def __str__(self) -> str:
         wide = max(map(len, self.rows), default=0)
@@ -284,6 +315,8 @@ def compare_layers(
     *,
     metric: str = "cka",
     debiased: bool = True,
+    n_folds: int | None = None,
+    groups: Any = None,
     nan_policy: str = "raise",
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
@@ -303,6 +336,10 @@ def compare_layers(
         As :func:`bigpca.quality.cka` or :func:`bigpca.quality.procrustes`.
     debiased : bool, default True
         As for :func:`bigpca.quality.cka`; the other metric has no debiased form.
+    n_folds : int from 2 to 20, or None, default None
+        Folds of the jackknife, each of which takes as much memory; None for no standard errors.
+    groups : labels of the rows, default None
+        As for :func:`bigpca.quality.cka`.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values in any layer are rejected, or left out.
     memory_limit : int, str or None, default None
@@ -341,11 +378,15 @@ def compare_layers(
     rows = rows.begun(nan_policy=nan_policy)
     of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
     template = CrossMoments(rows.widths, of_all) if debiased and metric == "cka" else of_all
-    with naming_sides(rows.widths, names):
-        state: Any = read_once(rows, template, "layers", memory_limit=memory_limit, progress=progress)
-    values = (_cka_of if metric == "cka" else _procrustes_of)(state, rows.widths, names)
-    own, others = tuple(names[:split]), tuple(names[split:] or names)
-    return LayerComparison(values[:split, split if Y else 0 :], own, others, metric, state.count)
+    states: list[Any]
+    states, _ = _states(rows, template, n_folds, groups, memory_limit, progress, names=names)
+    whole, own, others = merged(states), tuple(names[:split]), tuple(names[split:] or names)
+    statistic = _cka_of if metric == "cka" else _procrustes_of
+
+    def table(state: Any) -> Matrix:
+        return statistic(state, rows.widths, names)[:split, split if Y else 0 :]
+
+    return LayerComparison(table(whole), own, others, metric, whole.count, _error(states, table), len(states))
 
 
 def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:
@@ -360,29 +401,31 @@ def _states(
     memory_limit: int | str | None,
     progress: ProgressArgument,
     dtype: DType | None = None,
+    names: Sequence[str] = "XY",
 ) -> tuple[list[State], int]:
     """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
     if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
         raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")
     single = n_folds is None and groups is None
     read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
-    with naming_sides(rows.widths):
+    with naming_sides(rows.widths, names):
         found: Any = read_once(rows, read, "pairs", memory_limit=memory_limit, progress=progress, dtype=dtype)
     states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:
-        raise ValueError(f"{n} rows can be used; at least 4 were expected, of both sides. Give more rows.")
+        raise ValueError(f"{n} rows can be used; at least 4 were expected, of all sides. Give more rows.")
     return states, (rows.rows_read if rows.weights is None else rows.n_present) - n
 
 
-def _error(states: Sequence[State], statistic: Callable[[State], float]) -> float | None:
-    """Return the standard error of a statistic of the states of folds."""
+def _error(states: Sequence[State], statistic: Callable[[State], Any]) -> Any:
+    """Return the standard error of a statistic of the states of folds, or of each of several."""
     if len(states) < 2:
         return None
     try:
-        return jackknife(np.array([statistic(state) for state in left_out(states)]))
+        found = jackknife(np.array([statistic(state) for state in left_out(states)]))
     except ValueError:  # of too few rows
         return None
+    return found if found.ndim else float(found)
 
 
 def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:

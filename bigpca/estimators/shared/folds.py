@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bigpca.arrays import Vector, named
+from bigpca.arrays import Array, named
 from bigpca.estimators.shared.files import unpack_values
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.passes.accumulators.base import Accumulator
@@ -56,12 +56,12 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
     return states
 
 
-def jackknife(values: Vector) -> float:
-    """Return the standard error of a statistic from its values (f,) without each of f folds (Efron & Tibshirani 1993,
-    eq. 11.5).
+def jackknife(values: Array) -> Array:
+    """Return the standard errors (...) of statistics from their values (f, ...) without each of f folds (Efron &
+    Tibshirani 1993, eq. 11.5).
     """
     f = len(values)
-    return float(np.sqrt((f - 1) / f * np.sum((values - values.mean()) ** 2)))
+    return np.asarray(np.sqrt((f - 1) / f * np.sum((values - values.mean(axis=0)) ** 2, axis=0)))
 
 
 def check_folds(before: Accumulator, added: Accumulator) -> None:
