@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -223,9 +223,9 @@ def _transfers(device: str) -> Any:
 class Device:
     """An array library of the array API standard, on one of its devices: what a task does to a block there.
 
-    Blocks are checked and shifted in this process, and transferred once. Sums of a group stay on the device in float64,
-    and are fetched when the group is closed. Functions return their result, as arrays of JAX cannot be changed. The
-    record is picklable: it names the library and the device.
+    Blocks are transferred once, and checked and shifted there. States stay on the device in float64, and are fetched to
+    be stored, sent or solved. Functions return their result, as arrays of JAX cannot be changed. The record is
+    picklable: it names the library and the device.
 
     Attributes
     ----------
@@ -282,10 +282,13 @@ class Device:
         device = None if name in (None, "numpy") else cls.of(name)
         return device if device is not None and device.has_float64 else None
 
-    @property
+    @cached_property
     def has_float64(self) -> bool:
         """Whether it has float64, in which sums are: else their last digits would depend on the order of rows."""
-        return _has_float64(self)
+        try:
+            return bool(self.fetch(self.zeros((1,))).dtype == np.float64)
+        except Exception:  # each library has its own
+            return False
 
     @classmethod
     def holding(cls, rows: RowsThere) -> Device:
@@ -490,7 +493,7 @@ class Device:
         with self.precise():
             xp = self.xp
             vectors = [one for one in arrays if one.ndim == 1]  # as one: to ask for each takes longer than to look
-            joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim > 1]
+            joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim != 1]
             return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
 
     def add_gram(self, total: Any, values: Any, scale: Any | None, weights: Vector | None = None) -> Any:
@@ -555,14 +558,6 @@ class Device:
                 return self.fetch(Z), None
             left = xp.astype(V - xp.matmul(Z, xp.matrix_transpose(A)), xp.float64)
             return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
-
-
-@cache
-def _has_float64(device: Device) -> bool:
-    try:
-        return bool(device.fetch(device.zeros((1,))).dtype == np.float64)
-    except Exception:  # each library has its own
-        return False
 
 
 def unscaled(S: Any, scale: Any) -> Any:

@@ -140,21 +140,25 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
     cost = row_pass(rows, name, [template], work=n * each.flops, dtype=request.dtype)
+    # Rows are compared where kernels of many rows are computed, also if they have to be transferred.
+    apart = (compared and not request.kernel.for_devices) or (not cost.there and max(compared, default=0) <= 1)
+    device = None if apart or form.sparse else rows.device[0]
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
-        tile = min(cost.block_rows, weight.tile_rows(d, itemsize, cost.device if cost.there else None))
+        tile = min(cost.block_rows, weight.tile_rows(d, itemsize, device))
         working = weight.working_bytes(d, itemsize) + 2 * m * d * itemsize  # and the landmarks, once more as they join
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
     # In each group rows are drawn once, and the landmarks prepared
     once = LOOPS.drawn_byte * cost.state_bytes
     once += LOOPS.kernel_byte * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
-    if compared and cost.there and not request.kernel.for_devices:
-        cost = replace(cost, device=None, there=False, device_bytes=0)
-    elif compared and cost.there:
-        cost = replace(cost, device_bytes=cost.device_bytes + compared_bytes(tile, d, itemsize, max(compared)))
+    held = cost.device_bytes + 2 * cost.block_rows * d * itemsize
+    held += compared_bytes(tile, d, itemsize, max(compared)) if compared else 0
     return replace(
         cost,
+        device=device,
+        there=cost.there and device is not None,
+        device_bytes=0 if device is None else held,
         peak_bytes=cost.peak_bytes + working,
         evaluations=n * sum(compared) / draws,
         flops=n * each.flops,

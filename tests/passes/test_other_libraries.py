@@ -437,7 +437,7 @@ def test_squares_that_float32_does_not_hold_are_multiplied_in_float64(
 
 
 RBF = {"kernel": "rbf", "gamma": 1e-3}
-Y, FEATURES = np.arange(N) % 3, {"labelled-features"}
+Y, FEATURES, DRAWN = np.arange(N) % 3, {"labelled-features"}, {"landmarks"}
 # Row of the table in docs/how-to/other-libraries.md -> fits, and their reads on the device and in this process.
 TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "covariance": [
@@ -461,7 +461,10 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
         (lambda X: bp.PCA("cross-validated", solver="covariance").plan(X), {"moments"}, set()),
         (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"pairs"}, set()),
     ],
-    "features": [(lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9).plan(X), {"features"}, {"landmarks"})],
+    "features": [
+        (lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9).plan(X), {"features", "landmarks"}, set()),
+        (lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9, sampling="uniform").plan(X), {"features"}, DRAWN),
+    ],
     "sweeps": [
         (lambda X: bp.KernelPCA(K, **RBF, solver="krylov").plan(X), {"features", "kernel"}, {"landmarks", "start"}),
         (lambda X: bp.ApproximateKernelPCA(K, **RBF).plan(X), {"kernel"}, set()),
@@ -772,6 +775,18 @@ def test_landmarks_and_features_of_rows_that_are_there_are_found_there(
     atol = 100 * np.finfo("f4").eps * np.abs(scores).max()
     np.testing.assert_allclose(scores, expected.transform(X), rtol=0, atol=atol)
     assert all("rows are there" in note for note in found.plan_.notes if note.startswith("multiplied by"))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_rows_from_the_cpu_are_compared_with_landmarks_on_a_device(name: str) -> None:
+    require(name)
+    X, model = lazy(), bp.NystromKernelPCA(K, kernel="rbf", gamma=1e-4, n_landmarks=12, random_state=0)
+    expected = clone(model).fit(X)
+    with bp.config(arithmetic=name):
+        found = model.fit(X)
+    assert found.landmark_indices_.tolist() == expected.landmark_indices_.tolist()
+    assert np.array_equal(found.landmarks_, expected.landmarks_)
+    assert any(note.startswith(f"multiplied by {name}") and "landmarks" in note for note in found.plan_.notes)
 
 
 class OnDevice(np.ndarray):
