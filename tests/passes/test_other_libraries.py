@@ -326,6 +326,22 @@ def test_a_block_asks_a_device_for_few_operations(fit: str, monkeypatch: pytest.
     assert (counts[1] - counts[0]) / 4 <= ASKED[fit]
 
 
+def test_what_comes_from_a_device_names_none() -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    device, X = Device("array_api_strict", "device1"), values()[:9, :3].copy()
+    template = FoldStates(Moments(3), 2).there(device)
+    state = template.fresh(0, 9)
+    state.update(Block.about(X, np.arange(9), None, device))
+    state.close()
+    assert template.place is None  # of no rows
+    assert state.place == device
+    found = state.here()
+    assert found.place is None
+    assert found.template.place is None
+    assert "array_api_strict" not in repr([vars(one) for one in (found, *found.states, found.template)])
+    np.testing.assert_allclose(found.count, 9)
+
+
 def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr(devices, "SOLVED_THERE", 100)

@@ -78,6 +78,9 @@ class FoldStates(Accumulator):
     def there(self, device: Device | None) -> FoldStates:
         return replace(super().there(device), template=self.template.there(device))
 
+    def here(self) -> FoldStates:
+        return replace(super().here(), template=self.template.there(None))
+
     def fresh(self, start: int, stop: int) -> FoldStates:
         states = tuple(self.template.fresh(start, stop) for _ in range(self.n_folds))
         return replace(super().fresh(start, stop), states=states)
