@@ -255,17 +255,20 @@ class LaggedRows(Source):
         runs = zip(*parts_of(self.ends, start, stop), strict=True)  # type: ignore[arg-type]  # an array of them
         own, first, last = map(np.array, runs) if stop > start else [np.zeros(0, np.int64)] * 3
         windows = _first_rows(self.starts[own] + first, last - first)
-        for p, q in pairwise(np.cumsum([0, *self._pieces])):
-            held = [np.searchsorted(windows, [p - lag, q - lag]) for lag in self.lags]
-            if all(a == b for a, b in held):
+        edges = np.cumsum([0, *self._pieces])
+        edges = edges[np.searchsorted(edges, begin, "right") - 1 : np.searchsorted(edges, end) + 1].clip(begin, end)
+        # The window whose row at a lag is the first one of each piece.
+        held = np.searchsorted(windows, np.subtract.outer(edges, self.lags))
+        for (p, q), (firsts, lasts) in zip(pairwise(edges.tolist()), pairwise(held.tolist()), strict=True):
+            if firsts == lasts:
                 continue
-            at = max(int(p), begin)
-            rows = np.asarray(self.stored.read(at, min(int(q), end)))
-            for i, (lag, (a, b)) in enumerate(zip(self.lags, held, strict=True)):
+            rows = np.asarray(self.stored.read(p, q))
+            for i, (lag, a, b) in enumerate(zip(self.lags, firsts, lasts, strict=True)):
                 left, right = max(columns[0], i * width), min(columns[1], (i + 1) * width)
                 if a < b and left < right:
-                    values = rows[:, left - i * width : right - i * width]
-                    block[a:b, left - columns[0] : right - columns[0]] = _taken(values, windows[a:b] + lag - at)
+                    to = slice(left - columns[0], right - columns[0])
+                    block[a:b, to] = _taken(rows[:, left - i * width : right - i * width], windows[a:b] + lag - p)
+            del rows  # before the next piece is read
         return block
 
     @property

@@ -14,9 +14,11 @@ import zarr
 
 import bigpca as bp
 from bigpca.data import lagged, unlagged
+from bigpca.data.sources import source_of
 from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.reading import layout
 from tests.operators.counting import Reads
+from tests.peaks import traced_peak
 
 N, D = 203, 5
 X = np.random.default_rng(0).standard_normal((N, D)).cumsum(axis=0)
@@ -129,6 +131,16 @@ def test_a_chunk_of_many_short_trajectories_is_decoded_once(
     assert decoded[[0, 1, 2, 3, *range(9, len(decoded))]].tolist() == [1] * (len(decoded) - 5)
     assert decoded.max() == 1
     np.testing.assert_array_equal(found, windows(series, range(3), groups))
+
+
+@pytest.mark.parametrize("lags", [(0, 1), (0, 5000), range(9)], ids=str)
+def test_windows_hold_one_piece_of_the_series_at_a_time(lags: Sequence[int], tmp_path: Path) -> None:
+    series = np.ones((40_000, 64), "f4")
+    source = source_of(lagged(chunked(series, tmp_path, (1000, 64)), lags))
+    source.read(0, 10)
+    blocks = []
+    peak = traced_peak(lambda: blocks.append(source.read(0, 30_000)))
+    assert peak - blocks[0].nbytes < 1.25 * source.decoding_bytes(source.shape[1]) < series.nbytes
 
 
 def test_another_series_or_other_lags_are_another_computation(tmp_path: Path) -> None:

@@ -120,7 +120,9 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "mca": ("tall", lambda: bp.PLSSVD(3, **LIMIT)),
     "partial least squares": ("tall", lambda: bp.PLSRegression(3, **LIMIT)),
     "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
+    "folds of partial least squares": ("tall", lambda: bp.PLSRegression(bp.rules.CrossValidated(3), **LIMIT)),
     "steps": ("tall", lambda: bp.TICA(3, lag=500, **LIMIT)),
+    "steps of several lags": ("tall", lambda: bp.TICA(3, lag=[500, 20, 1], **LIMIT)),
     "correspondences": ("counts", lambda: bp.CorrespondenceAnalysis(3, **LIMIT)),
     "contrasts": ("tall", lambda: bp.ContrastivePCA(alpha=[0, 1, 2], **LIMIT)),
     "a metric": ("tall", lambda: bp.GeneralizedPCA(3, metric=2 * np.eye(400), **LIMIT)),
@@ -131,6 +133,7 @@ TARGETS = {
     "partial cca": 300,
     "mca": 300,
     "partial least squares": 300,
+    "folds of partial least squares": 300,
     "ridge of folds": 20,
 }  # columns of Y
 PATTERNS: dict[str, dict[str, Any]] = {
