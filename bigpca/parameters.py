@@ -17,7 +17,7 @@ from typing import Any
 
 from bigpca.errors import check_choice, check_switch, closest, real_number
 
-RULES = ("mle", "elbow", "marchenko-pastur", "gavish-donoho")
+RULES = ("mle", "elbow", "marchenko-pastur", "gavish-donoho", "cross-validated")
 ANY = "(-inf, inf)"
 
 
@@ -140,7 +140,7 @@ PANELS = {
     "Model": {
         "n_components": Parameter(
             "How many: an integer, a fraction such as 0.95, all (default; 2 for cca, plssvd and pls), or a rule: "
-            f"{', '.join(RULES)}.",
+            f"{', '.join(RULES)} (or cross-validated:FOLDS:likelihood).",
             ANY,
             words=RULES,
             none="all",

@@ -21,10 +21,8 @@ from bigpca.cli.output import Streams, command_line, plain, reporting
 from bigpca.cli.runtime import (
     check_columns,
     described,
-    open_given_labels,
-    open_given_weights,
+    open_beside,
     open_sources,
-    open_targets,
     recorded,
     reject_existing,
     reject_shared_paths,
@@ -237,12 +235,12 @@ def _made(path: str | None, model: Any, fingerprint: str | None) -> Provenance |
 
 
 def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: Any, seen: int) -> dict[str, Any]:
-    """Return labels and weights of the rows after the first ``seen``, from files that have those of all rows.
+    """Return what belongs to the rows after the first ``seen``, from files that have that of all rows.
 
     Raises
     ------
     typer.BadParameter
-        If the model has labels or weights and none are given, or labels are given for a model without.
+        If the model has labels, weights or groups and none are given, or labels are given for a model without.
     ValueError
         If there is not one for each row of the source.
     """
@@ -252,6 +250,7 @@ def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: A
     n = model.n_samples_
     sums = [getattr(model, name, n) for name in ("sum_weights_", "n_effective_")]
     owned["weights"] = any(abs(one - n) > 1e-9 * n for one in sums)
+    owned["groups"] = hasattr(model, "groups_")
     for name, own in owned.items():
         if own and getattr(given, name) is None:
             raise typer.BadParameter(
@@ -260,15 +259,8 @@ def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: A
             )
         if name in o.NEEDED and getattr(given, name) is not None and not own:
             raise typer.BadParameter(f"{type(model).__name__} takes no {name}. Leave out --{name}.")
-    found: dict[str, Any] = {}
-    if targeted:
-        found["y"] = open_targets(given.targets or "")[seen:]
-    if given.labels is not None:
-        found["y"] = open_given_labels(given, source, data, getattr(model, "missing_labels", "raise"))[0][seen:]
-    if given.weights is not None:
-        weights = open_given_weights(given, source, data)[0]
-        found |= {name: values[seen:] for name, values in weights.items()}
-    return found
+    found, _ = open_beside(given, source, data, getattr(model, "missing_labels", "raise"))
+    return {name: values[seen:] for name, values in found.items()}
 
 
 @dataclass(frozen=True)
@@ -316,7 +308,7 @@ def plan(
         check_columns(supervision)
         with running(cluster), estimator.settings():
             data = _opened(output, source, reading)
-            planned = _planned(output, model, source, data, estimator, supervision, reading).plan
+            planned = _planned(output, model, source, data, supervision, reading).plan
         _show_plan(output, planned, shows)
         output.finish({"command": "plan", "source": recorded(source), "plan": _plain(planned)})
 
@@ -363,7 +355,7 @@ def fit(
         if outputs.scores is not None and not os.path.lexists(outputs.scores):
             scores_only = f" To write only the scores: {scores_command}"
         with running(cluster) as client, estimator.settings():
-            found = _planned(output, model, source, data, estimator, supervision, reading)
+            found = _planned(output, model, source, data, supervision, reading)
             planned = found.plan
             made = None if outputs.overwrite else _made(outputs.model, model, found.fingerprint)
             if made is None:
@@ -384,12 +376,11 @@ def fit(
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, the rows, labels and weights that it is of, and what identifies the rows and all of it."""
+    """A plan, the rows that it is of and what a fit takes beside them, and what identifies the rows and all of it."""
 
     plan: Plan
     data: Any
-    labels: Any
-    weights: dict[str, Any]
+    beside: dict[str, Any]
     stamp: str | None
     fingerprint: str | None
 
@@ -404,7 +395,6 @@ def _planned(
     model: Any,
     source: list[str],
     data: Any,
-    estimator: ModelOptions,
     supervision: o.Labelling,
     reading: o.SourceOptions,
 ) -> Planned:
@@ -412,22 +402,11 @@ def _planned(
     from bigpca.data.provenance import fingerprint_of
     from bigpca.data.sources import rows_stamp
 
-    rows: dict[str, object] = {"data": described(source, data)}
-    labels, how = open_given_labels(supervision, source, data, getattr(estimator, "missing_labels", "raise"))
-    if how:
-        rows["labels"] = how
-    if supervision.targets is not None:
-        labels = open_targets(supervision.targets)
-        rows["targets"] = described([supervision.targets], labels)
-    weights, how = open_given_weights(supervision, source, data)
-    if how:
-        rows["weights"] = how
-    output.show(rows)
+    beside, how = open_beside(supervision, source, data, getattr(model, "missing_labels", "raise"))
+    output.show({"data": described(source, data), **how})
     output.doing("planning ...")
-    plan, stamp = model.plan(data, labels, **weights), rows_stamp(data, data.shape[0])
-    return Planned(
-        plan, data, labels, weights, stamp, fingerprint_of(model, stamp, [reading.arguments, labels, weights])
-    )
+    plan, stamp = model.plan(data, **beside), rows_stamp(data, data.shape[0])
+    return Planned(plan, data, beside, stamp, fingerprint_of(model, stamp, [reading.arguments, beside]))
 
 
 def _show_plan(output: Streams, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
@@ -490,7 +469,7 @@ def _fit_and_save(
             output.show({"kept": f"{outputs.model}, which the same command has made of the same rows"})
         else:
             heard = [counter, *shown(bar, output, checkpoint)]
-            model.fit(data, planned.labels, **planned.weights, checkpoint=checkpoint, progress=heard)
+            model.fit(data, **planned.beside, checkpoint=checkpoint, progress=heard)
         fitted = time.monotonic()
         if not made:
             model.save(outputs.model, overwrite=outputs.overwrite)

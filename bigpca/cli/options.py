@@ -90,6 +90,15 @@ def parse_positions(text: str) -> slice | list[int] | list[str]:
     return parts
 
 
+def parse_components(text: str) -> Any:
+    """Parse a number of components: a number, a word, or a rule and its values.
+
+    >>> parse_components("0.95"), parse_components("cross-validated:10:likelihood")
+    (0.95, CrossValidated(folds=10, criterion='likelihood', max_components=None))
+    """
+    return record_of(text, "rules") if ":" in text else PARAMETERS["n_components"].read(text)
+
+
 def parse_fill(text: str) -> float | None:
     """Parse what is missing among stored numbers: nothing, or a number, whole numbers of any size exactly.
 
@@ -336,11 +345,13 @@ class Labelling:
     targets : SOURCE
         cca, plssvd, pls, ridge: rows of Y, in the order of SOURCE.
     key : COLUMN
-        Key column in the files of labels and weights, if it is not found automatically.
+        Key column in the files of labels, weights and groups, if it is not found automatically.
     by_position
-        Labels and weights are in the order of the rows; keys are ignored.
+        Labels, weights and groups are in the order of the rows; keys are ignored.
     weights : FILE[::COLUMN]
         How often each row counts: numbers, matched to rows like labels.
+    groups : FILE[::COLUMN]
+        The group of each row, such as its day or site, matched to rows like labels.
     """
 
     labels: str | None = None
@@ -348,6 +359,7 @@ class Labelling:
     key: str | None = None
     by_position: bool = False
     weights: str | None = None
+    groups: str | None = None
 
 
 def estimator_of(method: str, **variants: Any) -> str:
@@ -440,6 +452,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "background": _value,
     "metric": lambda text: import_module("numpy").load(text, allow_pickle=False),
     "memory_limit": parse_size,
+    "n_components": parse_components,
     "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],
     "scale_by": parse_scale,
     "seed": parse_seed,

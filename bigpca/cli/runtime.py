@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 
 CONNECT_SECONDS = 10
+COLUMNS = {"labels": "label", "weights": "weight", "groups": "group"}  # of a file, and what an entry of each is
 
 
 @contextmanager
@@ -332,65 +332,44 @@ def shard_line(shards: list[str]) -> list[str]:
     return [f"{len(shards):,} shards, {first} to {last}, in this order"]
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a file that belongs to the rows.
-
-    Attributes
-    ----------
-    file : str
-        FILE or FILE::COLUMN, as typed.
-    key : str or None
-        Column of the file that holds the row keys.
-    word : {"label", "weight"}
-        What each entry is.
-    """
-
-    file: str
-    key: str | None
-    word: str
-
-
-def open_given_labels(given: Labelling, sources: list[str], data: Any, missing: str | None) -> tuple[Any, str]:
-    """Return the labels of all rows, and how they were joined, for display; (None, "") if there are none.
+def open_beside(given: Labelling, source: list[str], data: Any, missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a fit takes beside the rows, as its arguments, and how each belongs to the rows, for display.
 
     Raises
     ------
     typer.BadParameter
         If a key is given for a source without keys, or is needed.
     ValueError
-        If labels and rows do not match; the message names keys or counts.
+        If entries and rows do not match; the message names keys or counts. And for weights that are missing, negative
+        or no numbers.
     """
-    if given.labels is None:
-        return None, ""
-    return _open_column(Column(given.labels, given.key, "label"), given, sources, data, missing or "raise")
-
-
-def open_given_weights(given: Labelling, sources: list[str], data: Any) -> tuple[dict[str, Any], str]:
-    """Return the weights of all rows as an argument of ``fit``, and how they were joined; ({}, "") if there are none.
-
-    A file without columns, such as a ``.npy`` vector, is in the order of the rows. Raises as
-    :func:`open_given_labels`, and for weights that are missing, negative or no numbers.
-    """
-    if given.weights is None:
-        return {}, ""
-    from bigpca.data.label_files import column_names
+    from bigpca.data.labels import ARGUMENTS
     from bigpca.data.weights import open_weights
 
-    column = Column(given.weights, given.key, "weight")
-    if not column_names(_parts(Column(given.weights, None, "weight"))[0]):
-        column = Column(given.weights, None, "weight")
-    values, how = _open_column(column, given, sources, data, "raise")
-    return {"sample_weight": open_weights(values)}, how
+    found: dict[str, Any] = {}
+    how: dict[str, Any] = {}
+    for option, word in COLUMNS.items():
+        if getattr(given, option) is not None:
+            entries, how[option] = _open_column(given, option, source, data, missing if word == "label" else "raise")
+            found[ARGUMENTS[word]] = open_weights(entries) if word == "weight" else entries
+    if given.targets is not None:
+        found["y"] = open_targets(given.targets)
+        how["targets"] = described([given.targets], found["y"])
+    return found, how
 
 
-def _open_column(column: Column, given: Labelling, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
-    """Return the entries of all rows, and how they were joined; raises as :func:`open_given_labels`."""
+def _open_column(given: Labelling, option: str, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
+    """Return the entries of all rows, and how they were joined; raises as :func:`open_beside`.
+
+    Of weights and groups, a file without columns, such as a ``.npy`` vector, is in the order of the rows.
+    """
     from bigpca.data.keys import ABSENT, aligned, keys_of_rows, repeat_labels
+    from bigpca.data.label_files import column_names
     from bigpca.data.views import carried, view_of
 
-    rows, source, key, word = keys_of_rows(data), " ".join(sources[:1]), column.key, column.word
-    path, name = _parts(column)
+    rows, source, word = keys_of_rows(data), " ".join(sources[:1]), COLUMNS[option]
+    path, name = _parts(given, option)
+    key = given.key if word == "label" or column_names(path) else None
     if key is not None and rows.names is None and not rows.lost:
         raise typer.BadParameter(
             f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
@@ -410,29 +389,28 @@ def _open_column(column: Column, given: Labelling, sources: list[str], data: Any
         return repeat_labels(entries, data), f"{len(entries):,}, by position{each}{why}"
     if len(entries) != n:
         raise ValueError(
-            f"{column.file} has {len(entries):,} {word}s, but {source} has {n:,} rows, and no keys to join them by. "
-            f"Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
+            f"{getattr(given, option)} has {len(entries):,} {word}s, but {source} has {n:,} rows, and no keys to join "
+            f"them by. Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
         )
     return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
 
 
 def check_columns(given: Labelling) -> None:
     """Raise typer.BadParameter before data and outputs are checked if there is no file, or no column of a name."""
-    if given.labels is not None:
-        _parts(Column(given.labels, given.key, "label"))
-    if given.weights is not None:
-        _parts(Column(given.weights, given.key, "weight"))
+    there = [option for option in COLUMNS if getattr(given, option) is not None]
+    for option in there:
+        _parts(given, option)
     if given.by_position and given.key is not None:
         raise typer.BadParameter("--key matches by key, but --by-position does not. Leave out one of them.")
-    if given.labels is None and given.weights is None and given.key is not None:
-        raise typer.BadParameter("--key requires --labels or --weights. Add --labels FILE::COLUMN.")
+    if not there and given.key is not None:
+        raise typer.BadParameter("--key requires --labels, --weights or --groups. Add --labels FILE::COLUMN.")
 
 
-def _parts(given: Column) -> tuple[str, str | None]:
+def _parts(given: Labelling, option: str) -> tuple[str, str | None]:
     """Return path and column; the column is the one beside the keys if there are two, and checked if it can be."""
     from bigpca.data.label_files import column_names, split_column
 
-    path, column = split_column(given.file)
+    path, column = split_column(getattr(given, option))
     names = column_names(path)
     for name in filter(None, (column, given.key)):
         if names and name not in names:

@@ -19,6 +19,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.cli.output import MEANINGS
+from bigpca.solvers.components import by_name
 from bigpca.storage.places import Place
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 from tests.data.sparse_savers import counts, write_parts
@@ -306,13 +307,12 @@ SUPERVISED_UPDATES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "weights": ([], ["--weights", "w.npy"]),
     "weighted classes": (["--method", "fisher"], ["--labels", "y.csv::class", "--weights", "w.npy"]),
+    "groups": ([], ["--groups", "y.csv::class", "--weights", "w.npy"]),
 }
 
 
 @pytest.mark.parametrize("name", SUPERVISED_UPDATES)
-def test_an_update_takes_the_labels_and_weights_of_all_rows(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_takes_what_belongs_to_all_rows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     method, files = SUPERVISED_UPDATES[name]
     rng, codes, weights = np.random.default_rng(0), np.arange(90) % 3, np.arange(90) % 4 + 0.5
@@ -334,8 +334,9 @@ def test_an_update_takes_the_labels_and_weights_of_all_rows(
     write(90)
     assert "for all rows, old and new" in words(run(*update).output)
     assert run_json(*update, *files)["appended"] == 40
-    new = [labels[column][50:] for column in labels if f"y.csv::{column}" in files]
+    new = [labels[column][50:] for column in labels if f"y.csv::{column}" in files and "--labels" in files]
     given = {"sample_weight": weights[50:]} if "w.npy" in files else {}
+    given |= {"groups": labels["class"][50:]} if "--groups" in files else {}
     expected = bp.load("m.zarr").partial_fit(X[50:], *new, **given)
     np.testing.assert_allclose(np.abs(bp.load("n.zarr").transform(X)), np.abs(expected.transform(X)), rtol=1e-5)
     if not new:
@@ -382,11 +383,45 @@ def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_pat
             "has 29 weights, but plain.zarr has 30 rows",
         ),
         ("keyed.zarr", ("--weights", "w.csv::height", "--key", "name"), "w.csv has no column 'height'"),
-        ("keyed.zarr", ("--key", "name"), "--key requires --labels or --weights"),
+        ("keyed.zarr", ("--key", "name"), "--key requires --labels, --weights or --groups"),
     ):
         rejected = run("plan", source, "-k", 2, *files)
         assert rejected.exit_code != 0
         assert said in words(rejected.stderr)
+
+
+def test_groups_and_rules_with_values_are_those_of_the_library(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    days, names = np.array([f"day{i // 30}" for i in range(120)]), [f"r{i}.jpg" for i in range(120)]
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 6)) * 3 + rng.standard_normal((120, 6))
+    bp.ingest(X, "keyed.zarr", keys=names)
+    lines = [f"{names[i]},{days[i]}" for i in rng.permutation(120)]
+    Path("days.csv").write_text("\n".join(["name,day", *lines]))
+    for i, (k, rule) in enumerate(
+        (
+            ("cross-validated", bp.rules.CrossValidated()),
+            ("cross-validated:3:likelihood", bp.rules.CrossValidated(3, "likelihood")),
+        )
+    ):
+        for j, (files, given) in enumerate(((("--groups", "days.csv::day"), {"groups": days}), ((), {}))):
+            shown = run("fit", "keyed.zarr", "-k", k, *files, "--model", f"{i}{j}.zarr")
+            assert shown.exit_code == 0, shown.output
+            assert ("groups 120, joined by the key name" in words(shown.stdout)) == bool(files), shown.stdout
+            found, expected = bp.load(f"{i}{j}.zarr"), bp.PCA(rule).fit(bp.open("keyed.zarr"), **given)
+            assert (by_name(found.n_components), found.n_components_) == (rule, expected.n_components_)
+            np.testing.assert_allclose(found.cv_errors_, expected.cv_errors_, rtol=1e-9)
+    assert bp.load("00.zarr").groups_.tolist() == ["day0", "day1", "day2", "day3"]
+    for arguments, said in (
+        (("--groups", "days.csv::date"), "days.csv has no column 'date'; it has name, day."),
+        (("--groups", "days.csv::day", "--kernel", "rbf"), "groups were passed to this KernelPCA, which uses none"),
+        (("-k", "cross-validated:1"), "folds = 1; 2 to 20 were expected"),
+        (("-k", "patterson:2"), "n_components"),
+        (("-k", "cross-validate:5"), "Did you mean cross-validated?"),
+    ):
+        rejected = run("plan", "keyed.zarr", *arguments)
+        assert rejected.exit_code != 0
+        assert said in words(rejected.stderr), rejected.stderr
 
 
 LINES: dict[str, tuple[str, ...]] = {
