@@ -496,10 +496,12 @@ class ClassMoments(Weighted, Accumulator):
             one_hot = one_hot * xp.astype(device.put(known), V.dtype)[:, None]
         if self._shifts is None:
             self._shifts, self._group_shift = device.zeros((self.n_classes, self.n_features)), device.put(shift)
+        # 1. The shift of a class is the mean of its first rows, in their precision.
         if (unseen := (counts > 0) & (self.counts == 0)).any():
             means = device.product(one_hot, V) / device.put(np.maximum(counts, counts == 0))[:, None]
             means = xp.astype(xp.astype(means, V.dtype), xp.float64)
             self._shifts = xp.where(device.put(unseen)[:, None], means, self._shifts)
+        # 2. Rows less the shifts of their classes, of which the group has one scale.
         V = V - xp.take(xp.astype(self._shifts, V.dtype), numbers, axis=0)
         self.counts += counts
         self.means = self.means + device.product(one_hot, V)
@@ -683,6 +685,7 @@ class WithinProduct(Accumulator):
             self._scale = scale
             self._prepared = None, xp.astype(means, V.dtype), xp.astype(W * scale, V.dtype)
         _, means, W = self._prepared
+        # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, where rows without a label weigh 0.
         weights = (codes >= 0) * (1.0 if block.weights is None else block.weights)
         V = V - xp.take(means, device.put(np.maximum(codes, 0)), axis=0)
         Z = xp.matmul(V, W) * xp.astype(device.put(weights), V.dtype)[:, None]
