@@ -422,24 +422,28 @@ class Resources:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time for people, of about two digits.
+    """Return a time that was measured, for people.
 
-    >>> [format_seconds(s) for s in (0.04, 7.3, 95, 4000, 200_000)]
-    ['0.04 s', '7.3 s', '1.6 min', '1.1 h', '2.3 days']
+    >>> [format_seconds(s) for s in (0.04, 2.25, 125, 7260)]
+    ['0.04 s', '2.2 s', '2 min 05 s', '2 h 01 min']
     """
-    for limit, unit, size in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds / 86400:.2g} days"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.1g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def format_estimate(seconds: float) -> str:
     """Return a planned time for people: of no more than two digits, and none below a second, which start-up exceeds.
 
-    >>> format_estimate(0.0058), format_estimate(7.34)
-    ('under 1 s', 'about 7.3 s')
+    >>> [format_estimate(s) for s in (0.0058, 7.34, 95, 4000, 200_000)]
+    ['under 1 s', 'about 7.3 s', 'about 1.6 min', 'about 1.1 h', 'about 2.3 days']
     """
-    return "under 1 s" if seconds < 1 else f"about {format_seconds(seconds)}"
+    if seconds < 1:
+        return "under 1 s"
+    units = ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600), (float("inf"), "days", 86400))
+    unit, size = next((unit, size) for limit, unit, size in units if seconds < limit)
+    return f"about {seconds / size:.2g} {unit}"
 
 
 def format_times(count: float) -> str:

@@ -19,7 +19,8 @@ from bigpca.cli import options as o
 from bigpca.cli.output import ExitCode, Streams, plain, reporting
 from bigpca.cli.runtime import running, shown
 from bigpca.errors import brief, counted, format_bytes
-from bigpca.passes.engine.events import TerminalProgress, format_seconds
+from bigpca.passes.engine.events import TerminalProgress
+from bigpca.planning import format_seconds
 from bigpca.storage.files import public
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from bigpca.cli.runtime import (
 )
 from bigpca.cli.stores import components_table, describe_file, facts
 from bigpca.errors import counted, format_bytes
-from bigpca.passes.engine.events import PassCounter, TerminalProgress, format_seconds
-from bigpca.planning import Plan, format_estimate, format_times
+from bigpca.passes.engine.events import PassCounter, TerminalProgress
+from bigpca.planning import Plan, format_estimate, format_seconds, format_times
 from bigpca.storage.files import is_objects, kind_of, temporary_sibling
 from bigpca.storage.forms import CODES, STORES, check_extension
 from bigpca.storage.places import Place

@@ -25,7 +25,8 @@ from bigpca.cli.runtime import (
     shown,
 )
 from bigpca.errors import brief, format_bytes
-from bigpca.passes.engine.events import TerminalProgress, format_seconds
+from bigpca.passes.engine.events import TerminalProgress
+from bigpca.planning import format_seconds
 
 if TYPE_CHECKING:
     from bigpca.storage import Group

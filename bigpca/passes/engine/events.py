@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from bigpca.errors import format_bytes
-from bigpca.planning import Plan
+from bigpca.planning import Plan, format_seconds
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -194,18 +194,6 @@ class PassTally:
         """Return the speed and the time left in one line, for display."""
         left = self.seconds_left
         return self.speed() + ("" if left is None else f", {format_seconds(left)} left")
-
-
-def format_seconds(seconds: float) -> str:
-    """Format a duration for display.
-
-    >>> format_seconds(2.25), format_seconds(125), format_seconds(7260)
-    ('2.2 s', '2 min 05 s', '2 h 01 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def sentence(event: Event) -> str:

@@ -24,10 +24,9 @@ from bigpca.passes.engine.events import (
     PlanEvent,
     RetryEvent,
     TerminalProgress,
-    format_seconds,
     resolve_progress,
 )
-from bigpca.planning import PassCost, Resources, SolveCost, plan_of
+from bigpca.planning import PassCost, Resources, SolveCost, format_seconds, plan_of
 
 COST = PassCost(name="moments", bytes_read=8000)
 RUN: list[Event] = [
