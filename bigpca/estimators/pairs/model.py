@@ -34,7 +34,7 @@ from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
+from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
@@ -531,6 +531,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, given: Unchecked) -> tuple[Rows, Resources]:
         """Return new rows of both sides as those of the fit, and the resources that may be used."""
+        check_same_steps(self)
         y = y if y is None else self._side_like(y)
         joined, resources = self._joined(open_like(self, X, given).weighted(weights), y)
         self._check_targets(joined.widths[1])
@@ -723,6 +724,7 @@ class SideScores(PairModel):
         ndarray or dask.array.Array of shape (n, k); a DataArray for one
         """
         check_is_fitted(self)
+        check_same_steps(self)
         rows = self._side_like(X)
         self._check_targets(rows.viewed_columns)
         to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")

@@ -89,8 +89,8 @@ def check_same_steps(model: BaseEstimator) -> None:
         changed = ["preprocess, nan_policy, center or scale"]
     if changed:
         raise ValueError(
-            f"{', '.join(changed)} was changed after the fit: {' '.join(repr(model).split())}. The kept statistics "
-            "were computed with the former values, so rows cannot be added. Set them again, or fit all rows."
+            f"{', '.join(changed)} was changed after the fit: {' '.join(repr(model).split())}. The model was "
+            "computed with the former values, to which other rows do not belong. Set them again, or fit all rows."
         )
 
 

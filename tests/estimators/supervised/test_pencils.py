@@ -245,8 +245,11 @@ def test_what_changes_the_sums_is_not_changed_between_rows_or_models(name: str) 
     with pytest.raises(ValueError, match=rf", {next(iter(changes))}=.* and .* cannot be merged"):
         bp.merge(one, other)
     one.set_params(**changes)
-    for call in (lambda: one.partial_fit(X, y), lambda: bp.merge(one, other)):
-        with pytest.raises(ValueError, match=rf"{next(iter(changes))} was changed after the fit: .*, so rows cannot"):
+    calls = [lambda: one.partial_fit(X, y), lambda: bp.merge(one, other)]
+    if name == "preprocess_y":
+        calls += [lambda: one.transform(X, y), lambda: one.score(X, y)]
+    for call in calls:
+        with pytest.raises(ValueError, match=rf"{next(iter(changes))} was changed after the fit: .*do not belong"):
             call()
 
 
