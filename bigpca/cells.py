@@ -184,8 +184,16 @@ def pca(
             model, opened(rows, "bigpca.cells.pca").weighted(sample_weight), search, checkpoint, progress
         )
         mask = np.asarray(search.table["highly_variable"])
-        params = {"layer": layer, "counts": True, "n_top_genes": width, "flavor": flavor, "max_value": max_value,
-                  "target_sum": search.found.target, "zero_center": True, "mask_var": HIGHLY}  # fmt: skip
+        params = {
+            "layer": layer,
+            "counts": True,
+            "n_top_genes": width,
+            "flavor": flavor,
+            "max_value": max_value,
+            "target_sum": search.found.target,
+            "zero_center": True,
+            "mask_var": HIGHLY,
+        }
         known = {name: value for name, value in params.items() if value is not None}
         known |= {"use_highly_variable": True, "solver": model.solver_, "bigpca": bigpca.__version__}
         _add_genes(adata, search.table, flavor)
@@ -198,8 +206,14 @@ def pca(
     scores = lazy.compute(scheduler="threads" if in_memory else None)
     used = {"layer": layer, "obsm": obsm, **parameters}
     plain = {name: value for name, value in used.items() if isinstance(value, bool | int | float | str)}
-    params = {"zero_center": zero_center, "use_highly_variable": isinstance(mask_var, str) and mask_var == HIGHLY,
-              "mask_var": mask_var, **plain, "solver": model.solver_, "bigpca": bigpca.__version__}  # fmt: skip
+    params = {
+        "zero_center": zero_center,
+        "use_highly_variable": isinstance(mask_var, str) and mask_var == HIGHLY,
+        "mask_var": mask_var,
+        **plain,
+        "solver": model.solver_,
+        "bigpca": bigpca.__version__,
+    }
     _add(adata, model, scores, mask, params, key_added)
     return adata if copy else model
 
@@ -375,14 +389,17 @@ def _mask(adata: Any, mask_var: Any) -> NDArray[np.bool_]:
 
 
 def _add(
-    adata: Any, model: PCA, scores: NDArray[Any], mask: Mask, params: dict[str, Any],
+    adata: Any,
+    model: PCA,
+    scores: NDArray[Any],
+    mask: Mask,
+    params: dict[str, Any],
     key_added: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Add the results to AnnData, under the names that scanpy uses."""
     key_scores, key_components, key = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")
     components = np.ascontiguousarray(model.components_.T)
-    found = {"params": params, "variance": model.explained_variance_,
-             "variance_ratio": model.explained_variance_ratio_}  # fmt: skip
+    found = {"params": params, "variance": model.explained_variance_, "variance_ratio": model.explained_variance_ratio_}
     adata.obsm[key_scores] = scores
     if "obsm" in params:
         found["components"] = components

@@ -240,9 +240,14 @@ def moments_of_genes(
     mapped = rows.mapped(*(MapStep(one, d, 4 * d) for one in maps))
     # About zero: the smooth function of the means jumps where two of them differ by rounding.
     found = read_once(
-        mapped, StoredColumnMoments(d), name, memory_limit=memory_limit, progress=progress,
-        dtype=np.dtype(np.float64), about_zero=True,
-    )  # fmt: skip
+        mapped,
+        StoredColumnMoments(d),
+        name,
+        memory_limit=memory_limit,
+        progress=progress,
+        dtype=np.dtype(np.float64),
+        about_zero=True,
+    )
     if (found.mean < 0).any():
         gene = int(np.argmin(found.mean))
         raise ValueError(
@@ -255,9 +260,14 @@ def moments_of_genes(
 
 
 def marked_genes(
-    rows: Rows, n_top_genes: int, flavor: str, n_bins: int, span: float, memory_limit: int | str | None,
+    rows: Rows,
+    n_top_genes: int,
+    flavor: str,
+    n_bins: int,
+    span: float,
+    memory_limit: int | str | None,
     progress: ProgressArgument,
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Return what a flavour says of each gene, from one read of the rows, or two."""
     first: list[RowMap] = [Expm1()] if flavor == "seurat" else []
     found = moments_of_genes(rows, "moments of the genes", first, memory_limit, progress)
@@ -323,7 +333,12 @@ def by_clipped_variance(
     compared = (clipped_squares + n * (clipped_mean - mean) ** 2) / ((n - 1) * deviation**2)
     rank = np.argsort(np.argsort(-compared, kind="stable"), kind="stable").astype(np.float32)
     highly = rank < n_top_genes
-    return pd.DataFrame({
-        "highly_variable": highly, "highly_variable_rank": np.where(highly, rank, np.float32(np.nan)),
-        "means": mean, "variances": squares / (n - 1), "variances_norm": compared,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "highly_variable": highly,
+            "highly_variable_rank": np.where(highly, rank, np.float32(np.nan)),
+            "means": mean,
+            "variances": squares / (n - 1),
+            "variances_norm": compared,
+        }
+    )
