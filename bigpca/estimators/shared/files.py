@@ -23,9 +23,9 @@ from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
-from bigpca.passes.accumulators.profiles import Profile
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
+from bigpca.passes.reading.row_maps import Profile
 from bigpca.records import Coding, Held, Values, pack
 from bigpca.rows import L2, Log1p, NormalizeTotal, Power, Standardize
 from bigpca.sketches import Sketch, sketch_from

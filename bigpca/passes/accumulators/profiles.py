@@ -12,15 +12,8 @@ from bigpca.arrays import Vector
 from bigpca.passes.accumulators.base import KEPT, Accumulator
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
-from bigpca.passes.reading.row_maps import NormalizeTotal, row_totals
+from bigpca.passes.reading.row_maps import Profile, row_totals
 from bigpca.planning import BlockForm, Work
-
-
-class Profile(NormalizeTotal):
-    """Divides each row of amounts by its sum, in a correspondence analysis."""
-
-    takes: ClassVar[str] = "CorrespondenceAnalysis() takes counts, or other amounts of at least 0"
-
 
 PROFILE = Profile(1.0)
 

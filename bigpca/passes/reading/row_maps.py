@@ -762,6 +762,12 @@ class NormalizeTotal(RowPreprocessor):
         return OnnxForm(nodes, {"target": self.target})
 
 
+class Profile(NormalizeTotal):
+    """Divides each row of amounts by its sum, in a correspondence analysis."""
+
+    takes: ClassVar[str] = "CorrespondenceAnalysis() takes counts, or other amounts of at least 0"
+
+
 @dataclass(frozen=True)
 class Log1p(RowPreprocessor):
     """The natural logarithm of 1 + x of each value, the usual second step for counts.
