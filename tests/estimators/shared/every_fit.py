@@ -80,6 +80,10 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "metric": (lambda: bp.GeneralizedPCA(2, metric=np.diag(np.arange(1.0, X.shape[1] + 1))), None),
     "correspondences": (lambda: bp.CorrespondenceAnalysis(2), "counts"),
     "ridge of folds": (lambda: bp.Ridge([0.1, 10.0], cv=3), REAL),
+    "several lags": (lambda: bp.TICA(2, lag=(1, 3)), None),
+    "partial least squares of folds": (lambda: bp.PLSRegression(bp.rules.CrossValidated(folds=3)), REAL),
+    "cross-validated": (lambda: bp.PCA(bp.rules.CrossValidated(folds=3), solver="covariance"), None),
+    "groups": (lambda: bp.PCA(2, solver="covariance"), {"groups": Y}),
 }
 
 
@@ -105,9 +109,10 @@ def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
     """Give the digests of one fit, of the scores of new rows, of pre-images, and of what more rows make of it."""
     make, y = FITS[name]
     rows = {"narrow": X[:, :12], "counts": np.abs(X)}.get(y, X) if isinstance(y, str) else X
-    y = None if isinstance(y, str) else y
+    named = y if isinstance(y, dict) else {}
+    beside = () if y is None or isinstance(y, str | dict) else (y,)
     given: Any = da.from_array(rows, chunks=(110, rows.shape[1])) if lazily else rows
-    model = make().fit(given) if y is None else make().fit(given, y)
+    model = make().fit(given, *beside, **named)
     yield from numbers(model, name)
     for attribute in dir(type(model)):
         if attribute.endswith("_") and not attribute.startswith(("_", "provenance")) and hasattr(model, attribute):
@@ -125,7 +130,8 @@ def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
             yield from numbers(getattr(model, method)(), f"{name}: {method}")
     if hasattr(model, "partial_fit"):
         try:
-            model.partial_fit(rows[:200]) if y is None else model.partial_fit(rows[:200], y[:200])
+            more = {argument: values[:200] for argument, values in named.items()}
+            model.partial_fit(rows[:200], *(values[:200] for values in beside), **more)
         except (ValueError, TypeError):
             return  # this fit kept no statistics
         yield from numbers(model, f"{name}: more rows")
