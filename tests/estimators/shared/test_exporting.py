@@ -31,7 +31,8 @@ LINEAR: dict[str, Callable[[], Any]] = {
         if "ernel" not in name
         and " dot" not in name
         and "krylov" not in name
-        and name not in ("CCA", "PLSSVD", "PLSRegression", "Ridge")  # of two sides: no linear map of one
+        # of two sides: no linear map of one
+        and name.partition(" of ")[0] not in ("CCA", "PLSSVD", "PLSRegression", "Ridge")
     },
     "scaled": lambda: bp.PCA(3, scale=True).fit(X),
     "scaled and whitened": lambda: bp.PCA(3, scale=True, whiten=True).fit(X),
