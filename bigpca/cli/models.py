@@ -16,7 +16,7 @@ from bigpca.cli.runtime import described, open_sources, recorded, reject_shared_
 from bigpca.errors import component_columns, format_bytes
 from bigpca.passes.engine.events import TerminalProgress
 
-Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS"])
+Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS", "DRIFT"])
 SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
 SHOWN_ANGLES = 5
 EXPORTED = (".npz", ".onnx")  # formats of linear maps
@@ -80,6 +80,11 @@ def report(
             from bigpca.quality import standard_errors
 
             errors = standard_errors(fitted, open_sources([rows], reading))
+        apart_groups = None
+        if hasattr(fitted, "of_group") and len(getattr(fitted, "groups_", ())) > 2 and fitted.center is True:
+            from bigpca.quality import drift
+
+            apart_groups = drift(fitted)
         apart = None if held_out is None else (open_sources([held_out], reading), held_out_labels)
         described = describe(
             fitted,
@@ -88,6 +93,7 @@ def report(
             keys=False if by_position else None,
             image_shape=shape,
             standard_errors=errors,
+            drift=apart_groups,
             held_out=apart,
             provenance=provenance,
             path=model,
@@ -121,7 +127,7 @@ def plot(
     as_json: bool = False,
     debug: bool = False,
 ) -> None:
-    """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, or maps of scores.
+    """Draw MODEL: scree, spectrum, bounds, scores, components, biplot, maps of scores, or drift of groups.
 
     Parameters
     ----------
@@ -228,6 +234,10 @@ def _draw(
         draw(model, **given, labels=labels, components=(pair[0], pair[1]), ax=ax)
     elif kind is Kind.COMPONENTS:
         plots.components(model, None if shape is None else parse_image_shape(shape), ax=ax)
+    elif kind is Kind.DRIFT:
+        from bigpca.quality import drift
+
+        plots.drift(drift(model), ax=ax)
     else:
         getattr(plots, kind)(model, ax=ax)
 

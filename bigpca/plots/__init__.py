@@ -2,7 +2,7 @@
 
 Every function draws into ``ax`` or makes a figure of its own, and returns the Axes; ``pairs`` returns a figure.
 
-- ``spectra``  Eigenvalues, their shares of the variance, and their bounds.
+- ``spectra``  Eigenvalues, their shares of the variance, and their bounds; groups of rows over time.
 - ``scatter``  Rows by their scores on two components, with classes or values as colours; and the features beside
   them.
 - ``images``  Matrices as pictures: components, weights of features, scores of pixels, tiles of images.
@@ -16,13 +16,14 @@ result take ten lines of matplotlib: ``docs/how-to/figures.md``.
 
 from bigpca.plots.images import components, maps, top_features
 from bigpca.plots.scatter import biplot, correlation_circle, outliers, pairs, scores
-from bigpca.plots.spectra import bounds, scree, spectrum
+from bigpca.plots.spectra import bounds, drift, scree, spectrum
 
 __all__ = [
     "biplot",
     "bounds",
     "components",
     "correlation_circle",
+    "drift",
     "maps",
     "outliers",
     "pairs",

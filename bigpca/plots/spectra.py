@@ -1,4 +1,4 @@
-"""Eigenvalues, their shares of the variance, their bounds, and how they vary between samples of rows."""
+"""Eigenvalues, their shares of the variance, and their bounds; how groups of rows differ over time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bigpca.plots.style import (
     legend,
     log_ticks,
     percent,
+    short_names,
     tidy,
     whole_numbers,
 )
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 
 LEVELS = (0.90, 0.95, 0.99)  # of the variance
+MAX_LETTERS = 48  # of the names at the abscissa
 MAX_BARS = 60  # components with a bar or a marker each; more are drawn as a line
+LIMIT = 3.0  # robust standard deviations beyond which a group is unlike the others
+NAMED = 3  # groups in a title
 ROUNDED = 1e-9  # of the largest, above which a negative eigenvalue is no rounding
 BARS: dict[str, Any] = {
     "fmt": "o",
@@ -220,6 +224,50 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     confidence = float(inner.bounds_confidence_)
     hold = "always hold" if confidence == 1 else f"hold with probability {confidence:.6g}"
     return tidy(ax, f"{name_of(model)}, widest bounds {percent(relative_width(values, low, high))}; {hold}")
+
+
+def drift(found: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw how unlike the others each group of rows is, in the order of the groups: a control chart, if they are days.
+
+    T2, SPE and the share of variance that is lost are drawn as distances from their medians over the groups, in robust
+    standard deviations, so that they have one limit: 3. The title names those that are the furthest above it.
+
+    Parameters
+    ----------
+    found : Drift
+        From :func:`bigpca.quality.drift`. Infinite distances, which groups have where more than half of the others are
+        equal, are drawn above all others. The scale is logarithmic beyond the limit if a distance is over ten limits.
+    ax : matplotlib Axes, optional
+        By default, the axes of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    ax = axes_of(ax)
+    z, names = np.asarray(found.z), short_names(found.groups)
+    top = 2 * max(LIMIT, float(np.abs(z[np.isfinite(z)]).max(initial=0.0)))
+    shown = np.nan_to_num(z, posinf=top, neginf=-top)
+    handles: list[Any] = []
+    for column, colour, marker in zip(shown.T, COLOURS, MARKERS, strict=False):
+        handles += ax.plot(column, color=colour, marker=marker, markersize=4, linewidth=1)
+    handles.append(ax.axhline(LIMIT, color=INK, linewidth=1, linestyle="--"))
+    ax.set(xlabel="group", ylabel="robust standard deviations from the median")
+    if np.abs(shown).max() > 10 * LIMIT:
+        ax.set_yscale("symlog", linthresh=LIMIT)
+    whole_numbers(ax, most=max(1, MAX_LETTERS // max(map(len, names))))
+    ax.xaxis.set_major_formatter(lambda place, _: names[int(place)] if 0 <= place < len(names) else "")
+    legend(ax, handles, ["T2", "SPE", "lost", "limit"])
+    worst = z.max(axis=1)
+    beyond = [names[i] for i in np.argsort(-worst, kind="stable") if worst[i] > LIMIT]
+    title = f"{len(beyond)} of {counted(len(names), 'group')} beyond the limit"
+    listed = ", ".join(beyond[:NAMED]) + (", ..." if len(beyond) > NAMED else "")
+    return tidy(ax, f"{title}: {listed}" if beyond else title)
 
 
 def relative_width(values: Vector, low: Vector, high: Vector) -> float:

@@ -106,11 +106,11 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
         text.set_color(INK)
 
 
-def whole_numbers(ax: Axes) -> None:
-    """Put ticks of the abscissa at whole numbers only."""
+def whole_numbers(ax: Axes, most: int = 9) -> None:
+    """Put ticks of the abscissa at whole numbers only, with at most so many spaces between them."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, min_n_ticks=1))
 
 
 def log_ticks(ax: Axes) -> None:

@@ -35,7 +35,7 @@ from bigpca.errors import brief, counted, format_bytes
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.planning import format_estimate, format_seconds
-from bigpca.plots import bounds, components, scree, spectrum
+from bigpca.plots import bounds, components, drift, scree, spectrum
 from bigpca.plots.data import (
     VALUES,
     DrawnScores,
@@ -634,6 +634,7 @@ class Subject:
     read : ScoresRead or None
     known : Companions
     errors : StandardErrors or None
+    apart : Drift or None
     """
 
     model: Any
@@ -642,6 +643,7 @@ class Subject:
     read: ScoresRead | None
     known: Companions
     errors: Any = None
+    apart: Any = None
 
 
 def describe(
@@ -654,6 +656,7 @@ def describe(
     image_shape: tuple[int, ...] | None = None,
     feature_names: Any = None,
     standard_errors: Any = None,
+    drift: Any = None,
     layers: Any = None,
     held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
@@ -680,6 +683,8 @@ def describe(
     standard_errors : StandardErrors, optional
         From :func:`bigpca.quality.standard_errors`, of this model: the report then shows how much eigenvalues and axes
         would vary between samples of rows, beside the bounds of the computation.
+    drift : Drift, optional
+        From :func:`bigpca.quality.drift`, of this model: the report then has its chart.
     layers : LayerComparison, optional
         From :func:`bigpca.compare_layers`: the report then has its table.
     held_out : (rows, labels), optional
@@ -699,7 +704,7 @@ def describe(
     known = Companions()
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
-    subject = Subject(model, own, image_shape, read, known, standard_errors)
+    subject = Subject(model, own, image_shape, read, known, standard_errors, drift)
     names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
     light, classes = (None, None) if held_out is None else classified(model, *held_out)
@@ -751,6 +756,12 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
         if inner.bounds_confidence_ < 1:
             caption = f"All bars contain their true eigenvalues with probability {inner.bounds_confidence_:.6g}."
         found.append(drawn("bounds", caption, lambda ax: bounds(model, ax=ax)))
+    if subject.apart is not None:
+        caption = (
+            "Groups in their order. Above the limit, a group is unlike the others: in its mean within the axes (T2) "
+        )
+        caption += "or outside of them (SPE), or in its own axes (lost)."
+        found.append(drawn("drift", caption, lambda ax: drift(subject.apart, ax=ax)))
     if subject.read is not None:
         found.append(_scatter(subject, subject.read.drawn))
     if subject.weights is not None:
@@ -903,6 +914,8 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
                 f"{missing} of {len(shown)} pictures could not be read. Image files beside or below "
                 "the file of labels were expected."
             )
+    if subject.apart is None and hasattr(subject.model, "of_group") and hasattr(subject.model, "groups_"):
+        notes.append("The model has groups. To show how they differ, give drift=bigpca.quality.drift(model).")
     if subject.read is None:
         notes.append("No scores were given, so no rows are shown. Write them with bigpca transform, and give --scores.")
     elif subject.read.without:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path as FilePath
 from typing import Any
@@ -40,6 +41,8 @@ def rows(n: int = 400, d: int = 12) -> np.ndarray:
 X = rows()
 CLASSES = NAMES[np.random.default_rng(1).integers(0, 30, len(X))]
 MAPS = X[:, :4].reshape(16, 5, 5, 4)
+DAYS = np.array([f"2026-11-{1 + i // 20:02d}" for i in range(len(X))])
+DRIFT = bp.quality.drift(bp.PCA(2).fit(X + 2.0 * (DAYS == "2026-11-07")[:, None], groups=DAYS))
 THREE = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
 
 
@@ -80,6 +83,8 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "bounds of a kernel": lambda m: bp.plots.bounds(m["kernel"]),
     "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
     "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
+    "drift": lambda m: bp.plots.drift(DRIFT),
+    "drift of few": lambda m: bp.plots.drift(replace(DRIFT, groups=DRIFT.groups[:3], z=[[9, -2, 0]] * 3), ax=_narrow()),
     "scores": lambda m: bp.plots.scores(m["pca"], X, components=(2, "pca0")),
     "scores of many classes": lambda m: bp.plots.scores(m["pca"], X, labels=CLASSES),
     "scores of thousands": lambda m: bp.plots.scores(1000 * X, labels=CLASSES, ax=_narrow()),
@@ -102,6 +107,19 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "weights of two sides": lambda m: bp.plots.components(bp.PLSSVD(2).fit(X, X[:, :3])),
     "correlations": lambda m: bp.plots.spectrum(bp.CCA(3).fit(X[:, :5], X[:, 3:])),
 }
+
+
+def test_a_chart_of_drift_has_the_groups_in_their_order_and_names_those_beyond_the_limit() -> None:
+    ax = bp.plots.drift(DRIFT)
+    *lines, limit = ax.lines
+    np.testing.assert_array_equal([line.get_ydata() for line in lines], DRIFT.z.T)
+    assert set(limit.get_ydata()) == {3}
+    assert ax.get_title(loc="left").startswith("3 of 20 groups beyond the limit: 2026-11-07, ")
+    assert (DRIFT.z > 3).any(axis=1).sum() == 3
+    assert ax.xaxis.get_major_formatter()(6, 0) == "2026-11-07"
+    z = np.where(DRIFT.z > 3, np.inf, DRIFT.z)
+    drawn = np.array([line.get_ydata() for line in bp.plots.drift(replace(DRIFT, z=z)).lines[:3]]).T
+    assert (drawn[np.isinf(z)] > drawn[np.isfinite(z)].max()).all()
 
 
 def _narrow() -> Any:

@@ -127,6 +127,14 @@ def test_a_report_is_one_file_that_loads_nothing_and_in_which_no_text_acts(model
     assert len(ids) == len(set(ids))
 
 
+def test_a_report_of_a_model_with_groups_has_their_chart_or_says_how_to_add_it() -> None:
+    model = bp.PCA(2).fit(X, groups=np.arange(len(X)) % 5)
+    report = describe(model, drift=bp.quality.drift(model))
+    assert [one.name for one in report.figures] == ["scree", "drift", "components"]
+    assert not any("drift" in note for note in report.notes)
+    assert any("give drift=bigpca.quality.drift(model)" in note for note in describe(model).notes)
+
+
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("model", "computed"),

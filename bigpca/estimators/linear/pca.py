@@ -395,9 +395,8 @@ def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]
     folds = kept_by(model).state
     if not isinstance(folds, FoldStates) or folds.labels is None:
         raise ValueError("the model has no groups. Fit with PCA.fit(X, groups=labels).")
-    states = cast("tuple[Moments, ...]", folds.states)
-    labels = [label for label, state in zip(folds.labels.tolist(), states, strict=True) if state.count]
-    return labels, tuple(state for state in states if state.count)
+    held = folds.present
+    return np.asarray(held.labels).tolist(), cast("tuple[Moments, ...]", held.states)
 
 
 def place_of(group: Unchecked, known: list[str | int]) -> int:

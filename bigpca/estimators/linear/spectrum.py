@@ -415,7 +415,6 @@ def solve_moments(
         moments, regression = without_covariates(joint, settings, again)
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
-    grouped = isinstance(sums, FoldStates)
     keep = sums.state_bytes <= settings.keep_state_bytes
     device = device_of_solve(d)
     S = moments.scatter if device is None else (moments if settings.covariates else summed).square(device)
@@ -452,7 +451,7 @@ def solve_moments(
     if total - float(values.sum()) <= max(NOISE * float(noise.sum()), MULTIPLIED * moments.precision * total):
         total = float(values.sum())
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
-    state = (sums if grouped else joint) if keep else None
+    state = (sums.present if isinstance(sums, FoldStates) else joint) if keep else None
     return PCAResult(
         n,
         omitted,

@@ -663,6 +663,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _made(self, found: PairFound) -> PairResult:
         moments, p, state, joint = whole_moments(found.state), found.joint.p, found.state, found.joint
+        state = state.present if isinstance(state, FoldStates) else state
         kept = state.state_bytes <= setting(self, "keep_state_bytes")
         solution = {
             name: np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one

@@ -124,6 +124,7 @@ class Tables(BaseEstimator):
         image_shape: tuple[int, ...] | None = None,
         feature_names: Input | None = None,
         standard_errors: Input | None = None,
+        drift: Unchecked = None,
         layers: Input | None = None,
         held_out: tuple[Unchecked, Unchecked] | None = None,
         provenance: bool = True,
@@ -147,6 +148,8 @@ class Tables(BaseEstimator):
             None for those of the fit.
         standard_errors : StandardErrors, default None
             From :func:`bigpca.quality.standard_errors`, of this model.
+        drift : Drift, default None
+            From :func:`bigpca.quality.drift`, of this model.
         layers : LayerComparison, default None
             From :func:`bigpca.compare_layers`: the report then has its heat map.
         held_out : (rows, labels), default None
@@ -173,6 +176,7 @@ class Tables(BaseEstimator):
             image_shape=image_shape,
             feature_names=feature_names,
             standard_errors=standard_errors,
+            drift=drift,
             layers=layers,
             held_out=held_out,
             provenance=provenance,

@@ -154,6 +154,15 @@ class FoldStates(Accumulator):
         return states
 
     @property
+    def present(self) -> FoldStates:
+        """Without the groups that have no rows: rows that weigh 0, or are left out, are as if they were not there."""
+        held = [i for i, state in enumerate(self.states) if getattr(state, "count", 1)]
+        if self.labels is None or len(held) == self.n_folds:
+            return self
+        states = tuple(self.states[i] for i in held)
+        return replace(self, n_folds=len(held), labels=self.labels[held], states=states)
+
+    @property
     def count(self) -> int:
         """Number of rows."""
         return sum(int(getattr(state, "count", 0)) for state in self.states)

@@ -173,7 +173,15 @@ def test_moments_of_groups_that_are_too_large_to_keep_are_rejected_by_the_plan()
 
 
 @pytest.mark.filterwarnings("ignore:a jackknife over 3 groups")
-def test_a_group_all_of_whose_rows_were_left_out_is_no_group_of_the_models() -> None:
+def test_a_group_all_of_whose_rows_were_left_out_is_no_group_of_the_models(tmp_path: Path) -> None:
+    weighted = bp.PCA(3).fit(X, groups=GROUPS, sample_weight=GROUPS != "site2")
+    pair = bp.Ridge([1.0, 9.0]).fit(X, X[:, :2], groups=GROUPS, sample_weight=GROUPS != "site2")
+    for one in (weighted, pair):
+        one.save(tmp_path / "m.zarr", overwrite=True)
+        for found in (one, bp.load(tmp_path / "m.zarr")):
+            assert found.groups_.tolist() == ["site0", "site1", "site3"]
+    same(weighted.partial_fit(X[GROUPS == "site2"], groups=GROUPS[GROUPS == "site2"]), FIT)
+    assert weighted.groups_.tolist() == FIT.groups_.tolist()
     rows = np.where((GROUPS == "site2")[:, None], np.nan, X)
     model = bp.PCA(2, nan_policy="omit").fit(rows, groups=GROUPS)
     with pytest.raises(ValueError, match="'site2' is none of the 3 groups with rows"):
