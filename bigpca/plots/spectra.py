@@ -260,6 +260,8 @@ def drift(found: Any, *, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="group", ylabel="robust standard deviations from the median")
     if np.abs(shown).max() > 10 * LIMIT:
         ax.set_yscale("symlog", linthresh=LIMIT)
+        ax.set_ylim(1.5 * min(float(shown.min()), -1.0), 1.5 * float(shown.max()))
+        ax.yaxis.set_major_formatter("{x:g}")
     whole_numbers(ax, most=max(1, MAX_LETTERS // max(map(len, names))))
     ax.xaxis.set_major_formatter(lambda place, _: names[int(place)] if 0 <= place < len(names) else "")
     legend(ax, handles, ["T2", "SPE", "lost", "limit"])

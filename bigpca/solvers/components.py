@@ -512,10 +512,7 @@ class CrossValidated(ComponentRule):
             If the errors are not known.
         """
         if self._errors is None or self._weights is None:
-            raise ValueError(
-                f"{self} needs the moments of folds of the rows, which are not available here. Use fit of "
-                'PCA(solver="covariance"), MarchenkoPastur, or an int.'
-            )
+            raise ValueError(unknown_errors(self))
         best = int(np.argmin(self._weights @ self._errors))
         excess = self._errors[:, : best + 1] - self._errors[:, best : best + 1]
         # So that squares stay within float64, whatever the units of the columns are.
@@ -571,6 +568,21 @@ def _before(values: Vector) -> Vector:
 def _after(values: Matrix) -> Matrix:
     """Return for each column the sum of it and all later ones."""
     return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+
+
+def unknown_errors(rule: CrossValidated) -> str:
+    """Return the message where no folds of the rows are kept apart."""
+    return (
+        f"{rule} needs the moments of folds of the rows, which are not available here. Use fit of "
+        'PCA(solver="covariance"), MarchenkoPastur, or an int.'
+    )
+
+
+def reject_folds(n_components: NComponents) -> None:
+    """Reject cross-validation, before a read, where no folds of the rows are kept apart; raises ValueError."""
+    rule = by_name(n_components)
+    if isinstance(rule, CrossValidated):
+        raise ValueError(unknown_errors(rule))
 
 
 def unknown_edge(rule: ParallelAnalysis) -> str:

@@ -35,7 +35,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import bytes_of, stored
-from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.components import NComponents, check_n_components, reject_folds
 from bigpca.storage.files import one_look
 
 LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word
@@ -318,6 +318,7 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
             f"{most} components. Use at most {most}."
         )
     check_n_components(n_components, most, most)
+    reject_folds(n_components)
 
 
 def row_shift(run: Run, rows: Rows) -> Vector:

@@ -59,7 +59,7 @@ from bigpca.planning import PassCost, SolveCost
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.certificates import orthonormal_axes
-from bigpca.solvers.components import NComponents, ParallelAnalysis, check_n_components, check_total
+from bigpca.solvers.components import NComponents, ParallelAnalysis, check_n_components, check_total, reject_folds
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 from bigpca.solvers.scaling import Patterson, Whitening
@@ -513,6 +513,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _planned(self, rows: Rows, *, minimum: int) -> SketchFit:
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
+        reject_folds(self.n_components)
         labels = rows.labels
         settings = self._settings(d, None if labels is None else labels.grid)
         rows, _, resources = rows_to_fit(self, rows)

@@ -483,7 +483,7 @@ class OnnxForm:
     """A function of rows in ONNX: nodes from ``"rows"`` to ``"result"``, and their constants."""
 
     nodes: tuple[OnnxNode, ...]
-    constants: Mapping[str, float] = field(default_factory=dict)
+    constants: Mapping[str, float | Vector] = field(default_factory=dict)
 
 
 class RowPreprocessor(NumberedMap):
@@ -859,12 +859,8 @@ class Standardize(RowPreprocessor):
             )
         if rows.shape[1] != len(self.mean):
             raise ValueError(f"Standardize has {len(self.mean)} means, but {where} has {rows.shape[1]} columns.")
-        dtype = working_dtype(rows.dtype)
-        mean, scale = np.array(self.mean), np.array(self.scale)
-        scale[scale == 0] = 1
-        most = np.inf if self.max_value is None else self.max_value
-        zero = np.clip(-mean / scale, -most, most).astype(dtype)
-        mean, scale = mean.astype(dtype), scale.astype(dtype)
+        dtype, most = working_dtype(rows.dtype), np.inf if self.max_value is None else self.max_value
+        mean, scale, zero = (one.astype(dtype) for one in self._of_columns(most))
         if not isinstance(rows, csr_array):
             return _clipped(rows.astype(dtype, copy=False), mean, scale, zero, most)
         at = rows.indices
@@ -873,6 +869,24 @@ class Standardize(RowPreprocessor):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Rows in the working dtype, the result, and the numbers of each column."""
         return 3 * rows * d * itemsize + 4 * 8 * d, 0
+
+    def _of_columns(self, most: float) -> tuple[Vector, Vector, Vector]:
+        """Return the means, the scales, and what becomes of zeros."""
+        mean, scale = np.array(self.mean), np.array(self.scale)
+        scale[scale == 0] = 1
+        return mean, scale, np.clip(-mean / scale, -most, most)
+
+    def onnx_form(self) -> OnnxForm:
+        """Return the clipped deviations, less those of zeros."""
+        most = float(np.finfo(np.float32).max) if self.max_value is None else self.max_value
+        mean, scale, zero = self._of_columns(most)
+        nodes = (
+            OnnxNode("Sub", ("rows", "mean"), "deviation"),
+            OnnxNode("Div", ("deviation", "scale"), "scaled"),
+            OnnxNode("Clip", ("scaled", "least", "most"), "clipped"),
+            OnnxNode("Sub", ("clipped", "zero"), "result"),
+        )
+        return OnnxForm(nodes, {"mean": mean, "scale": scale, "zero": zero, "least": -most, "most": most})
 
 
 def _clipped(values: Array, mean: Vector, scale: Vector, zero: Vector, most: float) -> Array:

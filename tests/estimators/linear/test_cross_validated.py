@@ -156,7 +156,14 @@ def test_the_read_and_the_solve_of_folds_are_planned() -> None:
         (lambda: bp.PCA(CrossValidated(), solver="dot").fit(X), ValueError, "cannot be used with CrossValidated"),
         (lambda: bp.PCA(CrossValidated(), nan_policy="mean").fit(X), ValueError, "with CrossValidated"),
         (lambda: bp.PCA(CrossValidated()).fit(X, given=X[:, :1]), ValueError, r"with covariates \(given\). Use an int"),
-        (lambda: bp.ApproximatePCA(CrossValidated()).fit(X), ValueError, "needs the moments of folds of the rows"),
+        (lambda: bp.ApproximatePCA(CrossValidated()).plan(X), ValueError, "needs the moments of folds of the rows"),
+        (lambda: bp.KernelPCA(CrossValidated(), kernel="rbf").plan(X), ValueError, "needs the moments of folds of"),
+        (lambda: bp.NystromKernelPCA("cross-validated", n_landmarks=9).plan(X), ValueError, "needs the moments of f"),
+        (
+            lambda: bp.ApproximateKernelPCA("cross-validated", kernel="poly", sketch=bp.sketches.Gaussian(9)).plan(X),
+            ValueError,
+            "needs the moments of folds",
+        ),
         (lambda: bp.PCA(CrossValidated()).fit(X, groups=FOLDS * 0), ValueError, "of at least 2 groups"),
         (
             lambda: bp.PCA(CrossValidated()).partial_fit(X, groups=FOLDS * 0).components_,
