@@ -477,7 +477,7 @@ def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() 
     recorded = Recorded(2).fit(X)
     assert plan_table(recorded).rows == (
         ("reads of the data", "1 read, at most 3 reads", "2 reads"),
-        ("time", None, "12 s"),
+        ("time", None, "12.0 s"),
         ("memory above idle", "2.0 GiB", "1.0 GiB"),
     )
     made = dict(made_of(recorded, provenance=True))
