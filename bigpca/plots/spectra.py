@@ -257,7 +257,7 @@ def drift(found: Any, *, ax: Axes | None = None) -> Axes:
     for column, colour, marker in zip(shown.T, COLOURS, MARKERS, strict=False):
         handles += ax.plot(column, color=colour, marker=marker, markersize=4, linewidth=1)
     handles.append(ax.axhline(LIMIT, color=INK, linewidth=1, linestyle="--"))
-    ax.set(xlabel="group", ylabel="robust standard deviations from the median")
+    ax.set(xlabel="group", ylabel="robust deviations")
     if np.abs(shown).max() > 10 * LIMIT:
         ax.set_yscale("symlog", linthresh=LIMIT)
         ax.set_ylim(1.5 * min(float(shown.min()), -1.0), 1.5 * float(shown.max()))
