@@ -240,9 +240,11 @@ class CovarianceOperator(Weighted, Operator):
         if found is None:
             return None
         self._shift = found.mean
-        self._guess = column_scale(found.squares, found.mean, found.count, self.scaled)
+        mean = found.mean
+        if self.scaled:
+            self._guess = column_scale(found.squares, mean, found.count, self.scaled)
+            mean = mean / self._guess
         if self.rows.sparse and self.center and len(found.variances):
-            mean = found.mean / self._guess if self.scaled else found.mean
             self.magnification = magnification(mean, float(found.variances[0]))
         return found
 

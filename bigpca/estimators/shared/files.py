@@ -58,7 +58,7 @@ def encode_record(value: Any, arrays: dict[str, Array]) -> Any:
         return {KEY: type(value).__name__} | {
             one.name: encode_record(getattr(value, one.name), arrays) for one in fields(value)
         }
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [encode_record(one, arrays) for one in value]
     if not isinstance(value, np.ndarray):
         return value

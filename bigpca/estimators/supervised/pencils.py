@@ -141,14 +141,14 @@ def _contrast(model: ContrastivePCA, state: FoldStates, eps: float) -> Iterator[
 
 def _covariance(moments: Moments, eps: float) -> Matrix:
     sums = Sums.of(moments, eps, moments)
-    check_total(float(np.trace(sums.matrix)))
+    check_total(float(np.trace(sums.matrix)), mean=moments.mean)
     sums.matrix[:] /= sums.divisor
     return sums.matrix
 
 
 def _of_metric(model: GeneralizedPCA, state: Moments, eps: float) -> Iterator[Pair]:
     sums = Sums.of(state, eps, state)
-    check_total(float(np.trace(sums.matrix)))
+    check_total(float(np.trace(sums.matrix)), mean=state.mean)
     yield sums, Sums.known(model._metric(state.n_features))
 
 
@@ -473,7 +473,7 @@ class MinimumNoiseFraction(SteppedModel):
     """
 
     _traits = Traits(
-        SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED, summed=("neighbours",),
         summary=(("signal", "eigenvalues_"), ("noise_fraction", "noise_fractions_")),
     )  # fmt: skip
 
@@ -608,7 +608,7 @@ class TICA(SteppedModel):
         if lag not in states:
             raise ValueError(f"lag = {lag!r} is not one of {list(states)}, at which the model was fitted.")
         made = twin(self)
-        made.lag = lag
+        made.lag = states[lag].lag
         made._steps = made._steps_of(self.n_features_in_, self._steps.view, self._steps.grid)
         made._keep(replace(kept, state=states[lag]))
         set_known(made, _provenance=self.provenance_)

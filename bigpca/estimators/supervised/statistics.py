@@ -24,6 +24,7 @@ from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost
 from bigpca.records import Held, pack, stored
+from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import CENTRED
@@ -233,6 +234,7 @@ def label_templates(
 def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
     found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
+    check_total(found.total_scatter, mean=found.mean)
     return replace(found, precision=float(np.finfo(cost.dtype).eps), rounding=rows.roundings[0])
 
 

@@ -373,11 +373,21 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
 @pytest.mark.parametrize(
     "model",
     [*(PCA(2, solver=solver) for solver in ("covariance", "dot", "krylov")), bp.ApproximatePCA(2), PCA(2, scale=True),
-     bp.RotatedPCA(2),      bp.CCA(1), bp.Ridge(0.0), bp.PLSSVD(1)],
+     bp.RotatedPCA(2), bp.CCA(1), bp.Ridge(0.0), bp.PLSSVD(1), bp.GeneralizedPCA(2, metric=np.eye(4)),
+     bp.ContrastivePCA(2, background=0), bp.SupervisedPCA(1),
+     bp.FisherDiscriminantAnalysis(1), bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5)],
     ids=str,
 )  # fmt: skip
 def test_squares_that_leave_float64_are_named(model: Any, unit: float, said: str) -> None:
     X = np.random.default_rng(0).normal(size=(200, 4))
     columns = unit if not getattr(model, "scale", False) or unit > 1 else np.array([1, 1, unit, 1])
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match=said):
-        model.fit(X * columns, X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else None)
+        model.fit(X * columns, X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else np.arange(200) % 2)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
+def test_a_column_of_tiny_values_beside_others_is_no_error_of_a_fit_without_a_scale(solver: str) -> None:
+    rows = X.copy()
+    rows[:, 2] = 1e-200
+    expected = PCA(2, solver=solver).fit(np.where(np.arange(6) == 2, 0.0, X))
+    np.testing.assert_allclose(PCA(2, solver=solver).fit(rows).explained_variance_, expected.explained_variance_)

@@ -197,7 +197,8 @@ def test_several_lags_of_one_read_are_one_fit_for_each(
     assert model.provenance_.reads == 1
     assert model.lags_.tolist() == list(LAGS)
     for i, lag in enumerate(LAGS):
-        own = model.of_lag(lag)
+        own = model.of_lag(np.float64(lag))
+        assert type(own.lag) is int
         assert_solves(own, lagged(X, lag, runs=runs))
         alone = bp.TICA(2, lag=lag).fit(X, groups=runs)
         np.testing.assert_allclose(own.transform(X), alone.transform(X), atol=1e-10)
@@ -219,6 +220,8 @@ def test_a_model_of_several_lags_is_saved_merged_and_grows_like_its_parts(tmp_pa
     for model in (grown, merged, bp.load(tmp_path / "m.zarr")):
         np.testing.assert_allclose(model.implied_timescales_, whole.implied_timescales_, rtol=1e-10)
         np.testing.assert_allclose(model.of_lag(12).components_, whole.of_lag(12).components_, atol=1e-10)
+    bp.TICA(2, lag=range(1, 3)).fit(X).save(tmp_path / "range.zarr")
+    assert bp.load(tmp_path / "range.zarr").lag == [1, 2]
     with bp.config(keep_state_bytes=0):
         small = bp.TICA(2, lag=LAGS).fit(X)
     assert small.implied_timescales_.shape == (3, 2)
@@ -280,6 +283,8 @@ def test_noise_along_dimensions_is_that_of_spectral(neighbours: Any, chunk: int)
         own = bp.MinimumNoiseFraction(neighbours=neighbours).fit(image)
         expected = bp.MinimumNoiseFraction(width=12).fit(GRID[0].reshape(-1, 4))
         np.testing.assert_allclose(own.components_, expected.components_, rtol=1e-9)
+        with pytest.raises(ValueError, match=r", neighbours=x and \('y', 'x'\) cannot be merged"):
+            bp.merge(bp.MinimumNoiseFraction(neighbours="x").fit(image), own)
 
 
 def test_neighbours_along_dimensions_that_are_not_there_are_rejected_unread() -> None:
