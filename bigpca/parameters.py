@@ -17,7 +17,7 @@ from typing import Any
 
 from bigpca.errors import check_choice, check_switch, closest, real_number
 
-RULES = ("mle", "elbow", "marchenko-pastur", "gavish-donoho", "cross-validated")
+RULES = ("mle", "elbow", "gavish-donoho", "marchenko-pastur", "parallel-analysis", "cross-validated")
 ANY = "(-inf, inf)"
 
 

@@ -16,6 +16,7 @@ from scipy.special import gammaln
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import check_choice, closest, positive_integer, real_number
+from bigpca.parameters import RULES as NAMES
 from bigpca.seeds import check_seed
 
 MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: up to 1.1, of 300 rows
@@ -667,10 +668,9 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         return
     if isinstance(choice, str):
         if choice != "mle":
-            names = ("mle", *(name.replace("_", "-") for name in RULES if name != "relative_threshold"))
             raise ValueError(
-                f"n_components = {choice!r} is not known; the rules with a name are {', '.join(map(repr, names))}."
-                f"{closest(choice, names)}"
+                f"n_components = {choice!r} is not known; the rules with a name are {', '.join(map(repr, NAMES))}."
+                f"{closest(choice, NAMES)}"
             )
         # Minka's evidence takes the logarithm of every eigenvalue; of fewer samples than features, some are 0.
         if n_samples is not None and n_samples < n_features:

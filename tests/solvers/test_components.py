@@ -10,6 +10,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 from sklearn.decomposition import PCA
 
+from bigpca.parameters import RULES as NAMES
+from bigpca.solvers import components
 from bigpca.solvers.components import (
     ComponentRule,
     Elbow,
@@ -108,6 +110,10 @@ def test_mle_survives_equal_zero_and_constant_eigenvalues():
     assert minka_rank(np.zeros(10), 50) == 1
     assert minka_rank(np.ones(1), 50) == 1
     assert 1 <= minka_rank(spectrum_of(load_digits().data), 1797) <= 63  # constant pixels
+
+
+def test_every_rule_that_needs_no_number_has_one_name():
+    assert {"mle", *(name.replace("_", "-") for name in components.RULES)} - {"relative-threshold"} == set(NAMES)
 
 
 @pytest.mark.parametrize(("eps", "k"), [(1.0, 1), (0.5, 2), (0.49, 2), (0.01, 4), (1e-9, 4)])
