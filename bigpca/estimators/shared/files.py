@@ -251,6 +251,8 @@ def _encode(name: str, value: Any, grid: Grid | None, arrays: dict[str, Array]) 
         )
     if grid is not None and is_labelled(value):
         value = grid.aligned(value, name)
+    if hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
+        value = np.asarray(value)  # of a table, or of another library
     return value.item() if isinstance(value, np.generic) else encode_record(value, arrays)
 
 

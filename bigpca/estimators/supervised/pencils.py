@@ -856,10 +856,15 @@ class GeneralizedPCA(PencilModel):
             M = unmasked(held).astype(np.float64, casting="same_kind")
         except (TypeError, ValueError):
             raise TypeError(f"metric = {brief(repr(self.metric))} is not a matrix of real numbers.") from None
-        if M.shape != (d, d) or not np.isfinite(M).all() or np.abs(M - M.T).max() > 1e-8 * np.abs(M).max():
+        wrong = f"has shape {M.shape}" if M.shape != (d, d) else ""
+        if not wrong and not np.isfinite(M).all():
+            wrong = "has values that are not finite"
+        if not wrong and (apart := np.abs(M - M.T).max()) > 1e-8 * np.abs(M).max():
+            wrong = f"differs from its transpose by up to {apart:.3g}"
+        if wrong:
             raise ValueError(
-                f"metric has shape {M.shape}; a finite and symmetric matrix of shape {(d, d)} was expected, such as "
-                "the covariance of noise."
+                f"metric {wrong}; a finite and symmetric matrix of shape {(d, d)} was expected, such as the "
+                "covariance of noise."
             )
         M = (M + M.T) / 2
         rank = Scatter.of(M, np.zeros(d), EPS, d).rank

@@ -111,6 +111,8 @@ METRIC = np.diag(np.arange(1.0, 81))
 WIDE = np.random.default_rng(0).standard_normal((70, 80))
 GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "a metric": (lambda: bp.GeneralizedPCA(2, metric=METRIC), {"metric": METRIC}),
+    "a metric of a table": (lambda: bp.GeneralizedPCA(2, metric=pd.DataFrame(METRIC)), {"metric": METRIC}),
+    "a centre of a table": (lambda: bp.PCA(2, center=pd.Series(METRIC[0])), {"center": METRIC[0]}),
     "landmarks": (
         lambda: bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=30, sampling=WIDE[:30]),
         {"sampling": WIDE[:30]},

@@ -119,8 +119,8 @@ def test_what_is_no_metric_is_rejected_unread() -> None:
     lazy = da.from_array(X, chunks=(50, D))
     for metric, message in (
         (np.eye(3), r"metric has shape \(3, 3\); a finite and symmetric matrix of shape \(5, 5\)"),
-        (np.triu(np.ones((D, D))), "a finite and symmetric matrix"),
-        (np.full((D, D), np.nan), "a finite and symmetric matrix"),
+        (np.triu(np.ones((D, D))), r"metric differs from its transpose by up to 1; a finite and symmetric matrix"),
+        (np.full((D, D), np.nan), "metric has values that are not finite; a finite"),
         (np.ones((D, D)), "metric has 1 directions of positive length to rounding; 5 were expected"),
         (np.diag([1.0, 1, 1, 1, -1]), "metric has 4 directions"),
     ):  # fmt: skip
