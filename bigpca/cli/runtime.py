@@ -397,13 +397,16 @@ def _open_column(given: Labelling, option: str, sources: list[str], data: Any, m
 
 def check_columns(given: Labelling) -> None:
     """Raise typer.BadParameter before data and outputs are checked if there is no file, or no column of a name."""
-    there = [option for option in COLUMNS if getattr(given, option) is not None]
-    for option in there:
-        _parts(given, option)
+    from bigpca.data.label_files import column_names
+
+    there = {option: _parts(given, option)[0] for option in COLUMNS if getattr(given, option) is not None}
     if given.by_position and given.key is not None:
         raise typer.BadParameter("--key matches by key, but --by-position does not. Leave out one of them.")
-    if not there and given.key is not None:
-        raise typer.BadParameter("--key requires --labels, --weights or --groups. Add --labels FILE::COLUMN.")
+    if given.key is not None and not any(COLUMNS[one] == "label" or column_names(path) for one, path in there.items()):
+        without = "".join(f"; {path} has no columns" for path in there.values())
+        raise typer.BadParameter(
+            f"--key requires --labels, --weights or --groups{without}. Add --labels FILE::COLUMN, or leave out --key."
+        )
 
 
 def _parts(given: Labelling, option: str) -> tuple[str, str | None]:

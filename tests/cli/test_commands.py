@@ -384,6 +384,7 @@ def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_pat
         ),
         ("keyed.zarr", ("--weights", "w.csv::height", "--key", "name"), "w.csv has no column 'height'"),
         ("keyed.zarr", ("--key", "name"), "--key requires --labels, --weights or --groups"),
+        ("keyed.zarr", ("--weights", "w.npy", "--key", "name"), "w.npy has no columns"),
     ):
         rejected = run("plan", source, "-k", 2, *files)
         assert rejected.exit_code != 0
