@@ -389,8 +389,9 @@ def _open_column(given: Labelling, option: str, sources: list[str], data: Any, m
         return repeat_labels(entries, data), f"{len(entries):,}, by position{each}{why}"
     if len(entries) != n:
         raise ValueError(
-            f"{getattr(given, option)} has {len(entries):,} {word}s, but {source} has {n:,} rows, and no keys to join "
-            f"them by. Give one {word} for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
+            f"{getattr(given, option)} has {len(entries):,} {word}s, but {source} has {n:,} rows, "
+            f"and no keys to join them by. Give one {word} for each row, or store keys with bigpca ingest ... --keys "
+            "FILE::COLUMN."
         )
     return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
 
