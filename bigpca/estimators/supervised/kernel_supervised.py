@@ -28,7 +28,7 @@ from bigpca.estimators.kernel.landmarks import (
     landmark_features,
     pass_dtype,
 )
-from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
+from bigpca.estimators.kernel.model import LANDMARKS, UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
     KernelSpectrum,
@@ -460,7 +460,12 @@ class KernelSupervisedPCA(LabelledFeatures):
     """
 
     _traits = Traits(
-        KernelSpectrum, "kspca", LABELS, UNWEIGHTED, ranges={"solver": Parameter(words=("landmarks", "pairs"))}
+        KernelSpectrum,
+        "kspca",
+        LABELS,
+        UNWEIGHTED,
+        summed=(*LANDMARKS, "label_kernel", "label_gamma"),
+        ranges={"solver": Parameter(words=("landmarks", "pairs"))},
     )
 
     n_components: NComponents = None
@@ -532,7 +537,7 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
     See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
-    _traits = Traits(KernelSpectrum, "kroweis", LABELS, UNWEIGHTED)
+    _traits = Traits(KernelSpectrum, "kroweis", LABELS, UNWEIGHTED, summed=LANDMARKS)
     _featured = True
 
     n_components: NComponents = None

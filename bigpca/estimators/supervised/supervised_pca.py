@@ -53,7 +53,7 @@ class SupervisedPCA(SupervisedModel):
     [[1.0, 0.0, 0.0]]
     """
 
-    _traits = Traits(SupervisedResult, "spca", LABELS)
+    _traits = Traits(SupervisedResult, "spca", LABELS, summed=("label_kernel", "label_gamma"))
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -91,7 +91,7 @@ class SupervisedRandomProjection(SupervisedModel):
     See :class:`bigpca.estimators.supervised.model.SupervisedModel`.
     """
 
-    _traits = Traits(SupervisedResult, "srp", LABELS)
+    _traits = Traits(SupervisedResult, "srp", LABELS, summed=("n_features", "label_gamma"))
 
     n_components: NComponents = None
     _: KW_ONLY

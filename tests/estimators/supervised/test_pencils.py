@@ -237,6 +237,9 @@ CHANGED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "lag": (bp.TICA(2), None, {"lag": 5}),
     "several lags": (bp.TICA(2, lag=(1, 5)), None, {"lag": (1, 6)}),
     "background": (bp.ContrastivePCA(2, background="a"), RUNS, {"background": "b"}),
+    "kernel of labels": (bp.SupervisedPCA(2, label_kernel="rbf"), X[:, :2] ** 2, {"label_kernel": "linear"}),
+    "width of labels": (bp.SupervisedPCA(2, label_kernel="rbf"), X[:, :2] ** 2, {"label_gamma": 0.01}),
+    "features of labels": (bp.SupervisedRandomProjection(2, n_features=9), X[:, :2], {"n_features": 8}),
     "preprocess_y": (bp.PLSRegression(2), X[:, :2] ** 2, {"preprocess_y": bp.rows.Power(0.5)}),
 }
 
@@ -254,6 +257,29 @@ def test_what_changes_the_sums_is_not_changed_between_rows_or_models(name: str) 
     for call in calls:
         with pytest.raises(ValueError, match=rf"{next(iter(changes))} was changed after the fit: .*do not belong"):
             call()
+
+
+FEATURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    **{
+        f"{name} of {type(model).__name__}": (model, y, {name: value})
+        for model, y in (
+            (bp.NystromKernelPCA(2, n_landmarks=9), None),
+            (bp.KernelSupervisedPCA(2, n_landmarks=9), X[:, :2]),
+            (bp.KernelRoweisDiscriminantAnalysis(1, n_landmarks=9), RUNS),
+        )
+        for name, value in (("kernel", "linear"), ("gamma", 3.0), ("n_landmarks", 8), ("sampling", "uniform"))
+    },
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_that_rows_are_summed_in_are_not_changed_between_rows(name: str) -> None:
+    model, y, changes = FEATURES[name]
+    one = clone(model).fit(X, y).set_params(**changes)
+    with pytest.raises(ValueError, match=rf"^{next(iter(changes))} was changed after the fit: .*do not belong"):
+        one.partial_fit(X, y)
+    one.set_params(**{parameter: getattr(model, parameter) for parameter in changes}).partial_fit(X, y)
+    assert one.n_samples_ == 2 * len(X)
 
 
 GRID = RNG.standard_normal((3, 10, 12, 4)).cumsum(axis=1).cumsum(axis=2) + RNG.standard_normal((3, 10, 12, 4))
