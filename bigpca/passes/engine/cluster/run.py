@@ -419,6 +419,7 @@ def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
 
 
 POLL_SECONDS = 0.5
+REMADE_SECONDS = 2.0  # in which a scheduler has noticed that a client's connection broke and was made again
 WAITING_BYTES = 64 << 20  # of states that may wait for a slow segment; beyond this, fewer are submitted ahead of it
 
 
@@ -685,6 +686,8 @@ class ClusterRun:
             raise self.watch.cancelled(self.cancelled[index]) from error
         if self.copies is not None:
             self.copies.renew()
+        if self.cancelled[index] > 1:  # a scheduler that notices late that a connection broke cancels again
+            time.sleep(REMADE_SECONDS)
         self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
 
     def result(self, future: Future) -> Any:
