@@ -88,9 +88,13 @@ def write_shards(directory: Path, *, small: bool) -> int:
     """Write the patches as numbered ``.npy`` shards of at most 30 MiB; return their number of rows."""
     from sklearn.datasets import load_sample_images
 
+    try:
+        photographs = load_sample_images().images
+    except ImportError as error:
+        raise ImportError("the demo's photographs are read by Pillow. Run pip install 'bigpca[plot]'.") from error
     directory.mkdir(parents=True)
     rows = 0
-    for number, band in enumerate(patch_bands(load_sample_images().images, step=16 if small else 1)):
+    for number, band in enumerate(patch_bands(photographs, step=16 if small else 1)):
         np.save(directory / f"patches_{number}.npy", band)
         rows += len(band)
     return rows

@@ -257,7 +257,7 @@ class LaggedRows(Source):
         windows = _first_rows(self.starts[own] + first, last - first)
         edges = np.cumsum([0, *self._pieces])
         edges = edges[np.searchsorted(edges, begin, "right") - 1 : np.searchsorted(edges, end) + 1].clip(begin, end)
-        # The window whose row at a lag is the first one of each piece.
+        # The first window whose row at a lag is in each piece or after it.
         held = np.searchsorted(windows, np.subtract.outer(edges, self.lags))
         for (p, q), (firsts, lasts) in zip(pairwise(edges.tolist()), pairwise(held.tolist()), strict=True):
             if firsts == lasts:

@@ -371,10 +371,7 @@ def open_samples(
                 f'missing_chunks = "fill" is for stores, but the Dask array {source.name} already reads one. Open the '
                 'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
             )
-        if da.array_expr_enabled():  # without steps that Dask would drop, which expressions keep until they run
-            from bigpca.expressions import lowered
-
-            source = lowered(source)
+        source = _settled(source)
         column = single and source.ndim == 1
         X = with_index(_flatten(source[:, None] if column else source), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
@@ -572,6 +569,15 @@ def _flat_block(block: Array, width: int) -> Array:
     return block.reshape(len(block), width)
 
 
+def _settled(X: da.Array) -> da.Array:
+    """Return X without steps that Dask would drop, which expressions keep until they run."""
+    if da.array_expr_enabled():
+        from bigpca.expressions import lowered
+
+        return lowered(X)
+    return X
+
+
 def source_of(X: da.Array) -> Source | None:
     """Find the source that a Dask array reads directly.
 
@@ -581,10 +587,7 @@ def source_of(X: da.Array) -> Source | None:
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
-    if da.array_expr_enabled():  # as above
-        from bigpca.expressions import lowered
-
-        X = lowered(X)
+    X = _settled(X)
     graph = graph_of(X)
     layers = graph.layers
     if X.ndim != 2 or X.name not in layers:

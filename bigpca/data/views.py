@@ -352,8 +352,13 @@ def carrying(X: da.Array, **records: Any) -> da.Array:
 
 def carried(X: da.Array) -> Carried:
     """Return what X carries; a record of its chunks alone if it carries nothing."""
-    layer = graph_of(X).layers.get(f"{X.name}-carried")
-    return layer.record if isinstance(layer, CarriedLayer) else Carried(chunks=X.chunks)
+    return _found(graph_of(X).layers, X.name) or Carried(chunks=X.chunks)
+
+
+def _found(layers: Mapping[str, Any], name: str) -> Carried | None:
+    """Return what an array of a graph carries."""
+    layer = layers.get(f"{name}-carried")
+    return layer.record if isinstance(layer, CarriedLayer) else None
 
 
 def taken_from(X: da.Array, *, ordered: bool = False) -> tuple[list[da.Array], NDArray[np.int64] | None]:
@@ -453,8 +458,7 @@ def _called(node: Any) -> str:
 def _known_chunks(X: da.Array, name: str) -> Any:
     """Return the chunks of an array in the graph of X that carries what names rows, or reads a source; else None."""
     layers = graph_of(X).layers
-    layer = layers.get(f"{name}-carried")
-    found = layer.record if isinstance(layer, CarriedLayer) else None
+    found = _found(layers, name)
     if found is not None and not (found.before is found.labels is found.index is None):
         return found.chunks
     if f"original-{name}" not in layers:

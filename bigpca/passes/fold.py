@@ -122,14 +122,14 @@ def row_pass(
     for one in states:
         done += cost_of(one, form)
     read = rows.prices.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
-    # Of a group, one is in use, and the next one waits: of this group or, of an object store, of the next.
+    # One read is in use while the next one waits: that of the same group or, in an object store, of the next group.
     several = max(map(len, layout.groups), default=1) > 1
     held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1
     held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassCost(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
+        bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
@@ -419,7 +419,7 @@ def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
     decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
     return PassCost(
-        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=int(decoded * rows.origin.row_bytes)
+        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.prices.stored_bytes(decoded)
     )
 
 

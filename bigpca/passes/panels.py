@@ -12,7 +12,6 @@ from operator import methodcaller
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
@@ -137,7 +136,10 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
     stops = (np.searchsorted(ends, np.cumsum(joined)) + 1).tolist()
     ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
-    layout = replace(base, groups=ranges[0], segments=ranges[1])
+    decoded = np.diff(ends, prepend=0)
+    for reads in ranges[0]:  # all rows after those of a panel are read past them
+        decoded[reads.start] += n - ends[reads.stop - 1]
+    layout = replace(base, groups=ranges[0], segments=ranges[1], decoded=tuple(decoded.tolist()))
     panel_rows = _panel_rows(layout)
     read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
     copied, scratch = (
@@ -147,11 +149,10 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.prices.block(slab_rows, dtype.itemsize)[0])
     if rows.sparse:  # their transpose, and the sums of columns
         scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
-    decoded = int((n - _panel_starts(layout)).sum())
     return PassCost(
         name="dot",
-        reads=decoded / max(1, n),
-        bytes_read=int(decoded * rows.origin.row_bytes),
+        reads=layout.decoded_rows / max(1, n),
+        bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
         state_bytes=8 * n * n,
@@ -192,9 +193,6 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         )
         return task, futures
 
-    def rows_read(group: int) -> int:
-        return layout.n_rows - layout.rows_of(group)[0]
-
     job = Pass(
         cost=cost,
         templates={"dot": template},
@@ -202,7 +200,6 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         stamp=stamp,
         finish=finish,
         paths=rows.origin.paths,
-        rows_read=rows_read,
         unit_bytes=rows.origin.row_bytes,
         whole=rows.n_rows,
         shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast,
@@ -211,12 +208,8 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
     return run_pass(job, run)
 
 
-def _panel_starts(layout: Layout) -> NDArray[np.int64]:
-    return np.fromiter((layout.reads[panel.start][0] for panel in layout.groups), np.int64)
-
-
 def _panel_rows(layout: Layout) -> int:
-    return int(np.diff(_panel_starts(layout), append=layout.n_rows).max())
+    return max(stop - start for start, stop in map(layout.rows_of, range(len(layout.groups))))
 
 
 # Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.

@@ -76,6 +76,11 @@ class KernelLayout(Layout):
     added: float = 0.0
 
     @property
+    def sweep_reads(self) -> float:
+        """Reads of X in one sweep."""
+        return self.decoded_rows / max(1, self.n_rows)
+
+    @property
     def stream_rows(self) -> int:
         """Rows beyond a panel that are compared at a time with a tile of it: more than a tile, if that is small."""
         return max(self.slab_rows, STRIP_ENTRIES // max(self.slab_rows, 2 * self.n_columns))
@@ -279,9 +284,9 @@ def sweep_pass(
     evaluations = layout.total_evaluations
     return PassCost(
         name=name,
-        reads=layout.decoded_rows / max(1, rows.n_rows),
-        most_reads=widest_layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=int(layout.decoded_rows / max(1, rows.n_rows) * int(rows.n_rows * rows.origin.row_bytes)),
+        reads=layout.sweep_reads,
+        most_reads=widest_layout.sweep_reads,
+        bytes_read=int(layout.sweep_reads * rows.prices.stored_bytes(rows.n_rows)),
         tasks=2 * len(layout.groups) + 1,
         block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,
@@ -312,7 +317,7 @@ def refined_sweep(cost: PassCost, rows: Rows, kernel: Kernel) -> PassCost:
     """Return the sweep with tiles in float64, in which float32 rows are exact."""
     dtype, before = np.dtype(np.float64), cast("KernelLayout", cost.layout)
     layout = replace(kernel_layout(rows, kernel, dtype, device=cost.device), added=before.added)
-    return replace(cost, dtype=dtype, layout=layout, reads=layout.decoded_rows / max(1, layout.n_rows))
+    return replace(cost, dtype=dtype, layout=layout, reads=layout.sweep_reads)
 
 
 def fold_kernel(

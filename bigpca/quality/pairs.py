@@ -337,7 +337,7 @@ def compare_layers(
     debiased : bool, default True
         As for :func:`bigpca.quality.cka`; the other metric has no debiased form.
     n_folds : int from 2 to 20, or None, default None
-        Folds of the jackknife, each of which takes as much memory; None for no standard errors.
+        Folds of the jackknife; each takes as much memory as the sums of all rows. None for no standard errors.
     groups : labels of the rows, default None
         As for :func:`bigpca.quality.cka`.
     nan_policy : {"raise", "omit"}, default "raise"

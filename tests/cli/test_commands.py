@@ -211,6 +211,15 @@ def test_the_small_demo_keeps_to_its_budget_and_draws_a_picture(tmp_path: Path) 
     assert sorted(os.listdir(tmp_path / "demo")) == [".bigpca-demo", *names]
 
 
+def test_the_demo_says_what_to_install_where_it_cannot_read_photographs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    result = run("demo", "--small", "--dir", tmp_path / "demo")
+    assert result.exit_code == 3
+    assert "photographs are read by Pillow. Run pip install 'bigpca[plot]'" in words(result.stderr)
+
+
 def test_the_demo_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     result = run("demo", "--small", "--dir", tmp_path)

@@ -58,7 +58,7 @@ class SketchingFit(Fit[SketchResult]):
     checked: bool
 
     def passes(self) -> tuple[PassCost, ...]:
-        size = int(self.rows.n_rows * self.rows.origin.row_bytes)
+        size = self.rows.prices.stored_bytes(self.rows.n_rows)
         return (PassCost(name="check", bytes_read=size),) if self.checked else ()
 
     def solve_cost(self) -> SolveCost:

@@ -75,7 +75,7 @@ Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask arr
 
 def is_lazy(X: Unchecked) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
-    if type(X) is np.ndarray:  # of which nothing else is to be asked
+    if type(X) is np.ndarray:  # what is asked below concerns other containers
         return False
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
     known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)

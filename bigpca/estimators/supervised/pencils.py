@@ -445,8 +445,8 @@ class MinimumNoiseFraction(SteppedModel):
         Pixels of a line: the neighbour of a pixel is the next of the next line, at a lag of ``width + 1``, as in
         ``spectral.mnf``; the ends of lines have none. None for rows whose neighbour is the next row.
     neighbours : str or tuple of str, or None, default None
-        Instead, of ``bp.open(X, sample_dims=...)``, dimensions along each of which the neighbour is one sample further:
-        ``("y", "x")`` as with ``width``, ``"x"`` for the next pixel of the line.
+        Dimensions, in place of ``width``, for rows of ``bp.open(X, sample_dims=...)``. The neighbour is one step
+        further along each: ``("y", "x")`` is the same as ``width``, ``"x"`` is the next pixel of the line.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values raise an error, or are left out with their pairs.

@@ -501,7 +501,7 @@ class ClassMoments(Weighted, Accumulator):
             means = device.product(one_hot, V) / device.put(np.maximum(counts, counts == 0))[:, None]
             means = xp.astype(xp.astype(means, V.dtype), xp.float64)
             self._shifts = xp.where(device.put(unseen)[:, None], means, self._shifts)
-        # 2. Rows less the shifts of their classes, of which the group has one scale.
+        # 2. Rows less the shifts of their classes; all classes of a group have one scale.
         V = V - xp.take(xp.astype(self._shifts, V.dtype), numbers, axis=0)
         self.counts += counts
         self.means = self.means + device.product(one_hot, V)

@@ -157,8 +157,6 @@ class Pass(Generic[R]):
         Broadcast values: one copy on each worker that folds groups, in each task as ``inputs[SHARED]``.
     evaluations : callable or None
         Group number -> number of kernel evaluations.
-    rows_read : callable or None
-        Group number -> rows that the group decodes; None for those of the layout.
     unit_bytes : float
         Stored bytes of one row (of one column, if columns are read).
     input : dict
@@ -186,7 +184,6 @@ class Pass(Generic[R]):
     shared: Mapping[str, object] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
-    rows_read: Callable[[int], int] | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     unit_bytes: float
     whole: int
@@ -222,9 +219,10 @@ class Pass(Generic[R]):
     def done_event(self, groups: range) -> GroupEvent:
         """Return the event that reports consecutive groups as done, with the stored bytes that are decoded for them."""
         sizes = self.layout.sizes[groups.start : groups.stop]
-        decoded = sum(decoded for _, decoded in sizes) if self.rows_read is None else sum(map(self.rows_read, groups))
         evaluations = 0 if self.evaluations is None else sum(map(self.evaluations, groups))
-        return GroupEvent(sum(count for count, _ in sizes), int(decoded * self.unit_bytes), evaluations)
+        return GroupEvent(
+            sum(count for count, _ in sizes), int(sum(decoded for _, decoded in sizes) * self.unit_bytes), evaluations
+        )
 
 
 AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, which only passes results on
