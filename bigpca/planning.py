@@ -520,7 +520,7 @@ class Plan(Shown):
     flops : float
         Floating-point operations of passes and solve.
     tasks : int
-        Dask tasks.
+        Dask tasks, at most: on a cluster, a task merges up to four small states.
     state_bytes : int
         One accumulator state.
     block_rows : int
