@@ -41,6 +41,7 @@ from bigpca.storage.places import Place
 if TYPE_CHECKING:
     from bigpca.data.provenance import Provenance
 
+READ_BEFORE = "nothing again: an earlier run read all rows"
 CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
 
@@ -526,7 +527,7 @@ def _show_result(output: Streams, record: dict[str, Any], planned: Plan) -> None
     alone = planned.resources.processes == 1
     expected = f" (planned: {format_bytes(planned.process_bytes)})" if alone else ", in all processes"
     rows = facts(record) | {
-        "reads": f"all rows {format_times(record['passes'])}",
+        "reads": f"all rows {format_times(record['passes'])}" if record["passes"] else READ_BEFORE,
         "time": time_spent,
         "memory": f"{format_bytes(record['peak_bytes'])} at most{expected}",
         "model": str(record["model"]),

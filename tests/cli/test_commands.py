@@ -352,6 +352,12 @@ def test_an_update_takes_what_belongs_to_all_rows(name: str, tmp_path: Path, mon
         assert "takes no labels" in words(run(*update, *files, "--labels", "y.csv::class", "--overwrite").output)
 
 
+def test_the_same_line_again_says_that_nothing_is_read(store: Path) -> None:
+    first, again = (words(run("fit", store, "-k", 2, "--model", "twice.zarr").stdout) for _ in range(2))
+    assert "reads all rows once" in first
+    assert "reads nothing again: an earlier run read all rows" in again
+
+
 def test_weights_of_rows_are_read_from_a_file_and_rejected_where_they_cannot_be_used(store: Path) -> None:
     weights = np.arange(ROWS) % 3
     np.save("w.npy", weights)
