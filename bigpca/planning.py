@@ -19,6 +19,7 @@ import numpy as np
 from bigpca.arrays import DType
 from bigpca.devices import Device
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, format_bytes
+from bigpca.settings import MAPPED_FROM
 
 PIECES = 64  # of a read: groups, if each has enough work for its state, or strips of the products of fewer groups
 MIN_GROUP_BYTES = 4 << 20
@@ -63,8 +64,10 @@ def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes
 
     Two reads are held (one in use, the next being read; only one if a group has one) and a third accounts for the
     decoder's buffers. A slab is a copy if rows are upcast or owned by someone else, and otherwise a view of its read.
+    A freed read that is too small to be mapped stays in the thread's heap.
     """
-    return (held_reads + 1) * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
+    kept = read_bytes if read_bytes < MAPPED_FROM else 0
+    return (held_reads + 1) * read_bytes + kept + copy_bytes + product_bytes + 4 * state_bytes
 
 
 @dataclass(frozen=True)
