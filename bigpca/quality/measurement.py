@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from bigpca.passes.reading.layout import MIB, working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.planning import Layout, PassCost, SolveCost
-from bigpca.storage.files import content_digest
 
 State = TypeVar("State", bound=Accumulator)
 STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
@@ -43,6 +42,7 @@ class Measurement(Reading, Generic[State]):
         Whether rows are unshifted, so that sums of integers are exact.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("name",)
     account: ClassVar[str] = "one read"
 
     name: str
@@ -66,9 +66,6 @@ class Measurement(Reading, Generic[State]):
 
     def solve_cost(self) -> SolveCost:
         return SolveCost()
-
-    def identity(self) -> dict[str, Any]:
-        return {"computes": self.name, "input": self.rows.describe()}
 
     def read(self, run: Run) -> State:
         """Return the state."""
@@ -177,11 +174,6 @@ class SquaredScores(Float64Map):
         """Centred rows, what the scores explain of them, scores and squares, in float64."""
         return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
 
-    def describe(self) -> dict[str, object]:
-        """Digest of mean, components, scale and unit."""
-        digest = content_digest(self.mean, self.components, self.scale, np.array(self.unit))
-        return {"map": "squared scores", "digest": digest}
-
 
 @dataclass(frozen=True)
 class Replaced(Float64Map):
@@ -208,7 +200,3 @@ class Replaced(Float64Map):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Rows in float64, those of replacements, changes, and both together."""
         return 8 * rows * 5 * d, 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the replacements."""
-        return {"map": "replaced features", "digest": content_digest(self.replacements)}

@@ -115,11 +115,6 @@ class CosLatitude:
 LearnedScale: TypeAlias = bool | Patterson  # True: standard deviations
 
 
-def scale_identity(scale: LearnedScale) -> object:
-    """Return a JSON value that identifies a scale."""
-    return bool(scale) if isinstance(scale, bool | np.bool_) else repr(scale)
-
-
 @dataclass(frozen=True)
 class Whitening:
     """Divides score i by ``(lambda_i + epsilon lambda_1)^power``; ``whiten=True`` is ``Whitening()``.

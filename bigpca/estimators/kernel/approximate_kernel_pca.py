@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,6 +57,8 @@ class KernelSketchFit(PairsFit):
     approximation : {"nystrom", "tutorial", "ritz"}
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "sketch", "approximation")
+
     sketch: Sketch
     approximation: str
 
@@ -99,10 +102,6 @@ class KernelSketchFit(PairsFit):
         given = counted(self.settings.n_components)
         k = q if given is None else min(given, q)
         return self.cost_of(k, 8.0 * n * q * q, beside=certificate_bytes(k, n))
-
-    def identity(self) -> dict[str, object]:
-        own = {"computes": "kernel sketch", "sketch": self.sketch.describe(), "approximation": self.approximation}
-        return self.compared | own
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings

@@ -32,6 +32,7 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift,
 )
 from bigpca.estimators.linear.krylov import (
+    ITERATED,
     RULE_COLUMNS,
     Iteration,
     certify_iteration,
@@ -192,10 +193,6 @@ class DenseFit(PairsFit):
     def solve_cost(self) -> SolveCost:
         n, given = self.rows.n_rows, counted(self.settings.n_components)
         return self.cost_of(n if given is None else given, eigh_flops(n, pairs_wanted(self.settings, n)))
-
-    def identity(self) -> dict[str, object]:
-        """One checkpoint of the matrix serves any number of components."""
-        return self.compared | {"computes": "kernel matrix"}
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
@@ -362,6 +359,7 @@ class KernelKrylovFit(PairsFit):
     iteration : Iteration
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", *ITERATED)
     solver: ClassVar[str] = "krylov"
     exact: ClassVar[bool] = False
 
@@ -430,10 +428,6 @@ class KernelKrylovFit(PairsFit):
     def solve_cost(self) -> SolveCost:
         k, between = self.iteration.components, self.iteration.flops(self.sweep.times)
         return self.cost_of(k, between=between, beside=certificate_bytes(k, self.rows.n_rows))
-
-    def identity(self) -> dict[str, object]:
-        """Return also everything that determines the blocks of later passes."""
-        return self.compared | {"computes": "kernel krylov"} | self.iteration.identity(self.settings)
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""

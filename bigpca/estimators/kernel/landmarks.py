@@ -20,7 +20,6 @@ from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
     Expansion,
     FeatureProjection,
-    kernel_identity,
     scored_in_float64,
     spread_rows,
 )
@@ -436,8 +435,8 @@ class Choice:
         """Return the request for the landmarks, without the run."""
         return LandmarkRequest(rows, settings.kernel, self.count, settings.seed, threads=settings.threads)
 
-    def identity(self) -> dict[str, object]:
-        """Return the identity of the choice, for fingerprints."""
+    def describe(self) -> dict[str, object]:
+        """Return what identifies the choice in fingerprints."""
         sampling = self.sampling if isinstance(self.sampling, str) else landmark_values(self.sampling).tolist()
         return {"count": self.count, "sampling": sampling}
 
@@ -450,6 +449,8 @@ class LandmarksFit(KernelFit):
     ----------
     choice : Choice
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "settings.seed", "choice")
 
     choice: Choice
 
@@ -508,9 +509,6 @@ class LandmarksFit(KernelFit):
         sampling = self.choice.sampling
         numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
         return expansion_bytes(self.rows, self.settings, k, m) + 8 * (m * m + (m if numbered else 0))
-
-    def identity(self) -> dict[str, object]:
-        return self.compared | {"computes": "landmarks", "seed": self.settings.seed, **self.choice.identity()}
 
 
 @dataclass(frozen=True)
@@ -640,9 +638,6 @@ class Growth(KernelReading):
         m = len(self.features.landmarks)
         return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2)
 
-    def identity(self) -> dict[str, object]:
-        return self.compared | {"computes": "growth"}
-
 
 @dataclass(frozen=True)
 class MomentsGrowth(Growth):
@@ -745,6 +740,7 @@ class FeaturesFit(KernelFit):
         Of the features.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "pca")
     solver: ClassVar[str] = "features"
 
     given: Rows
@@ -814,9 +810,6 @@ class FeaturesFit(KernelFit):
 
     def solve_cost(self) -> SolveCost:
         return self.pca.solve_cost()
-
-    def identity(self) -> dict[str, object]:
-        return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
 
     def _scored_rows(self, run: Run) -> Array:
         """Return the rows that are scored in both precisions: the first, or evenly spaced ones of X in memory."""

@@ -26,7 +26,6 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, RowMap
 from bigpca.records import Coding, Held, stored
-from bigpca.storage.files import content_digest
 
 # Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b.
 # The same sums give the distance of a row's image to the subspace.
@@ -225,16 +224,6 @@ class Expansion:
         read = self.references.held_bytes if self.references.rows is None else 0
         return prepared + tile + read + 8 * (rows + 2 * TILE_ROWS) * columns
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the expansion."""
-        digest = content_digest(self.coefficients, self.offsets, self.shift, self.centre)
-        return {
-            "kernel": kernel_identity(self.kernel),
-            "references": self.references.describe(),
-            "digest": digest,
-            "dtype": self.dtype.name,
-        }
-
 
 @dataclass(frozen=True)
 class FeatureProjection:
@@ -307,11 +296,6 @@ class FeatureProjection:
         """Peak bytes beside the input: a step of features, three copies of it, and the result."""
         return 4 * 8 * self.step * max(1, len(self.mean)) + 8 * rows * columns
 
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        digest = content_digest(self.mean, self.components)
-        return {"kernel": kernel_identity(self.kernel), "digest": digest, "dtype": self.dtype.name}
-
 
 def _columns(values: Array, used: NDArray[np.bool_], k: int) -> Array:
     """Return the first k of the last axis, with zeros where they are not used."""
@@ -319,14 +303,6 @@ def _columns(values: Array, used: NDArray[np.bool_], k: int) -> Array:
     used = used[:k]
     columns[..., : len(used)] = np.where(used, values[..., : len(used)], 0.0)
     return columns
-
-
-def kernel_identity(kernel: Kernel) -> object:
-    """Return the identity of a kernel for a fingerprint; the representation of one with a Python function."""
-    try:
-        return kernel.describe()
-    except TypeError:
-        return repr(kernel)
 
 
 def needed_precision(single: Matrix, double: Matrix) -> DType:

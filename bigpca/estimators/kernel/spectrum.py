@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from bigpca.estimators.kernel.maps import (
     OF_PREIMAGES,
     Expansion,
     FeatureProjection,
-    kernel_identity,
     regression,
     regression_bytes,
     scored_bytes,
@@ -172,16 +172,13 @@ class KernelReading(Reading):
     settings : KernelSettings
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel",)
+
     settings: KernelSettings
 
     @property
     def max_evaluations(self) -> float:
         return self.settings.max_kernel_evaluations
-
-    @property
-    def compared(self) -> dict[str, object]:
-        """Rows and kernel, on which a checkpoint must agree."""
-        return {"input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
 
 
 @dataclass(frozen=True)

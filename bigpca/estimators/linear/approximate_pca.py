@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
@@ -217,6 +218,13 @@ class SketchFit(Fit[PCAResult]):
     settings : SketchSettings
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = (
+        "settings.fit.center",
+        "settings.fit.scale",
+        "settings.approximation",
+        "settings.sketch",
+    )
+
     settings: SketchSettings
 
     @property
@@ -265,15 +273,6 @@ class SketchFit(Fit[PCAResult]):
         state = 8 * (2 + 3 * d + w + d * w) if kept else 0
         output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
         return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
-
-    def identity(self) -> dict[str, object]:
-        return {
-            "computes": "sketch",
-            "input": self.rows.describe(),
-            **self.settings.fit.identity(),
-            "approximation": self.settings.approximation,
-            "sketch": self.settings.sketch.describe(),
-        }
 
     def read(self, run: Run) -> Folded[FusedProduct]:
         """Return the products alone: the pass of ``partial_fit``."""

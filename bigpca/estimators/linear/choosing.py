@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -99,6 +100,8 @@ class NullFit(Fit[PCAResult]):
         The fit of one component to flipped rows.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("rule", "main", "settings.center", "settings.scale")
+
     rule: ParallelAnalysis
     settings: Settings
     decided: Callable[[ParallelAnalysis], Fit[PCAResult]]
@@ -148,10 +151,6 @@ class NullFit(Fit[PCAResult]):
             between=main.between + flips * null.between,
             bytes=max(main.bytes, null.bytes),
         )
-
-    def identity(self) -> dict[str, object]:
-        known = {"computes": "parallel analysis", "rule": repr(self.rule), "fit": self.main.identity()}
-        return known | self.settings.identity()
 
     def run(self, run: Run) -> PCAResult:
         columns = fold(run, self.columns, self.rows, ColumnMoments(self.rows.n_columns)).state  # one read of X

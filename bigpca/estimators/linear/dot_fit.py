@@ -129,6 +129,7 @@ def reject_omission(rows: Rows) -> None:
 class DotFit(PCAFit):
     """n^2 d flops for the dot matrix from pairs of row panels, one more read for the components."""
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.center", "settings.scale")
     solver: ClassVar[str] = "dot"
 
     @classmethod
@@ -209,9 +210,6 @@ class DotFit(PCAFit):
         return SolveCost(
             4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales)
         )
-
-    def identity(self) -> dict[str, object]:
-        return {"computes": "dot", "input": self.rows.describe(), **self.settings.identity()}
 
     def run(self, run: Run) -> PCAResult:
         """Fit by the dot matrix.

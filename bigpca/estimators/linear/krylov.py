@@ -71,6 +71,8 @@ WIDE = (
     "Set a smaller tol for narrower bounds, or use an exact solver if one fits."
 )
 MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
+# What determines the blocks of later passes, as of Reading.depends_on.
+ITERATED = ("settings.n_components", "settings.tol", "settings.seed", "iteration.block", "iteration.columns")
 RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components, or many reads are granted
 
 
@@ -133,16 +135,6 @@ class Iteration:
     def flops(self, products: float) -> float:
         """Floating-point operations of the solver between so many products."""
         return krylov_flops(self.size, self.block, self.components, max(1, round(products)))
-
-    def identity(self, settings: IterationSettings) -> dict[str, object]:
-        """Return what determines the blocks of later passes, for :meth:`Fit.identity`."""
-        return {
-            "n_components": repr(settings.n_components),
-            "tol": settings.tol,
-            "seed": settings.seed,
-            "columns": [self.block, self.columns],
-            "probes": PROBES,
-        }
 
     @property
     def basis_bytes(self) -> int:
@@ -314,6 +306,7 @@ class KrylovFit(PCAFit):
     iteration : Iteration
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.center", "settings.scale", *ITERATED)
     solver: ClassVar[str] = "krylov"
     exact: ClassVar[bool] = False
 
@@ -386,11 +379,6 @@ class KrylovFit(PCAFit):
         sample = 0 if passes.sample is None else passes.sample.layout.n_rows
         start = axes_flops(sample, self.rows.n_columns, self.iteration.block)
         return start + self.iteration.flops(passes.product.times)
-
-    def identity(self) -> dict[str, object]:
-        """Return also everything that determines the blocks of later passes."""
-        known = {"computes": "krylov", "input": self.rows.describe(), **self.settings.identity()}
-        return known | self.iteration.identity(self.settings)
 
     def run(self, run: Run) -> PCAResult:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""

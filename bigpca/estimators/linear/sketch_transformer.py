@@ -51,6 +51,7 @@ class SketchingFit(Fit[SketchResult]):
         Whether X is checked.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("sketch",)
     solver: ClassVar[str] = "sketch"
     account: ClassVar[str] = "nothing is learned but the number of columns"
 
@@ -63,9 +64,6 @@ class SketchingFit(Fit[SketchResult]):
 
     def solve_cost(self) -> SolveCost:
         return SolveCost()
-
-    def identity(self) -> dict[str, object]:
-        return {"computes": "sketching", "input": self.rows.describe(), "sketch": self.sketch.describe()}
 
     def run(self, run: Run) -> SketchResult:
         rows = self.rows

@@ -58,7 +58,7 @@ from bigpca.solvers.eigh import (
     rounded_squares,
     top_eigenpairs,
 )
-from bigpca.solvers.scaling import LearnedScale, scale_identity
+from bigpca.solvers.scaling import LearnedScale
 
 if TYPE_CHECKING:
     from bigpca.solvers.moments import Frame, Scatter
@@ -128,10 +128,6 @@ class Settings(IterationSettings):
     def scales(self) -> bool:
         """Whether columns are divided by anything, learned or given."""
         return self.standardization.scales
-
-    def identity(self) -> dict[str, object]:
-        """Return what a checkpoint must agree on, for :meth:`Fit.identity`."""
-        return {"center": self.center, "scale": scale_identity(self.scale)}
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""
@@ -608,6 +604,7 @@ class CovarianceFit(PCAFit):
         Of the groups, or folds, of the rows, whose moments are kept apart.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
     before: int | None = None
@@ -667,11 +664,6 @@ class CovarianceFit(PCAFit):
             flops += 12.0 * d**3 * getattr(self.template, "n_folds", 1)
             size = 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
         return SolveCost(flops, bytes=size, output_bytes=output)
-
-    def identity(self) -> dict[str, object]:
-        """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
-        groups = {} if self.groups is None else {"groups": self.groups.describe()}
-        return {"computes": "moments", "input": self.rows.describe(), **groups}
 
     def read(self, run: Run) -> Folded[Accumulator]:
         """Return the moments of X."""

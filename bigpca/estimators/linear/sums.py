@@ -51,6 +51,7 @@ class SumsFit(Fit[Found], Generic[Found, State]):
         How many sets of axes the result has.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
     template: State
@@ -76,10 +77,6 @@ class SumsFit(Fit[Found], Generic[Found, State]):
         held = 2 * size + COPIES * self.sets * 8 * d * d + eigh_bytes(d)
         flops = FLOPS * self.problems * self.sets * d**3
         return SolveCost(flops, bytes=held, output_bytes=size + 2 * self.sets * 8 * d * d)
-
-    def identity(self) -> dict[str, object]:
-        """One checkpoint serves any number of components."""
-        return {"computes": "sums", "input": self.rows.describe(), "state": self.template.describe()}
 
     def read(self, run: Run) -> Folded[State]:
         """Return the sums of X."""

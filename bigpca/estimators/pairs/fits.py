@@ -106,6 +106,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
         State -> the rows of a second read, or None where what covariates leave has enough digits.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
     template: State
@@ -149,10 +150,6 @@ class PairFit(Fit[Found], Generic[Found, State]):
         beside = 3 * (len(self.rows.widths) > 2)  # matrices without the covariates, and what they explain
         held = 3 * size + (9 + beside) * 8 * d * d + eigh_bytes(d)
         return SolveCost(flops, bytes=held, output_bytes=size + 16 * d * 64)
-
-    def identity(self) -> dict[str, object]:
-        """The moments depend on the input alone, so one checkpoint serves any number of components and penalties."""
-        return {"computes": "pairs", "input": self.rows.describe(), "state": self.template.describe()}
 
     def read(self, run: Run) -> Folded[State]:
         """Return the state of X and Y."""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from operator import attrgetter
 from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_pro
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
+from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, on_device, warn_repeats
 from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
 from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
@@ -53,6 +55,9 @@ class Reading(ABC):
 
     Attributes
     ----------
+    depends_on : tuple of str
+        Names of own attributes, such as "settings.tol", on which the passes depend beside the rows; never threads or
+        limits, nor what only the solve depends on: one checkpoint of moments serves any number of components.
     rows : Rows
     resources : Resources
     against : tuple of str
@@ -60,6 +65,7 @@ class Reading(ABC):
     """
 
     exact: ClassVar[bool] = True  # False for a result to a tolerance
+    depends_on: ClassVar[tuple[str, ...]] = ()
 
     rows: Rows
     resources: Resources
@@ -83,9 +89,10 @@ class Reading(ABC):
     def solve_cost(self) -> SolveCost:
         """Return the cost of what the fitting process computes and holds."""
 
-    @abstractmethod
-    def identity(self) -> dict[str, object]:
-        """Return all that the passes depend on, for the fingerprint of checkpoints; never threads or limits."""
+    def describe(self) -> dict[str, object]:
+        """Return what identifies the passes, for the fingerprint of checkpoints."""
+        own = {name: identified(attrgetter(name)(self)) for name in self.depends_on}
+        return {"computes": type(self).__name__, "input": self.rows.describe()} | own
 
     @cached_property
     def lessons(self) -> tuple[Lesson, ...]:
@@ -344,7 +351,7 @@ def running(
         log.info(*rows.origin.unnoticed)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan))
-        done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed, Caller())
+        done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed, Caller())
         try:
             scheduler = "local" if rows.order.in_process else None
             before = rows.origin.files_digest()

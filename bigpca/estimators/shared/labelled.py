@@ -151,9 +151,6 @@ class EmptyColumns(Reading):
     def solve_cost(self) -> SolveCost:
         return SolveCost()
 
-    def identity(self) -> dict[str, object]:
-        return {"computes": self.solver, "input": self.rows.describe()}
-
 
 def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Rows:
     """Find the columns of a DataArray that are NaN in every row, and return the rows without them.

@@ -144,6 +144,8 @@ class LabelledReading(Reading):
         Whether the (d, d) scatter is kept.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("templates",)
+
     name: str
     labelled: Labelled
     whole: bool
@@ -223,11 +225,6 @@ class LabelsFit(LabelledFit):
             output_bytes=self.output_bytes(),
         )
 
-    def identity(self) -> dict[str, object]:
-        """One checkpoint of the read serves any number of components and any (r1, r2)."""
-        states = {name: template.describe() for name, template in self.templates.items()}
-        return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
-
     def run(self, run: Run) -> SupervisedResult:
         read, problem, scatter = self.read(run), self.problem, None
         if self.again is not None and isinstance(problem, RoweisProblem):
@@ -258,6 +255,16 @@ class KrylovRoweisFit(LabelledFit):
         Reads at most: ``max_passes``, or where that is None those that span the space, if their products fit in memory.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = (
+        "templates",
+        "k",
+        "problem.r1",
+        "problem.r2",
+        "added",
+        "problem.normalize",
+        "problem.tol",
+        "most",
+    )
     exact: ClassVar[bool] = False
 
     problem: RoweisProblem
@@ -334,12 +341,6 @@ class KrylovRoweisFit(LabelledFit):
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(output_bytes=self.output_bytes())
-
-    def identity(self) -> dict[str, object]:
-        states = {name: template.describe() for name, template in self.templates.items()}
-        problem = self.problem
-        settings = [self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), self.most, 0]
-        return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
 
     def run(self, run: Run) -> SupervisedResult:
         """Read X until the eigenvalues converge."""

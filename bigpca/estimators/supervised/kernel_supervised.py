@@ -155,6 +155,8 @@ class FeatureLabelFit(LandmarksFit):
         Solved in the space of the features.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = (*LandmarksFit.depends_on, "labelled", "whole")
+
     labelled: Labelled
     problem: Problem
 
@@ -219,9 +221,6 @@ class FeatureLabelFit(LandmarksFit):
         kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
         return super().output_bytes + kept
 
-    def identity(self) -> dict[str, object]:
-        return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}
-
     def read(self, run: Run) -> FeatureRead:
         """Choose landmarks and read X once more."""
         landmarks, shift = self.choose(run)
@@ -253,6 +252,8 @@ class LabelledGrowth(Growth):
         Whether the previous fit kept the scatter whole.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "labelled")
+
     labelled: Labelled
     problem: Problem
     whole: bool
@@ -264,9 +265,6 @@ class LabelledGrowth(Growth):
 
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
-
-    def identity(self) -> dict[str, object]:
-        return super().identity() | {"labels": self.labelled.describe()}
 
     def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
         cost, old = self.read_of_features, kept_labels(latest)
@@ -302,6 +300,7 @@ class DualFit(PairsFit):
     labelled : Labelled
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "labelled")
     solver: ClassVar[str] = "dual"
 
     labelled: Labelled
@@ -322,9 +321,6 @@ class DualFit(PairsFit):
         given, rank = self.settings.n_components, self.labelled.rank
         k = rank if given is None else min(rank, int(given))  # type: ignore[arg-type]
         return self.cost_of(k)
-
-    def identity(self) -> dict[str, object]:
-        return self.compared | {"computes": "kernel label product", "labels": self.labelled.describe()}
 
     def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
         """Return the operator, the centred label features (n, m), and its product with them: one sweep."""

@@ -9,7 +9,6 @@ selected ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
@@ -277,15 +276,13 @@ class Folding(Reading):
     Attributes
     ----------
     templates : dict of str to Accumulator
-    about : dict
-        The identity of labels, candidates and folds.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("templates",)
     solver: ClassVar[str] = "folds"
     account: ClassVar[str] = "one read of rows and labels"
 
     templates: dict[str, Accumulator]
-    about: Mapping[str, object]
 
     @classmethod
     def of(
@@ -311,8 +308,7 @@ class Folding(Reading):
             f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
             for f in range(folds)
         }
-        about = {"labels": labelled.describe(), "candidates": candidates.tolist(), "folds": [folds, seed]}
-        return cls(rows, resources, templates, about)
+        return cls(rows, resources, templates)
 
     @cached_property
     def folds(self) -> PassCost:
@@ -327,9 +323,6 @@ class Folding(Reading):
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
-
-    def identity(self) -> dict[str, object]:
-        return {"computes": "folds", "input": self.rows.describe(), **self.about}
 
     def read(self, run: Run) -> list[ClassMoments]:
         """Return the scatter of each fold."""
@@ -357,9 +350,6 @@ class Scoring(LabelledReading):
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
-
-    def identity(self) -> dict[str, object]:
-        return {"computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe()}
 
 
 OF_SHARES: Coding = (
@@ -423,6 +413,8 @@ class ScoredFit(Reading):
         To the number of columns that will be selected, whichever they are.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = ("scoring", "folding", "fit")
+
     scoring: Scoring
     folding: Folding | None
     fit: Reading
@@ -474,9 +466,6 @@ class ScoredFit(Reading):
         labelled, d, m = self.scoring.labelled, self.rows.n_columns, self.scoring.labelled.columns
         spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
         return labelled.kept_bytes(d, whole=False) + 8 * (d + self.fit.rows.n_columns) + spread
-
-    def identity(self) -> dict[str, object]:
-        return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
 
 
 @with_parameters

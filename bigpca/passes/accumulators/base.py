@@ -28,6 +28,7 @@ from bigpca.blas import symmetric_rank_update
 from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, pack_upper
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
+from bigpca.passes.reading.row_maps import identified
 from bigpca.planning import BlockForm, Work
 from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale, Patterson
@@ -305,12 +306,14 @@ class Accumulator(ABC):
         return state
 
     def describe(self) -> dict[str, object]:
-        """Return what identifies the computation in fingerprints: the tag and :meth:`identity`."""
-        return {"accumulator": self.tag, **self.identity()}
-
-    def identity(self) -> dict[str, object]:
-        """Return the parameters that the state depends on, arrays as digests."""
-        return {}
+        """Return what identifies the computation in fingerprints: the tag, the parameters, and the states inside."""
+        described: dict[str, object] = {"accumulator": self.tag}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            held = SHAPE in one.metadata and "parameter" not in one.metadata and _of_inner(value, bool) is None
+            if not held and one.name[0] != "_" and one.name != "device":
+                described[one.name] = identified(value)
+        return described
 
 
 @cache
@@ -475,11 +478,6 @@ class CodeRows(Protocol):
 
 
 Codes: TypeAlias = NDArray[np.int32] | CodeRows
-
-
-def codes_bytes(codes: Codes) -> bytes:
-    """Return what identifies codes in checkpoints."""
-    return np.ascontiguousarray(codes).tobytes() if isinstance(codes, np.ndarray) else codes.digest().encode()
 
 
 # Rows are centred before they are multiplied everywhere else in the library. Of sparse rows that would store every

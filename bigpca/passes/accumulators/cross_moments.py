@@ -121,9 +121,6 @@ class PairedMoments(Accumulator):
         flops = sum(width * (width + 1) for width in self._widths) + 2 * p * q
         return Work(16 * sum(width**2 for width in self._widths) + 16 * p * q + copied, float(flops))
 
-    def identity(self) -> dict[str, object]:
-        return {"widths": self._widths, "split": self.split}
-
 
 @dataclass
 class CrossMoments(Accumulator):
@@ -228,6 +225,3 @@ class CrossMoments(Accumulator):
         d, size = self.n_features, len(self.widths)
         strip = 16 * d * min(rows.rows, cached_rows(8 * d)) + 8 * 6 * size * d
         return self.moments.cost(rows) + Work(strip, float((2 + 2 * size) * d))
-
-    def identity(self) -> dict[str, object]:
-        return {"widths": list(self.widths), "moments": self.moments.describe()}

@@ -29,8 +29,7 @@ from bigpca.passes.accumulators.base import (
 )
 from bigpca.passes.reading.blocks import Block, Values, within_range
 from bigpca.planning import BlockForm, Work
-from bigpca.solvers.scaling import LearnedScale, scale_identity
-from bigpca.storage.files import content_digest
+from bigpca.solvers.scaling import LearnedScale
 
 WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64
 
@@ -108,9 +107,6 @@ class DotPanels(Accumulator):
         found = self.n_samples / 2 * (rows.values / max(1, rows.columns)) ** 0.5
         return csr.sparse_product_work(rows, found)
 
-    def identity(self) -> dict[str, object]:
-        return {"panel_rows": self.panel_rows}
-
 
 @dataclass
 class DotSum(Accumulator):
@@ -166,9 +162,6 @@ class DotSum(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(16 * self.n_samples**2, float(self.n_samples**2))
-
-    def identity(self) -> dict[str, object]:
-        return {"center": self.center, "scale": scale_identity(self.scale)}
 
 
 def double_centre(G: Matrix, weights: Vector | None = None) -> Vector:
@@ -236,10 +229,6 @@ class ColumnProducts(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.V.size)
 
-    def identity(self) -> dict[str, object]:
-        digest = content_digest(self.V)
-        return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}
-
 
 @dataclass
 class DotProduct(Accumulator):
@@ -299,7 +288,3 @@ class DotProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(2 * self.state_bytes, 4.0 * self.n_samples * self.n_columns)
-
-    def identity(self) -> dict[str, object]:
-        digest = "" if self.V is None else content_digest(self.V)
-        return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}

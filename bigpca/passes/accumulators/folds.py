@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -19,7 +18,6 @@ from bigpca.passes.accumulators.base import (
     Codes,
     WeightSums,
     add_weights,
-    codes_bytes,
     cost_of,
     kept,
     update_all,
@@ -193,11 +191,6 @@ class FoldStates(Accumulator):
         work = cost_of(self.template, rows)
         copied = 2 * rows.rows * rows.columns * rows.itemsize
         return replace(work, bytes=self.n_folds * (work.bytes + 8 * rows.columns) + copied)
-
-    def identity(self) -> dict[str, object]:
-        drawn = [self.seed, self.offset]
-        codes = drawn if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
-        return {"of": self.template.describe(), "folds": self.n_folds, "codes": codes}
 
 
 def left_out(states: Sequence[State]) -> Iterator[State]:

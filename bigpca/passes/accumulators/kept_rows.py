@@ -13,7 +13,6 @@ from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
 from bigpca.passes.reading.blocks import Block, Values, dense_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.planning import BlockForm, Work
-from bigpca.storage.files import content_digest
 
 
 @dataclass
@@ -67,9 +66,6 @@ class RowsAt(Accumulator):
     def device_bytes(self, rows: BlockForm) -> int:
         return 0
 
-    def identity(self) -> dict[str, object]:
-        return {"numbers": content_digest(self.numbers)}
-
 
 @dataclass
 class RowSample(Accumulator):
@@ -108,9 +104,6 @@ class RowSample(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, self.wanted * rows.values)  # of one triangle of their dot products
-
-    def identity(self) -> dict[str, object]:
-        return {"wanted": self.wanted}
 
 
 @dataclass
@@ -172,6 +165,3 @@ class Furthest(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(3 * 16 * self.n_columns * SLAB_ROWS + 2 * self.state_bytes, 16.0 * self.n_columns)
-
-    def identity(self) -> dict[str, object]:
-        return {"wanted": self.wanted}

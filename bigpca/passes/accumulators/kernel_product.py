@@ -13,7 +13,6 @@ from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
-from bigpca.storage.files import content_digest
 
 COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision
 
@@ -191,10 +190,6 @@ class KernelProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 2.0 * self.n_samples * self.n_columns)
-
-    def identity(self) -> dict[str, object]:
-        digest = "" if self.V is None else content_digest(self.V)
-        return {"V": digest, "squared": self.squared}
 
 
 def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:

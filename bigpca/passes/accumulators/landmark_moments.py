@@ -24,7 +24,6 @@ from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
 from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 from bigpca.planning import LOOPS, BlockForm, Work
-from bigpca.storage.files import content_digest
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.
@@ -255,11 +254,6 @@ class LandmarkMap(NumberedMap):
         landmarks = m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
         return Work(FIXED_BYTES + entries + own + landmarks) + work
 
-    def describe(self) -> dict[str, object]:
-        """What identifies the features in fingerprints."""
-        digest = content_digest(self.landmarks, *self.transforms)
-        return {"landmarks": digest, "kernels": [repr(kernel) for kernel in self.kernels]}
-
 
 @dataclass
 class LandmarkMoments(Accumulator):
@@ -365,9 +359,6 @@ class LandmarkMoments(Accumulator):
         held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
         held += sum(8 * T.size for T in features.transforms)
         return held + sum(gram_bytes(one.n_features, tile, rows.itemsize) for one in self.moments)
-
-    def identity(self) -> dict[str, object]:
-        return {**({} if self.features is None else self.features.describe())}
 
 
 Compared: TypeAlias = tuple[Array, Vector, Vector, float, int]

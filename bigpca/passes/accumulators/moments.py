@@ -5,7 +5,6 @@ Then states of labelled rows: counts, means and the within-class scatter, or its
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -42,7 +41,6 @@ from bigpca.passes.accumulators.base import (
     add_weights,
     broadcast,
     centring_error,
-    codes_bytes,
     column_squares,
     kept,
     lost_squares,
@@ -587,13 +585,6 @@ class ClassMoments(Weighted, Accumulator):
     def _tile_rows_there(self) -> int:
         return max(SLAB_ROWS, tile_bytes(self.device) // (4 * max(1, self.n_features, self.n_classes)))
 
-    def identity(self) -> dict[str, object]:
-        return {
-            "codes": hashlib.sha256(codes_bytes(self.codes)).hexdigest(),
-            "classes": self.n_classes,
-            "whole": self.whole,
-        }
-
 
 TILE_BYTES_WITHIN_PRODUCT = 32 * MIB
 
@@ -710,10 +701,3 @@ class WithinProduct(Accumulator):
         tile = 2 * max(2 * TILE_BYTES_WITHIN_PRODUCT, 64 * 8 * self.n_features)
         scratch = 2 * self.state_bytes + tile + 8 * classes * self.n_features
         return Work(scratch, 4.0 * self.n_features * self.n_columns)
-
-    def identity(self) -> dict[str, object]:
-        content = hashlib.sha256(codes_bytes(self.codes))
-        if self.factor is not None:
-            content.update(np.ascontiguousarray(self.factor.means).tobytes())
-            content.update(np.ascontiguousarray(self.factor.W).tobytes())
-        return {"columns": self.n_columns, "content": content.hexdigest()}

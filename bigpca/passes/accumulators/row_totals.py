@@ -81,6 +81,3 @@ class RowTotals(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, rows.values)
-
-    def identity(self) -> dict[str, object]:
-        return {}

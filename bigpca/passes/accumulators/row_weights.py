@@ -27,7 +27,6 @@ from bigpca.passes.accumulators.landmark_moments import (
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
-from bigpca.storage.files import content_digest
 
 
 class RowWeight(ABC):
@@ -67,10 +66,6 @@ class RowWeight(ABC):
     def working_bytes(self, d: int, itemsize: int) -> int:
         """Return the memory of :meth:`weigh`, for a block of any size, and of the result of :meth:`prepared`."""
 
-    @abstractmethod
-    def describe(self) -> dict[str, object]:
-        """Return what identifies the weights in fingerprints."""
-
 
 class KnownWeight(RowWeight):
     """Weights that take no kernel."""
@@ -91,9 +86,6 @@ class Ones(KnownWeight):
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         return np.ones(block.count), np.zeros(block.count)
 
-    def describe(self) -> dict[str, object]:
-        return {"weight": "ones"}
-
 
 @dataclass(frozen=True)
 class GivenWeight(KnownWeight):
@@ -112,9 +104,6 @@ class GivenWeight(KnownWeight):
 
     def for_rows(self, start: int, stop: int) -> GivenWeight:
         return GivenWeight(self.values[start - self.first_row : stop - self.first_row], start)
-
-    def describe(self) -> dict[str, object]:
-        return {"weight": "given", "values": content_digest(self.values)}
 
 
 @dataclass(frozen=True)
@@ -145,9 +134,6 @@ class Diagonal(RowWeight):
 
     def working_bytes(self, d: int, itemsize: int) -> int:
         return TILE_BYTES + FIXED_BYTES + self.kernel.prepared_bytes(d, itemsize)
-
-    def describe(self) -> dict[str, object]:
-        return {"weight": "diagonal", "power": self.power, **_described(self.kernel, self.shift)}
 
 
 @dataclass(frozen=True)
@@ -225,16 +211,6 @@ class Residual(RowWeight):
         m, r = len(self.landmarks), len(self.T.T)
         kept = m * self.kernel.prepared_bytes(d, itemsize) + 4 * m * r  # and T in float32
         return kept + FIXED_BYTES + max(TILE_BYTES, self._tile_row_bytes(d, itemsize))
-
-    def describe(self) -> dict[str, object]:
-        digest = content_digest(self.landmarks, self.T)
-        own = {"weight": "residual", "landmarks": digest, "cap": self.cap, "rounding": self.rounding}
-        return own | _described(self.kernel, self.shift)
-
-
-def _described(kernel: Kernel, shift: Vector | None) -> dict[str, object]:
-    moved = "" if shift is None else content_digest(shift)
-    return {"kernel": kernel.describe(), "shift": moved}
 
 
 # Row i gets the key ``E_i / w_i``, where the standard exponential E_i depends on the seed and i alone; the m smallest
@@ -364,7 +340,3 @@ class BestRows(Accumulator):
 
     def device_bytes(self, rows: BlockForm) -> int:
         return 0  # beside what its weights take: those of kernels for devices
-
-    def identity(self) -> dict[str, object]:
-        weight = {} if self.weight is None else self.weight.describe()
-        return {"wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}

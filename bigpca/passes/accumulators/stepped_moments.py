@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
-from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, codes_bytes, kept
+from bigpca.passes.accumulators.base import KEPT, Accumulator, Codes, kept
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, column_sums
 from bigpca.planning import BlockForm, Work
@@ -187,10 +186,6 @@ class SteppedMoments(Accumulator):
         held = 8 * (d + 1) * (4 * rows.rows + 4 * self.lag) + 64 * rows.rows  # rows, after the last ones, and pairs
         return Work(32 * d**2 + held, float(2 * rows.columns * (rows.columns + 1) + 4 * d))
 
-    def identity(self) -> dict[str, object]:
-        codes = None if self.codes is None else hashlib.sha256(codes_bytes(self.codes)).hexdigest()
-        return {"lag": self.lag, "sums": self.sums, "edges": self.edges, "codes": codes}
-
 
 @dataclass
 class LagStates(Accumulator):
@@ -240,9 +235,6 @@ class LagStates(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return sum((one.cost(rows) for one in self.states), Work())
-
-    def identity(self) -> dict[str, object]:
-        return {"states": [one.describe() for one in self.states]}
 
 
 def _block(values: Matrix, shift: Vector, like: Block) -> Block:

@@ -33,10 +33,10 @@ from bigpca.passes.accumulators.base import (
 )
 from bigpca.passes.reading.blocks import Block, Values, add_product, multiply, within_range, zeros
 from bigpca.passes.reading.layout import MIB, largest_slab
+from bigpca.passes.reading.row_maps import identified
 from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
-from bigpca.storage.files import content_digest
 
 
 class Factor(Protocol):
@@ -51,9 +51,6 @@ class Factor(Protocol):
 
     def cost(self, rows: BlockForm) -> Work:
         """Return what :meth:`multiply` needs in addition to its input, and its operations per row."""
-
-    def describe(self) -> dict[str, object]:
-        """What identifies W in fingerprints."""
 
     def matrix(self) -> Array:
         """Return W as an array."""
@@ -80,9 +77,6 @@ class DenseFactor:
     def cost(self, rows: BlockForm) -> Work:
         held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
         return Work(held) + csr.multiply_work(rows, self.columns)
-
-    def describe(self) -> dict[str, object]:
-        return {"Q": content_digest(self.Q), "columns": self.columns}
 
     def matrix(self) -> Array:
         return self.Q
@@ -140,10 +134,6 @@ class SketchFactor:
         scaled = (2 if rows.sparse else 1) * b * rows.values * itemsize if self.inverse_scale is not None else 0
         probing = ((d + b) * self.probes + b * self.columns) * itemsize if self.probes else 0
         return self.sketch.cost(rows) + Work(int(scaled) + probing) + csr.multiply_work(rows, self.probes)
-
-    def describe(self) -> dict[str, object]:
-        scale = "" if self.inverse_scale is None else content_digest(self.inverse_scale)
-        return {"sketch": self.sketch.describe(), "probes": [self.probes, self.seed], "inverse_scale": scale}
 
 
 @lru_cache(maxsize=2)
@@ -313,7 +303,7 @@ class FusedProduct(Weighted, Accumulator):
             return self if self.count else other
         # Products by different blocks must never be added: a stale broadcast would do so.
         if self.factor is not None and other.factor is not None and self.factor is not other.factor:
-            mine, theirs = self.factor.describe(), other.factor.describe()
+            mine, theirs = identified(self.factor), identified(other.factor)
             if mine != theirs:
                 raise ValueError(
                     f"products with {mine} and with {theirs} cannot be added, because these are different matrices W. "
@@ -438,10 +428,6 @@ class FusedProduct(Weighted, Accumulator):
         thin = 2 * rows.rows * rows.itemsize + self.n_features * (32 if rows.itemsize == 8 else 44)
         copies = self.squared * (1 if rows.itemsize == 8 else 2)
         return (1 + copies) * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
-
-    def identity(self) -> dict[str, object]:
-        factor = {} if self.factor is None else self.factor.describe()
-        return {"squared": self.squared, **factor}
 
 
 def _alike(a: Vector | None, b: Vector | None) -> Vector | None:
@@ -572,7 +558,3 @@ class LeftProduct(Accumulator):
 
     def bare(self) -> LeftProduct:
         return replace(self, V=self._no_rows)
-
-    def identity(self) -> dict[str, object]:
-        V = self.V
-        return {"V": content_digest(V) if isinstance(V, np.ndarray) else V.digest()}

@@ -108,7 +108,3 @@ class Codes(RowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Scaled scores, codes, and masks; here d is k."""
         return rows * self.width * (max(itemsize, decoded_dtype(self.scale).itemsize) + 3), 0
-
-    def describe(self) -> dict[str, object]:
-        """Kind and scale."""
-        return {"map": "codes", "kind": self.kind, "scale": self.scale}

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -77,15 +77,20 @@ class RowMap(ABC):
 
     def describe(self) -> dict[str, object]:
         """Return what identifies the map, for fingerprints of checkpoints and partial outputs: its fields."""
-        return {"map": type(self).__name__} | identified_fields(self)
+        return identified_fields(self)
 
 
 def identified_fields(record: object) -> dict[str, object]:
-    """Return the fields of a record as values of JSON: arrays by their digests, parts as they describe themselves."""
-    return {one.name: _identified(getattr(record, one.name)) for one in fields(record)}  # type: ignore[arg-type]
+    """Return the class of a record and its fields, but for private ones, as :func:`identified` does each."""
+    names = [one.name for one in fields(record) if one.name[0] != "_"]  # type: ignore[arg-type]
+    return {"class": type(record).__name__} | {name: identified(getattr(record, name)) for name in names}
 
 
-def _identified(value: object) -> object:
+def identified(value: Any) -> object:  # type: ignore[explicit-any]  # of any type
+    """Return what identifies a value in fingerprints, as a value of JSON.
+
+    Arrays, and what gives rows of one, by their digests; parts as they describe themselves; records by their fields.
+    """
     if hasattr(value, "describe"):
         try:
             return value.describe()
@@ -94,7 +99,13 @@ def _identified(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist() if value.dtype == object else content_digest(value)
     if isinstance(value, tuple | list):
-        return [_identified(one) for one in value]
+        return [identified(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: identified(one) for name, one in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "digest"):
+        return value.digest()
     return identified_fields(value) if is_dataclass(value) else value
 
 

@@ -187,9 +187,6 @@ class ToyFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         return SolveCost()
 
-    def identity(self) -> dict[str, Any]:
-        return {"computes": "toy", "input": self.rows.describe()}
-
     def run(self, run: Run) -> PCAResult:
         found = fold(run, self.moments, self.rows, Moments(self.rows.n_columns))
         values, vectors = np.linalg.eigh(found.state.scatter + np.triu(found.state.scatter, 1).T)
@@ -238,9 +235,6 @@ class ToyKernelFit(KernelFit):
 
     def solve_cost(self) -> SolveCost:
         return SolveCost()
-
-    def identity(self) -> dict[str, Any]:
-        return {"computes": "toy", "input": self.rows.describe()}
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows = collect_rows(run, self.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -773,12 +774,17 @@ def test_constant_columns_have_a_scatter_of_exactly_zero(one_value: float) -> No
     np.testing.assert_array_equal(state.mean, np.full(D, one_value))
 
 
-def test_left_products_describe_the_v_they_were_made_with() -> None:
-    other = V.copy()
-    other[0, 0] += 1e-9
-    for make in (lambda v: LeftProduct(D, v), lambda v: ColumnProducts(D, v)):
-        assert make(V).describe() == make(V.copy()).describe()
-        assert make(V).describe() != make(other).describe()
+@every_case
+def test_every_parameter_of_a_state_identifies_it(case: Case) -> None:
+    state = case.template()
+    parameters = {one.name for one in fields(state) if "shape" not in one.metadata and one.name[0] != "_"}
+    described = state.describe()
+    assert parameters - {"device"} <= described.keys()
+    assert json.loads(json.dumps(described, default=str)) == json.loads(json.dumps(state.describe(), default=str))
+    for name in [one for one in ("V", "codes") if isinstance(getattr(state, one, None), np.ndarray)]:
+        array = getattr(state, name)
+        changed = array + (1 if array.dtype.kind == "i" else 1e-9)
+        assert replace(state, **{name: changed}).describe() != described
 
 
 def test_every_accumulator_is_in_this_suite_and_has_a_tag_of_its_own() -> None:

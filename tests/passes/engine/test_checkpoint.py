@@ -332,17 +332,17 @@ def earlier(record: Path) -> None:
     record.parent.rename(record.parent.with_name("0" * 32))
 
 
-def without_probes(record: Path) -> None:
-    """Make it one of an iteration without probes, as before they accompanied every read."""
+def without_blocks(record: Path) -> None:
+    """Make it one of an iteration whose blocks had another rule, as of another version."""
     content = json.loads(record.read_text())
-    del content["description"]["probes"]
+    del content["description"]["iteration.block"]
     record.write_text(json.dumps(content))
     record.parent.rename(record.parent.with_name("1" * 32))
 
 
 @pytest.mark.parametrize(
     ("age", "difference"),
-    [(earlier, r"\(another format\)"), (without_probes, r"\(probes: None there, 10 here\)")],
+    [(earlier, r"\(another format\)"), (without_blocks, r"\(iteration\.block: None there, 12 here\)")],
 )
 def test_the_checkpoint_of_an_older_iteration_is_rejected_and_left_alone(
     age: Callable[[Path], None], difference: str, store: Path, tmp_path: Path
