@@ -17,6 +17,7 @@ from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
 from bigpca.data.zarr_format import (
+    BLOSC_CUT,
     ZSTD_MAGIC,
     array_document,
     as_integers,
@@ -30,7 +31,7 @@ from bigpca.storage.files import is_objects, path_of, public, without_credential
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks
 DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
-_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor")
+_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor", BLOSC_CUT.lower())
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class _Walk:
 
     @property
     def checksummed(self) -> bool:
-        return bool(self.manifest) or has_checksum(array_document(self.files.array))
+        return bool(self.manifest) or has_checksum(self.files.document)
 
     def run(self) -> Iterator[tuple[str, str]]:
         """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
@@ -182,7 +183,7 @@ class _Walk:
         key, size = self.files.key(cell), self.files.size(cell)
         if size < 0:
             return key, "missing"
-        if size == 0 or self.files.cut_short([cell]):
+        if size == 0:
             return key, "truncated"
         known = self.manifest.get(key)
         if known is not None and self.files.may_hold(size) and zlib.crc32(self.files.content(key)) == known:
@@ -193,7 +194,7 @@ class _Walk:
             if not is_decode_error(error):
                 raise
             message = str(error).lower()
-            short = is_uncompressed(array_document(self.files.array)) and size < self.files.cell_bytes
+            short = is_uncompressed(self.files.document) and size < self.files.cell_bytes
             if self.files.may_hold(size) and "zstd" in message and "checksum" not in message:
                 # A frame that starts correctly but ends early.
                 short |= self.files.content(key).startswith(ZSTD_MAGIC)

@@ -8,17 +8,19 @@ Then which array, or sparse matrix, of a store a name means; and small arrays be
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
+import json
 import math
 import os
 import pickle
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -41,15 +43,15 @@ from bigpca.data.zarr_format import (
     codecs_of,
     is_half,
     is_uncompressed,
-    layout_digest,
     naming_damage,
     short_name,
     widened,
 )
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
-from bigpca.storage.chunks import MARKERS
 from bigpca.storage.files import (
     ABSENT,
+    DOCUMENTS,
+    MARKERS,
     MAX_DOCUMENT_BYTES,
     address_of,
     change_of,
@@ -81,15 +83,12 @@ MAX_SHOWN = 10  # keys of missing chunks
 BATCH = 4096  # keys held at a time
 CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
 MANY = 2**20  # keys of an array; of more, those that a listing has
-LISTED = 1000  # objects per request of a listing
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
 PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # of obstore: those that list
-DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
 _OPENED: dict[tuple[str, str], _Opened] = {}  # one handle per array and process; replaced when its metadata changes
 _LOCK = threading.Lock()
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
 SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
-GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
@@ -121,12 +120,12 @@ class ChunkFiles:
         Shape of one stored object: a shard if there are shards, else a chunk.
     directory : str or None
         Directory of the array in a local store; None in any other store.
-    blosc : bool
-        Whether stored objects are plain Blosc buffers, whose decoder does not detect a truncated file.
+    document : dict
+        The metadata that define how chunks are decoded.
     direct : DirectRows or None
-        Reads whole rows without Zarr, if the layout allows it.
-    sizes : DecodedSizes or None
-        Decoded sizes of chunks; None outside local stores, where each would need a request.
+        Reads whole rows without Zarr, if the layout and the store allow it.
+    sizes : DecodedSizes
+        Decoded sizes of chunks, which are looked at where that takes no request for each.
     halves : bool
         Whether the array holds the bits of bfloat16 numbers.
     place : Place or None
@@ -138,9 +137,9 @@ class ChunkFiles:
     array: zarr.Array[Any]
     cell_shape: tuple[int, ...]
     directory: str | None
-    blosc: bool
-    direct: DirectRows | None = None
-    sizes: DecodedSizes | None = None
+    document: Mapping[str, Any]
+    direct: DirectRows | None
+    sizes: DecodedSizes
     halves: bool = False
     place: Place | None = None
     held: Mapping[str, ObjectFile] | None = None
@@ -152,13 +151,10 @@ class ChunkFiles:
         root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
         place = place if place is not None or directory is not None else _place_of(array)
-        inside = directory if place is None else ""
-        document, cell_shape = array_document(array), array.shards or array.chunks
-        blosc = [short_name(name) for name, _ in codecs_of(document)][-1:] == ["blosc"]
-        direct = DirectRows.of(array, inside)
-        itemsize = array.dtype.itemsize
-        sizes = None if inside is None else DecodedSizes.of(document, array.chunks, cell_shape, itemsize)
-        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes, halves, place)
+        document = array_document(array)
+        direct = None if place is None and directory is None else DirectRows.of(array, document, directory or "")
+        sizes = DecodedSizes.of(array, document)
+        return cls(array, array.shards or array.chunks, directory, document, direct, sizes, halves, place)
 
     @property
     def cell_bytes(self) -> int:
@@ -173,7 +169,8 @@ class ChunkFiles:
     @property
     def digest(self) -> str:
         """SHA-256 of the metadata that define how chunks are decoded."""
-        return layout_digest(self.array) + (BFLOAT16 if self.halves else "")
+        text = json.dumps(self.document, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest() + (BFLOAT16 if self.halves else "")
 
     def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
         """Iterate over the cells that the half-open ranges touch, in C order."""
@@ -215,35 +212,27 @@ class ChunkFiles:
         prefix = self.directory + os.sep
         return [is_there(prefix + key) for key in keys]
 
-    def cut_short(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return Blosc chunks of a local store with fewer bytes than their header states.
+    def faults(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, Exception]]:
+        """Return cells in the half-open ranges that must not be decoded, by their stored or decoded size, and why.
 
-        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever is there.
+        Of stores that are not listed, where each would need a request, there are none.
         """
-        if not self.blosc or (self.directory is None and self.held is None):
+        if self.directory is None and self.held is None:
             return []
-        return [cell for cell in cells if self._opened(self.key(cell), _is_cut, False)]
-
-    def _opened(self, key: str, look: Callable[[Any, int], T], absent: T) -> T:
-        """Return what is seen in one object and its size, if it exists; not used for stores that are not listed."""
-        if self.held is not None:
-            return look(self.held[key], self.held[key].size) if key in self.held else absent
-        try:
-            with open_regular(os.path.join(self.directory or "", key), buffering=0) as file:
-                return look(file, os.fstat(file.fileno()).st_size)
-        except FileNotFoundError:
-            return absent
-
-    def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, str]]:
-        """Return cells in the half-open ranges whose stored or decoded size exceeds their shape, with the reason."""
-        if self.sizes is None or (self.directory is None and self.held is None):
-            return []
-        ranges, found = list(bounds), []
+        ranges, found = list(bounds), list[tuple[Cell, Exception]]()
         for cell in self.cells(ranges):
-            look = partial(self.sizes.too_large, bounds=self._inside(cell, ranges))
-            if reason := self._opened(self.key(cell), look, ""):
-                found.append((cell, reason))
+            with suppress(FileNotFoundError, KeyError), self._opened(self.key(cell)) as (file, size):
+                if reason := self.sizes.fault(file, size, self._inside(cell, ranges)):
+                    found.append((cell, ValueError(reason)))
         return found
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[tuple[Any, int]]:
+        if self.held is not None:
+            yield self.held[key], self.held[key].size
+            return
+        with open_regular(os.path.join(self.directory or "", key), buffering=0) as file:
+            yield file, os.fstat(file.fileno()).st_size
 
     def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the range of the chunks of one shard that the bounds touch, along each axis."""
@@ -331,14 +320,13 @@ class ChunkFiles:
             for folder, _, names in os.walk(self.directory):
                 paths = [os.path.join(folder, name) for name in names]
                 found |= {path[start:].replace(os.sep, "/"): seen_file(path) for path in paths}
-        return {key: one for key, one in found.items() if key not in (*MARKERS, ".zattrs")}
+        return {key: one for key, one in found.items() if key not in DOCUMENTS}
 
     def get(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Got | None]]:
         """Yield (cell, object) as they arrive from their place; None for those that do not exist."""
         from bigpca.storage.requests import Request, requests
 
-        most = None if self.sizes is None else self.sizes.max_stored
-        wanted = [Request(self.key(cell), self.cell_bytes, most=most) for cell in cells]
+        wanted = [Request(self.key(cell), self.cell_bytes, most=self.sizes.max_stored) for cell in cells]
         for i, got in requests().each(self._place, wanted):
             yield cells[i], got
 
@@ -356,15 +344,12 @@ class ChunkFiles:
         cells = list(self.cells(bounds))
         inside = {cell: self._inside(cell, list(bounds)) for cell in cells}
         held: dict[str, ObjectFile] = {}
-        if self.sizes is None or not self.sizes.per_shard:
-            parts = []
-        else:
-            whole = [(0, count) for count in self.sizes.per_shard]
-            parts = [cell for cell in cells if inside[cell] != whole and self.cell_bytes > SMALL_SHARD_BYTES]
+        whole, large = [(0, count) for count in self.sizes.per_shard], self.cell_bytes > SMALL_SHARD_BYTES
+        parts = [cell for cell in cells if whole and large and inside[cell] != whole]
         for cell, got in self.get([cell for cell in cells if cell not in parts]):
             if got is not None:
                 held[self.key(cell)] = ObjectFile(self._place, self.key(cell), got.size, got)
-        if self.sizes is not None and parts:
+        if parts:
             size = self.sizes.index_bytes
             index: Any = (0, size) if self.sizes.index_at_start else size
             indices = [Request(self.key(cell), size, index) for cell in parts]
@@ -400,13 +385,13 @@ class ChunkFiles:
 
     def may_hold(self, size: int) -> bool:
         """Whether a stored object of the array can be that large."""
-        return self.sizes is None or size <= self.sizes.max_stored
+        return size <= self.sizes.max_stored
 
     def decode(self, cell: Cell) -> Array:
         """Decode one cell, cut to the array's shape."""
         bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
-        for _, reason in self.too_large(bounds):
-            raise ValueError(reason)
+        for _, error in self.faults(bounds):
+            raise error
         return np.asarray(self.array[tuple(slice(*pair) for pair in bounds)])
 
     def _full(self, key: str) -> str:
@@ -484,12 +469,6 @@ def _place_of(array: zarr.Array[Any]) -> Place | None:
     return Place(store.store).at(array.path)
 
 
-def _is_cut(file: Any, size: int) -> bool:
-    file.seek(0)
-    head = file.read(16)
-    return len(head) < 16 or size < int.from_bytes(head[12:16], "little")
-
-
 def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     from zarr.core.sync import sync
 
@@ -553,7 +532,7 @@ class ZarrReader:
             self.label = os.path.join(self.label, self.path_in_group)
         self.digest = ""  # of the metadata that define how chunks are decoded
         if self._held is not None:
-            check_document(array_document(self._held.array), self.label)
+            check_document(self._held.document, self.label)
         elif kind_of(self.store) != "disk":
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
@@ -622,14 +601,20 @@ class ZarrReader:
         """Return this process's open array and its stored objects."""
         if self._held is not None:
             return self._held
-        key = (self.store, self.path_in_group)
-        document, version = self._document()
+        key, document = (self.store, self.path_in_group), ""
+        if kind_of(self.store) == "disk":
+            document = array_file(self.label)
+            if not document:
+                raise FileNotFoundError(
+                    f"{self.label} holds no Zarr array: it has neither zarr.json nor .zarray. "
+                    "Check the path, and the member for an array inside a group."
+                )
         stamp = _stamp(document) if document else None
         with _LOCK:
             opened = _OPENED.get(key)
             replaced = opened is not None and not document and self.digest not in ("", opened.digest)
             if opened is None or replaced or opened.stamp != stamp:
-                files = self._open(document, version)
+                files = self._open(document)
                 opened = _OPENED[key] = _Opened(stamp, files, files.digest)
         if self.digest and opened.digest != self.digest:
             raise ValueError(
@@ -638,54 +623,31 @@ class ZarrReader:
             )
         return opened.files
 
-    def _document(self) -> tuple[str, int]:
-        """Return path and Zarr version of the metadata file; an empty path for URLs."""
-        if kind_of(self.store) != "disk":
-            return "", 0
-        for name, version in DOCUMENTS.items():
-            path = os.path.join(self.label, name)
-            if os.path.exists(path):
-                return path, version
-        raise FileNotFoundError(
-            f"{self.label} holds no Zarr array: it has neither zarr.json nor .zarray. "
-            "Check the path, and the member for an array inside a group."
-        )
-
-    def _open(self, document: str, version: int) -> ChunkFiles:
+    def _open(self, document: str) -> ChunkFiles:
         import zarr  # slow to import, so only when the first store is opened
 
-        if not document:
-            if (place := place_at(self.store)) is not None:
-                return self._open_objects(place)
-            with without_credentials(self.store):
-                array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
-            check_document(array_document(array), self.label)
-            return ChunkFiles.of(array)
-        # The metadata that were checked must be those that are opened, so Zarr must not search for the version.
-        metadata = read_document(document)
-        if metadata.get("node_type", "array") != "array":
-            raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
-        with naming_damage(self.label):
-            check_document(as_integers(metadata), self.label)
-            root = documents_at(self.store, as_integers)
-            return ChunkFiles.of(
-                zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2),
-                is_half(metadata),
-            )
+        halves, options = list[bool](), dict[str, Any]()
 
-    def _open_objects(self, place: Place) -> ChunkFiles:
-        import zarr
+        def rewritten(found: dict[str, Any]) -> dict[str, Any]:
+            halves.append(not document and is_half(found))
+            return as_integers(found)
 
-        halves: list[bool] = []
-
-        def rewritten(document: dict[str, Any]) -> dict[str, Any]:
-            halves.append(is_half(document))
-            return as_integers(document)
-
-        with without_credentials(self.store), naming_damage(self.label):
-            array = zarr.open_array(documents_at(place, rewritten), path=self.path_in_group, mode="r")
-            check_document(array_document(array), self.label)
-        return ChunkFiles.of(array, any(halves), place.at(self.path_in_group))
+        place = None if document else place_at(self.store)
+        if document:
+            # The metadata that were checked must be those that are opened, so Zarr must not search for the version.
+            metadata = read_document(document)
+            if metadata.get("node_type", "array") != "array":
+                raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
+            options["zarr_format"] = 3 if document.endswith("zarr.json") else 2
+        with nullcontext() if document else without_credentials(self.store), naming_damage(self.label):
+            if document:
+                check_document(as_integers(metadata), self.label)
+                halves = [is_half(metadata)]
+            home = documents_at(place or self.store, rewritten) if document or place else self.store
+            array = zarr.open_array(home, path=self.path_in_group, mode="r", **options)
+            if not document:
+                check_document(array_document(array), self.label)
+        return ChunkFiles.of(array, any(halves), place and place.at(self.path_in_group))
 
     def __getitem__(self, index: Index) -> Array:
         """Read integers, slices of any step and one list of positions per axis, as Dask requests; see :meth:`read`."""
@@ -760,11 +722,8 @@ class ZarrReader:
             )
 
     def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
-        cut = [(cell, ValueError("its Blosc header states more")) for cell in files.cut_short(files.cells(bounds))]
-        large = files.too_large(bounds)
-        cut += [(cell, ValueError(reason)) for cell, reason in large]
-        if cut:
-            raise CorruptedChunkError(self._describe(files, cut))
+        if faults := files.faults(bounds):
+            raise CorruptedChunkError(self._describe(files, faults))
         index = tuple(slice(lo, hi) for lo, hi in bounds)
         try:
             return files.array[index]
@@ -782,7 +741,7 @@ class ZarrReader:
         key, size = files.key(cell), files.size(cell)
         others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
         shape, nbytes = files.cell_shape, files.cell_bytes
-        expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"
+        expected = "exactly" if is_uncompressed(files.document) else "compressed data that decode to"
         return (
             f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "
             f"for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
@@ -878,6 +837,7 @@ class ZarrRows(Source):
         files, units = self.reader.files(), len(self.row_chunks())
         if files.place is None:
             return 0, 0
+        from bigpca.storage.places import LISTED  # for object stores only
         from bigpca.storage.requests import flight_bytes
 
         count = math.prod(-(-n // size) for n, size in zip(self.array_shape, self.reader.cell_shape, strict=True))
@@ -914,7 +874,7 @@ def documents_at(home: str | Place, rewritten: Rewritten | None = None) -> Regul
 
 def is_zarr_directory(path: str) -> bool:
     """Whether a directory is a Zarr array or group."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in (*DOCUMENTS, *GROUP_DOCUMENTS))
+    return any(os.path.isfile(os.path.join(path, name)) for name in MARKERS)
 
 
 def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
@@ -1031,7 +991,7 @@ def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
         infos = {info.filename: info for info in archive.infolist()}
         for info in infos.values():
             check_place(info, held)
-    roots = [name for name in infos if os.path.basename(name) in (*DOCUMENTS, *GROUP_DOCUMENTS)]
+    roots = [name for name in infos if os.path.basename(name) in MARKERS]
     if not roots:
         shown = ", ".join(map(brief, list(infos)[:5])) or "nothing"
         raise FileNotFoundError(
@@ -1044,10 +1004,8 @@ def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
     if isinstance(found, ZarrRows):
         files = found.reader.files()
         start = f"{files.array.path}/" if files.array.path else ""
-        itemsize = files.array.dtype.itemsize
-        sizes = DecodedSizes.of(array_document(files.array), files.array.chunks, files.cell_shape, itemsize)
         inside = [info for name, info in infos.items() if name.startswith(start) and name not in roots]
-        large = [info for info in inside if info.file_size > sizes.max_stored]
+        large = [info for info in inside if not files.may_hold(info.file_size)]
     if large or found is None:
         raise CorruptedChunkError(
             f"{path}: {brief(large[0].filename)} would be {large[0].file_size:,} bytes, more than it may hold: it is "
@@ -1060,14 +1018,16 @@ def _without_members(path: str, member: str) -> MemberError:
     return MemberError(f"{path} is one Zarr array, so it has no member {member!r}. Leave member out.")
 
 
+def array_file(path: str) -> str:
+    """Return the file with the metadata of an array in a directory, or of a group of Zarr v3; "" if there is none."""
+    names = (os.path.join(path, name) for name in ("zarr.json", ".zarray"))
+    return next(filter(os.path.exists, names), "")
+
+
 def is_array_directory(path: str) -> bool:
     """Whether a directory is a Zarr array."""
-    if os.path.isfile(os.path.join(path, ".zarray")):
-        return True
-    document = os.path.join(path, "zarr.json")
-    if not os.path.isfile(document):
-        return False
-    return bool(read_document(document).get("node_type") == "array")
+    file = array_file(path)
+    return file.endswith(".zarray") or (bool(file) and read_document(file).get("node_type") == "array")
 
 
 def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] | zarr.Group:
@@ -1111,9 +1071,10 @@ def check_whole(array: zarr.Array[Any], word: str) -> None:
         For dtypes and codecs that are not allowed, before any chunk is read.
     """
     path = public(str(array.store_path))
-    check_grid(array_document(array), path, max(1, array.dtype.itemsize))
+    document = array_document(array)
+    check_grid(document, path, max(1, array.dtype.itemsize))
     check_chunks(array, word)
-    unknown = [one for one, _ in codecs_of(array_document(array)) if short_name(one) not in TEXT_CODECS]
+    unknown = [one for one, _ in codecs_of(document) if short_name(one) not in TEXT_CODECS]
     if array.dtype.kind in "OSTU" and unknown:
         raise ValueError(
             f"{path} uses the codec {unknown[0]!r}, which is not allowed for untrusted input; no chunk was read. "

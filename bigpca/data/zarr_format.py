@@ -8,7 +8,6 @@ float32, exactly.
 from __future__ import annotations
 
 import bz2
-import hashlib
 import json
 import lzma
 import math
@@ -65,6 +64,7 @@ STREAMED: dict[str, Callable[[], Any]] = {
     "lzma": lzma.LZMADecompressor,
 }
 BFLOAT16 = "bfloat16"
+BLOSC_CUT = "its Blosc header states more"
 
 
 @contextmanager
@@ -88,9 +88,10 @@ def naming_damage(label: str) -> Iterator[None]:
 
 
 def array_document(array: zarr.Array[Any]) -> dict[str, Any]:
-    """Return the metadata of an open array as plain JSON values."""
-    text = json.dumps(array.metadata.to_dict(), default=_plain)
-    document: dict[str, Any] = json.loads(text)
+    """Return the metadata of an open array that define how chunks are decoded, as plain JSON values."""
+    found = array.metadata.to_dict()
+    kept = {key: found[key] for key in sorted(found) if key not in ("attributes", "consolidated_metadata")}
+    document: dict[str, Any] = json.loads(json.dumps(kept, default=_plain))
     return document
 
 
@@ -99,13 +100,6 @@ def _plain(value: Any) -> Any:
         if hasattr(value, name):
             return getattr(value, name)()
     return str(value)
-
-
-def layout_digest(array: zarr.Array[Any]) -> str:
-    """Return the SHA-256 of the metadata that define how chunks are decoded (without attributes)."""
-    document = array_document(array)
-    kept = {key: document[key] for key in sorted(document) if key not in ("attributes", "consolidated_metadata")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def codecs_of(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -262,14 +256,13 @@ class DirectRows:
     compressed: bool
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], directory: str | None) -> DirectRows | None:
+    def of(cls, array: zarr.Array[Any], document: Mapping[str, Any], directory: str) -> DirectRows | None:
         """Return the reader of an open array, or None if its layout is not supported.
 
         ``directory`` is empty for objects, whose bytes are given to :meth:`decode`.
         """
-        document = array_document(array)
         whole_rows = len(array.shape) >= 1 and array.chunks[1:] == array.shape[1:]
-        if directory is None or array.shards or not whole_rows or not array.dtype.isnative:
+        if array.shards or not whole_rows or not array.dtype.isnative:
             return None
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
         if document.get("zarr_format") == 2:
@@ -401,14 +394,12 @@ class DecodedSizes:
     index_checksum: bool = False
 
     @classmethod
-    def of(
-        cls, document: Mapping[str, Any], chunks: Sequence[int], cell_shape: Sequence[int], itemsize: int
-    ) -> DecodedSizes:
+    def of(cls, array: zarr.Array[Any], document: Mapping[str, Any]) -> DecodedSizes:
         """Read the metadata of an array whose codecs are allowed."""
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
         names = [name for name, _ in codecs]
         place = next((i for i, name in enumerate(names) if name in COMPRESSORS), None)
-        nbytes = int(np.prod(chunks, dtype=object)) * itemsize
+        nbytes = math.prod(array.chunks) * array.dtype.itemsize
         limit = nbytes * (MAX_WIDENING if WIDENING & set(names) else 1) + SPARE_BYTES
         after = [] if place is None else codecs[place + 1 :]
         before = ("crc32", "adler32", "jenkins_lookup3")
@@ -418,7 +409,7 @@ class DecodedSizes:
             return found
         options = codecs[names.index("sharding_indexed")][1]
         index = [codec if isinstance(codec, str) else codec["name"] for codec in options.get("index_codecs") or ()]
-        inside = tuple(a // b for a, b in zip(cell_shape, chunks, strict=True))
+        inside = tuple(a // b for a, b in zip(array.shards or (), array.chunks, strict=True))
         return cls(found.compressor, skip, limit, inside, options.get("index_location") == "start", "crc32c" in index)
 
     @property
@@ -427,8 +418,8 @@ class DecodedSizes:
         count = math.prod(self.per_shard)
         return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
 
-    def too_large(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> str:
-        """Return why a chunk in an open file of ``size`` bytes is too large to be read or decoded; empty if it is not.
+    def fault(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> str:
+        """Return why a chunk in an open file of ``size`` bytes must not be decoded; empty if it may be.
 
         Parameters
         ----------
@@ -438,9 +429,13 @@ class DecodedSizes:
             return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
         if not self.compressor:
             return ""
-        places = self.places(file, size, bounds) if self.per_shard else [(0, size)]
-        decoded = max((self._over(file, *place) for place in places), default=0)
-        return f"it would decode to {decoded:,} bytes or more, and was not decoded" if decoded else ""
+        for offset, nbytes in self.places(file, size, bounds) if self.per_shard else [(0, size)]:
+            decoded = self._size(file, offset + self.skip, nbytes - self.skip)
+            if decoded is None:
+                return BLOSC_CUT
+            if decoded > self.limit:
+                return f"it would decode to {decoded:,} bytes or more, and was not decoded"
+        return ""
 
     @property
     def index_bytes(self) -> int:
@@ -460,17 +455,18 @@ class DecodedSizes:
             if offset != ABSENT and offset + nbytes <= size:
                 yield offset, nbytes
 
-    def _over(self, file: Any, offset: int, nbytes: int) -> int:
-        size = self._size(file, offset + self.skip, nbytes - self.skip)
-        return size if size > self.limit else 0
+    def _size(self, file: Any, offset: int, nbytes: int) -> int | None:
+        """Return the size of a decoded chunk as far as it is known; None for a Blosc buffer that was cut.
 
-    def _size(self, file: Any, offset: int, nbytes: int) -> int:
+        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever is there.
+        """
         file.seek(offset)
         if self.compressor in STREAMED:
             return streamed_size(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
         head = file.read(min(HEAD_BYTES, max(nbytes, 0)))
         if self.compressor == "blosc":
-            return int.from_bytes(head[4:8], "little")
+            cut = len(head) < 16 or nbytes < int.from_bytes(head[12:16], "little")
+            return None if cut else int.from_bytes(head[4:8], "little")
         if self.compressor == "lz4":
             return int.from_bytes(head[:4], "little")
         if self.compressor == "zstd":

@@ -24,14 +24,21 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
-from bigpca.storage.files import free_bytes, keys_below, max_encoded, read_document, read_regular, replacing
+from bigpca.storage.files import (
+    MARKERS,
+    free_bytes,
+    keys_below,
+    max_encoded,
+    read_document,
+    read_regular,
+    replacing,
+)
 from bigpca.storage.grammar import Kind, check_replaced, declared
 
 MAX_LOG_BYTES = 2**30  # of the journal of one process
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
 First = Callable[[], object] | None  # what is stored before a chunk, such as the keys of its rows
 _PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a forked child gets its own
-MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
 
 @dataclass(frozen=True)

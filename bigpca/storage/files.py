@@ -46,7 +46,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of a URL, as a part of a path
 SUFFIX_BYTES = len("..partial.new-") + 32  # the longest addition to an output's name
 MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata; parsing takes about 20 times the memory
-DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+MARKERS = ("zarr.json", ".zarray", ".zgroup")  # of an array or a group of Zarr
+DOCUMENTS = (*MARKERS, ".zattrs", ".zmetadata")
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",

@@ -197,6 +197,18 @@ def test_a_broken_chunk_is_named_with_its_size(
     assert np.array_equal(reader[8:], X[8:])
 
 
+def test_a_blosc_chunk_in_a_shard_is_not_read_beyond_its_bytes(tmp_path: Path) -> None:
+    path = store(tmp_path, shards=(24, 12), compressors=BloscCodec())
+    shard = Path(path, "c/0/0")
+    stored, count = bytearray(shard.read_bytes()), 6 * 2
+    start, size = np.frombuffer(stored[-16 * count - 4 : -4], "<u8").reshape(-1, 2)[3].tolist()
+    stored[start + 12 : start + 16] = (size + 1).to_bytes(4, "little")
+    shard.write_bytes(stored)
+    with pytest.raises(CorruptedChunkError, match=r"c/0/0 cannot be decoded: .* its Blosc header states more"):
+        ZarrReader(path)[:]
+    assert verify(path).truncated == ("c/0/0",)
+
+
 def test_all_broken_chunks_of_a_read_are_listed(tmp_path: Path) -> None:
     path = store(tmp_path, shards=(8, 12))
     for key in ("c/0/0", "c/2/0"):

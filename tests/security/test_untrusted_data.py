@@ -232,6 +232,7 @@ def test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded(name: str, t
         path = store(tmp_path, compressors=None)
         there = codec | {"configuration": V3_ONLY[codec["name"]]}
         edit(path, lambda content: content.update(codecs=[PLAIN, there, {"name": "crc32c"}]))
+        (path / "c" / "0" / "0").write_bytes(HONEST.get(name, encode)(X[:10].tobytes()) + b"crc!")
         (path / "c" / "1" / "0").write_bytes(bomb + b"crc!")
         with little_memory(), pytest.raises(CorruptedChunkError, match=r"bytes or more, and was not"):
             bp.open(path)[10:].compute()
