@@ -45,7 +45,7 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device
+from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device
 from bigpca.planning import Layout, PassCost, Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
@@ -344,11 +344,11 @@ def project_to(
         if keys is None and rows.order.batches is not None:  # which came with the rows
             keys = rows.order.batches.stream.keys
         output.review()
-        rows.origin.check_unchanged(before)
+        check_unchanged(rows.origin, before)
         seconds = time.perf_counter() - began
         record = Provenance.now(
             rows.origin.paths,
-            rows.origin.member,
+            getattr(rows.origin.stored, "member", ""),
             rows.rows_read,
             made.call or "",
             seconds=seconds,

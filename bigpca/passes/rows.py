@@ -30,7 +30,6 @@ from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs, digest
 from bigpca.passes.engine.run import Run
@@ -93,10 +92,9 @@ class Origin:
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
     sides : tuple of Origin
         The origins of rows that stand side by side in X; empty for rows of one origin.
-    opened : str
-        Digest of the files, if the present call has opened X: its first question about them has that answer.
-    seen : dict
-        What the look that ``opened`` is of has seen of each file.
+    looked : (str, dict)
+        Digest of the files, if the present call has opened X, which its first question about them has for an answer;
+        and what that look has seen of each file.
     direct : tuple of Source
         The sources of dense sides from which rows are read without a graph: one, and arrays in memory beside it.
     sparse : bool
@@ -107,14 +105,10 @@ class Origin:
         Columns of each side.
     owned : bool
         Whether rows may be overwritten as they are read.
-    described : bool
-        Whether a user, or the columns without values, described the view.
     rows_per_sample : int
         Rows that the view makes of a sample.
     labels : Labels or None
         The dimensions and coordinates of a DataArray.
-    search : ColumnSearch or None
-        The reads that found which columns have values, which X carries.
     """
 
     X: da.Array
@@ -126,28 +120,24 @@ class Origin:
     sample: tuple[int, ...] = ()
     lazy: bool = True
     sides: tuple[Origin, ...] = ()
-    opened: str = ""
-    seen: Seen = field(default_factory=dict)
+    looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
     direct: tuple[Source, ...] = field(init=False)
     sparse: bool = field(init=False)
     in_memory: bool = field(init=False)
     widths: tuple[int, ...] = field(init=False)
     owned: bool = field(init=False)
-    described: bool = field(init=False)
     rows_per_sample: int = field(init=False)
     labels: Labels | None = field(init=False)
-    search: ColumnSearch | None = field(init=False)
     _digest: str | None = field(default=None, init=False)
     _graph: GraphSource | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         view, self.sparse = self.view, is_csr(self.samples._meta)
-        self.described = view is not None and (view.pattern is not None or view.absent)
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
         copied = len(self.samples.chunks[1]) > 1 or (view is not None and view.copies)
         self.owned = copied or self.stored is not None
-        self.labels, self.search = carried(self.given).labels, carried(self.X).search
+        self.labels = carried(self.given).labels
         self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
         self.widths = ()
         for side in self.sides:
@@ -236,7 +226,7 @@ class Origin:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
         first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
         if self.stored is not None:
-            with one_look(self.seen):
+            with one_look(self.looked[1]):
                 first, last = self.stored.decoded(first, last)
         else:
             first, last = whole_chunks(self.samples.chunks[0], first, last)
@@ -252,11 +242,6 @@ class Origin:
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read, and the most bytes in flight in a process; (0, 0) elsewhere."""
         return (0, 0) if self.stored is None else self.stored.requests
-
-    @property
-    def member(self) -> str:
-        """Array or column inside the source; empty if there is none, or no single source."""
-        return "" if self.stored is None else self.stored.member
 
     @cached_property
     def sources(self) -> Sequence[Source | ZarrReader]:
@@ -276,19 +261,19 @@ class Origin:
         if self.view is not None:
             start, stop = self.view.samples(start, stop)
         if self.stored is not None and kind_of(self.stored.path) == "disk":
-            with one_look(self.seen):
+            with one_look(self.looked[1]):
                 return digest(self.stored.stamps(start, stop))
         return self._stamp_of_all() if self._digest is None else self._digest
 
     def _stamp_of_all(self) -> str:
         """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
-        opened, self.opened = self.opened, ""
-        if not opened:
-            self.seen = {}
-            with one_look(self.seen):
-                opened = digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
-        self._digest = opened
-        return opened
+        found, seen = self.looked
+        if not found:
+            seen = {}
+            with one_look(seen):
+                found = digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
+        self._digest, self.looked = found, ("", seen)
+        return found
 
     def files_digest(self) -> str:
         """Digest of (key, size, change) of all files as they are now; empty where there is none."""
@@ -297,20 +282,6 @@ class Origin:
             return digest(each) if any(each) else ""
         held = self.stored is not None and (self.stored.in_memory or isinstance(self.stored, BatchRows))
         return "" if held or self.unstamped else self._stamp_of_all()
-
-    def check_unchanged(self, before: str) -> None:
-        """Compare the files with their digest before a run.
-
-        Raises
-        ------
-        ValueError
-        """
-        if before and self.files_digest() != before:
-            raise ValueError(
-                "the input changed while it was read: some files no longer have the size, ETag or modification time "
-                "that they had at the start, so the result would mix old and new rows. Start again, and do not "
-                "change the input during the run."
-            )
 
     @cached_property
     def unstamped(self) -> str:
@@ -612,7 +583,9 @@ class Rows:
 
     def layout(self, state_bytes: int, work: float | None = None) -> Layout:
         """Cut the rows for states of ``state_bytes`` and so many operations, if they are known."""
-        least = int(self.origin.row_bytes) if self.origin.described else 0
+        view = self.origin.view  # as a user described it, or columns without values
+        described = view is not None and (view.pattern is not None or view.absent)
+        least = int(self.origin.row_bytes) if described else 0
         own = math.ceil(self.prices.row_bytes(working_dtype(self.dtype))) if self.sparse else None
         chunks, d, (device, there) = self.origin.row_chunks, self.viewed_columns, self.device
         on_device = device is not None and not self.sparse
@@ -620,7 +593,7 @@ class Rows:
         open_ended = self.order.open_ended
         slab = device.slab_bytes if device is not None and there else None
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, own, open_ended, work, on_device, slab)
-        if self.origin.view is not None or self.origin.stored is None or not self.origin.stored.reach:
+        if view is not None or self.origin.stored is None or not self.origin.stored.reach:
             return cut
         decoded = (self.origin.decoded(*read) for read in cut.reads)
         return replace(cut, decoded=tuple(last - first for first, last in decoded))
@@ -734,7 +707,8 @@ class Prices:
         if rows:
             share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
-        return counted if origin.search is None else (*counted, *origin.search.costs)
+        search = carried(origin.X).search  # of columns that have values
+        return counted if search is None else (*counted, *search.costs)
 
     def read_bytes(self, rows: int) -> int:
         """Return the bytes of ``rows`` rows as they are read, before the maps; twice, where filling copies them."""
@@ -817,6 +791,21 @@ def on_device(rows: Rows) -> RowsThere | None:
 def may_have_keys(origin: Origin) -> bool:
     """Whether a store can be asked for keys: servers of other URLs answer in their own ways to what is missing."""
     return all(kind_of(path) != "remote" or place_at(path) is not None for path in origin.paths if path)
+
+
+def check_unchanged(origin: Origin, before: str) -> None:
+    """Compare the files with their digest before a run.
+
+    Raises
+    ------
+    ValueError
+    """
+    if before and origin.files_digest() != before:
+        raise ValueError(
+            "the input changed while it was read: some files no longer have the size, ETag or modification time that "
+            "they had at the start, so the result would mix old and new rows. Start again, and do not change the input "
+            "during the run."
+        )
 
 
 def keys_bytes(origin: Origin) -> int:

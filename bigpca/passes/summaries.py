@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers
+from bigpca.data.views import carried
 from bigpca.errors import Shown, counted, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
@@ -86,7 +87,7 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
 
 def fill_pass(rows: Rows) -> tuple[PassCost, ...]:
     """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
-    return () if rows.origin.search is not None else (observed_pass(rows, "means of what is there"),)
+    return () if carried(rows.X).search is not None else (observed_pass(rows, "means of what is there"),)
 
 
 def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
@@ -102,7 +103,8 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
     ApproximationWarning
         With the share of the missing entries, if there are any.
     """
-    found = None if rows.origin.search is None else rows.origin.search.found
+    search = carried(rows.X).search
+    found = None if search is None else search.found
     for cost in fill_pass(rows):
         found = observe(run, rows, cost)
     if found is None:

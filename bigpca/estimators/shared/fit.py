@@ -32,7 +32,7 @@ from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import identified
-from bigpca.passes.rows import Rows, keys_bytes, on_device, warn_repeats
+from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, on_device, warn_repeats
 from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
 from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -123,7 +123,10 @@ class Reading(ABC):
     @property
     def most_reads(self) -> float:
         """The most complete reads that a run may take; the first rows, which are kept, do not count."""
-        return sum(max(one.reads, one.most_reads) * one.most_times for one in self.declared if one.layout.groups)
+        most = 0.0
+        for one in self.declared:
+            most += max(one.reads, one.most_reads) * one.most_times * bool(one.layout.groups)
+        return most
 
     @property
     def readable(self) -> bool:
@@ -136,9 +139,8 @@ class Reading(ABC):
         # Where the number of rows is not known, a million of the declared rows are planned.
         share = PLANNED_ROWS / self.rows.n_rows if self.rows.order.open_ended else 1.0
         solve = self.solve_cost()
-        solve = replace(
-            solve, bytes=max(solve.bytes, keys_bytes(self.rows.origin))
-        )  # keys are compared before the reads
+        if held := keys_bytes(self.rows.origin):  # keys are compared before the reads
+            solve = replace(solve, bytes=max(solve.bytes, held))
         plan = plan_of(
             self.declared,
             solve,
@@ -192,8 +194,22 @@ class Reading(ABC):
         ------
         ValueError
         """
-        if not self.readable:
-            raise ValueError(_unreadable(self))
+        if self.readable:
+            return
+        reads, one = f"{self.solver} takes up to {self.most_reads:g} reads", 'PCA(solver="covariance"), ApproximatePCA'
+        if self.rows.fill is not None:
+            one += ' (with nan_policy="omit")'
+            reads += ', the first for the means that nan_policy="mean" fills in'
+        if self.rows.order.once:
+            raise ValueError(
+                f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be "
+                f"iterated again (a list, a DataLoader), or use a fit of one read: {one}, NystromKernelPCA with given "
+                "landmarks."
+            )
+        raise ValueError(
+            f"{reads}, and the number of rows must be known in advance. Pass from_batches(batches, shape=(n, d)), or "
+            f"use a fit of one read, such as {one}."
+        )
 
     def check_devices(self) -> None:
         """Reject reads for which the free memory of a device is too small, where its library reports it.
@@ -202,8 +218,8 @@ class Reading(ABC):
         ------
         MemoryBudgetError
         """
-        for one in self.declared if self.resources.local else ():
-            if one.device is None or (memory := one.device.memory) is None:
+        for one in self.declared:
+            if not self.resources.local or one.device is None or (memory := one.device.memory) is None:
                 continue
             if one.device_bytes > (free := memory[0]):
                 raise MemoryBudgetError(
@@ -236,24 +252,6 @@ class Fit(Reading, Generic[Found]):
 
 
 AnyFit = TypeVar("AnyFit", bound=Fit[object])
-
-
-def _unreadable(fit: Reading) -> str:
-    """Return why batches cannot be read as often as a fit requires."""
-    reads = f"{fit.solver} takes up to {fit.most_reads:g} reads"
-    one = 'PCA(solver="covariance"), ApproximatePCA'
-    if fit.rows.fill is not None:
-        one += ' (with nan_policy="omit")'
-        reads += ', the first for the means that nan_policy="mean" fills in'
-    if fit.rows.order.once:
-        return (
-            f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be iterated "
-            f"again (a list, a DataLoader), or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
-        )
-    return (
-        f"{reads}, and the number of rows must be known in advance. Pass from_batches(batches, shape=(n, d)), or use "
-        f"a fit of one read, such as {one}."
-    )
 
 
 def seconds(plan: Plan) -> float:
@@ -333,8 +331,7 @@ def running(
     """
     fit.check_readable()
     fit.plan.check()
-    if fit.device is not None:
-        fit.check_devices()
+    fit.check_devices()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     if rows.origin.unstamped and checkpoint is not None:
         raise CheckpointError(
@@ -365,12 +362,10 @@ def running(
             try:
                 yield run
             except ValueError:
-                rows.origin.check_unchanged(
-                    before
-                )  # the cause, where a mixture of old and new rows fails in other ways
+                check_unchanged(rows.origin, before)  # the cause, where a mixture of rows fails in other ways
                 raise
             run.seconds = time.perf_counter() - began
-            rows.origin.check_unchanged(before)
+            check_unchanged(rows.origin, before)
             done = True
         finally:
             if held is not None:
@@ -393,14 +388,12 @@ def execute(
     ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
     """
     rows = planned.rows
-    planned.plan.check()
-    warn_repeats(rows.origin)
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.device[0]):
         run.adds = adds
+        warn_repeats(rows.origin)
         found = read(run)
-    made = Provenance.now(
-        rows.origin.paths, rows.origin.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads
-    )
+    member = getattr(rows.origin.stored, "member", "")
+    made = Provenance.now(rows.origin.paths, member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)
     return found, replace(with_plan(made, planned.plan), solve_threads=threads)
 

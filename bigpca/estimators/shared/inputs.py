@@ -163,7 +163,7 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     names = feature_names(opened) if given is None else given  # a file may have names too
     rows = Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
     if rows.origin.stored is not None and not isinstance(X, da.Array):
-        rows.origin.opened, rows.origin.seen = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
+        rows.origin.looked = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
 
 

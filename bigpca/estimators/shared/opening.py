@@ -52,9 +52,8 @@ def open_weighted(
     rows = model._open(X, minimum=model._traits.min_rows).weighted(weights)
     if rows.weights is not None:
         degrees_of_freedom(rows.n_present, rows.weight_sums)
-    rows = without_absent_columns(model, rows, read=read, progress=progress)
-    begun = tuple(one.begun() for one in model._preprocessors())
-    return replace(with_covariates(model, rows, given), groups=groups, preprocessing=begun)
+    rows = with_covariates(model, without_absent_columns(model, rows, read=read, progress=progress), given)
+    return replace(rows, groups=groups, preprocessing=tuple([one.begun() for one in model._preprocessors()]))
 
 
 def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:

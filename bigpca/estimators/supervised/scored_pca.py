@@ -59,7 +59,7 @@ from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
-from bigpca.passes.rows import Rows, reject_weights
+from bigpca.passes.rows import Rows, check_unchanged, reject_weights
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.records import Coding, stored
 from bigpca.seeds import integers
@@ -600,7 +600,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
             q = max(found, key=lambda count: (found[count], -count))
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
-        planned.rows.origin.check_unchanged(before)
+        check_unchanged(planned.rows.origin, before)
         finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
@@ -637,7 +637,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         if spread is not None and own is not None:
             spread = spread.merge(own)
         inner.partial_fit(columns_of(X, kept.selected_), y, progress=more.progress)
-        rows.origin.check_unchanged(before)
+        check_unchanged(rows.origin, before)
         scores = feature_scores(both.statistics, spread)
         best = ranked(scores)[: len(kept.selected_)]
         # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.

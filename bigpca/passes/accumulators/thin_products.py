@@ -148,6 +148,27 @@ FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is adde
 
 
 @dataclass
+class SparseCentre:
+    """Of the sparse rows of a group, what is subtracted from each product, and the columns that may be constant.
+
+    Attributes
+    ----------
+    projected : ndarray of shape (l,), W' centre
+    constants : ndarray of shape (d,) or (0,); the stored value of each column, NaN where it varies
+    counts : ndarray of shape (d,) or (0,); rows that store one
+    """
+
+    projected: Vector
+    constants: Vector
+    counts: Integers
+
+    def constant_of(self, rows: int) -> Vector:
+        """Return the value of each column that is the same in that many rows, all of them; NaN for the others."""
+        zero = (self.counts == 0) | (self.constants == 0)
+        return np.where(zero, 0.0, np.where(self.counts == rows, self.constants, np.nan))
+
+
+@dataclass
 class FusedProduct(Weighted, Accumulator):
     """``X'(X W)`` about a shift, with the sums that centre it: ``product = sum_t (x_t - shift)(x_t - shift)'W``.
 
@@ -207,11 +228,8 @@ class FusedProduct(Weighted, Accumulator):
     weight_sums: WeightSums = kept(default=None)
     lost: Vector | None = kept(default=None)
     constants: Vector | None = kept(default=None)
-    _open: Array | None = field(default=None, repr=False)
-    _open_rows: int = field(default=0, repr=False)
-    _centre: Vector | None = field(default=None, repr=False)
-    _projected: Vector | None = field(default=None, repr=False)
-    _counts: Integers | None = field(default=None, repr=False)
+    _open: tuple[Array, int] | None = field(default=None, repr=False)  # of so many rows, in their precision
+    _sparse: SparseCentre | None = field(default=None, repr=False)
     _W: tuple[Array, Array] | None = field(default=None, repr=False)
 
     @classmethod
@@ -254,47 +272,43 @@ class FusedProduct(Weighted, Accumulator):
         factor = broadcast(self.factor)
         Z = factor.multiply(values) if isinstance(values, csr_array) else by_rows(factor.multiply, values)  # (b, l)
         if isinstance(values, csr_array) and block.centre is not None:
-            if self.constants is None or self._counts is None:
-                self.constants = np.zeros(self.n_features if self.squared else 0)
-                self._counts = np.zeros(len(self.constants), np.int64)
-            if self.squared:
-                csr.note_constants(values, self.constants, self._counts)
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
             # W' centre is the same of all sparse rows of a group; ``close`` adds it again.
-            if self._centre is None or self._projected is None:
-                self._centre, self._projected = block.centre, broadcast(self.factor).multiply(block.centre[None, :])[0]
-            Z -= self._projected.astype(Z.dtype)
+            if self._sparse is None:
+                self.constants = np.zeros(self.n_features if self.squared else 0)
+                projected = factor.multiply(block.centre[None, :])[0]
+                self._sparse = SparseCentre(projected, self.constants, np.zeros(len(self.constants), np.int64))
+            if self.squared:
+                csr.note_constants(values, self._sparse.constants, self._sparse.counts)
+            Z -= self._sparse.projected.astype(Z.dtype)
         # Products of up to FLUSH_ROWS rows are summed in the rows' precision, and these sums in float64.
-        if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
+        if self._open is None or self._open[0].dtype != values.dtype or self._open[1] + block.count > FLUSH_ROWS:
             self._flush()
-        if self._open is None:
-            self._open = zeros(values, self.n_columns)
+        opened, rows = self._open or (zeros(values, self.n_columns), 0)
         if block.weights is not None:
             Z = Z * block.weights.astype(Z.dtype)[:, None]
-        add_product(values, Z, self._open)
-        self._open_rows += block.count
+        add_product(values, Z, opened)
+        self._open = opened, rows + block.count
         # 1'Z, by which merging and centring move the product to another shift.
         self.weights += Z.sum(axis=0, dtype=np.float64)
 
     def _flush(self) -> None:
         if self._open is not None:
-            self.product += self._open
-        self._open, self._open_rows = None, 0
+            self.product += self._open[0]
+        self._open = None
 
     def close(self) -> None:
         self._flush()
         if self._W is not None:
             self.product, self.weights = self.product / self._W[1], self.weights / self._W[1]
             self._W = None
-        if self._projected is not None:
+        if self._sparse is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
-            self.product += np.multiply.outer(self._projected, self.sums).T
-            self.weights += self.weight * self._projected
-        if self.constants is not None and self._counts is not None:
-            zero = (self._counts == 0) | (self.constants == 0)
-            self.constants = np.where(zero, 0.0, np.where(self._counts == self.count, self.constants, np.nan))
+            self.product += np.multiply.outer(self._sparse.projected, self.sums).T
+            self.weights += self.weight * self._sparse.projected
+            self.constants = self._sparse.constant_of(self.count)
             self.lost = lost_squares(self.squares, 0)  # compensated sums of exact terms
-        self._centre = self._projected = self._counts = None
+        self._sparse = None
         if self.by_driver:
             self.factor = None
 
@@ -370,18 +384,8 @@ class FusedProduct(Weighted, Accumulator):
     def mean(self) -> Vector:
         """Mean of the rows (d,)."""
         mean = self.offset if self.shift is None else self.shift + self.offset
-        return (
-            mean
-            if self.constants is None or not len(self.constants)
-            else np.where(self._constant, self.constants, mean)
-        )
-
-    @property
-    def _constant(self) -> NDArray[np.bool_]:
-        """Which columns (d,) are constant; none if all rows were dense, or their squares were not asked for."""
-        if self.constants is None or not len(self.constants):
-            return np.zeros(self.n_features, bool)
-        return ~np.isnan(self.constants)
+        constant = _constant_columns(self)
+        return mean if self.constants is None or not constant.any() else np.where(constant, self.constants, mean)
 
     @property
     def centring_error(self) -> float | None:
@@ -394,7 +398,7 @@ class FusedProduct(Weighted, Accumulator):
         """
         if self.lost is None or not len(self.lost):
             return None
-        return centring_error(np.where(self._constant, 0, self.lost), self.centred_squares())
+        return centring_error(np.where(_constant_columns(self), 0, self.lost), self.centred_squares())
 
     def centred(self) -> Matrix:
         """Return ``Xc'Xc W`` (d, l), centred exactly at the mean."""
@@ -402,17 +406,13 @@ class FusedProduct(Weighted, Accumulator):
             return self.product.copy()
         # sum_t u_t u_t'W - n m m'W with u = x - s and m = sum_t u_t / n
         centred: Matrix = self.product - np.multiply.outer(self.weights / self.weight, self.sums).T
-        centred[self._constant] = 0
+        centred[_constant_columns(self)] = 0
         return centred
 
     def centred_squares(self) -> Vector:
         """Return the sums of squared deviations (d,) from the mean."""
         squares = np.maximum(self.squares - self.sums**2 / (self.weight or 1.0), 0)
-        return np.where(self._constant, 0, squares) if self.squared else squares
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * (self.n_features * (self.n_columns + 3) + self.n_columns)
+        return np.where(_constant_columns(self), 0, squares) if self.squared else squares
 
     def cost(self, rows: BlockForm) -> Work:
         d, width, copied = self.n_features, self.n_columns, rows.rows  # of Z, without its part of the centre
@@ -428,6 +428,13 @@ class FusedProduct(Weighted, Accumulator):
         thin = 2 * rows.rows * rows.itemsize + self.n_features * (32 if rows.itemsize == 8 else 44)
         copies = self.squared * (1 if rows.itemsize == 8 else 2)
         return (1 + copies) * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
+
+
+def _constant_columns(state: FusedProduct) -> NDArray[np.bool_]:
+    """Return which columns (d,) are constant; none if all rows were dense, or their squares were not asked for."""
+    if state.constants is None or not len(state.constants):
+        return np.zeros(state.n_features, bool)
+    return ~np.isnan(state.constants)
 
 
 def _alike(a: Vector | None, b: Vector | None) -> Vector | None:

@@ -126,11 +126,12 @@ def run_pass(job: Pass[R], run: Run) -> R:
     resumed = Resumed()
     if run.checkpoint is not None:
         resumed = _resume(job, number, run.checkpoint, run)
-    segments = enumerate(job.layout.segments)
-    groups_resumed = sum(len(s) for i, s in segments if i < resumed.covered or i in resumed.segments)
-    groups = range(len(job.layout.groups))
-    whole = job.done_event(groups)
-    totals = (job.layout.n_rows, whole.bytes, len(groups), groups_resumed, whole.evaluations)
+    layout, evaluations, groups_resumed = job.cost.layout, 0, 0
+    for index, segment in enumerate(layout.segments):
+        groups_resumed += len(segment) * (index < resumed.covered or index in resumed.segments)
+    if job.evaluations is not None:
+        evaluations = sum(map(job.evaluations, range(len(layout.groups))))
+    totals = (layout.n_rows, int(layout.decoded_rows * job.unit_bytes), len(layout.groups), groups_resumed, evaluations)
     run.emit(PassEvent(job.cost.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
     counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
@@ -151,8 +152,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
             trim_heap()
     run.compare_first(counts.first)
     run.reads += job.cost.reads
-    share = counts.rows / job.layout.n_rows if job.open_ended else 1
-    run.evaluations += round(whole.evaluations * share)
+    run.evaluations += round(evaluations * (counts.rows / layout.n_rows if job.open_ended else 1))
     run.emit(DoneEvent(job.cost.name, time.perf_counter() - began))
     if counts.rounded and not run.rounding_warned:
         run.rounding_warned = True
