@@ -28,7 +28,6 @@ from bigpca.estimators.linear.approximate_pca import Sketched, solve_nystrom
 from bigpca.estimators.linear.maps import given_sketch
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted, shown_components
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
-from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -276,13 +275,8 @@ class ApproximateKernelPCA(KernelModel):
     n_components: NComponents = None
     _: KW_ONLY
     kernel: KernelLike = "rbf"
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
     sketch: Sketch | None = None
     approximation: str = "nystrom"
-    random_state: RandomState = 0
-    fit_inverse_transform: bool | float = False
 
     def _fit(self, rows: Rows, y: Unchecked) -> KernelSketchFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)

@@ -43,7 +43,7 @@ from bigpca.estimators.linear.krylov import (
 )
 from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
-from bigpca.estimators.shared.fit import RandomState, choose, first_that_fits
+from bigpca.estimators.shared.fit import choose, first_that_fits
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -596,14 +596,9 @@ class KernelPCA(KernelModel):
     n_components: NComponents = None
     _: KW_ONLY
     kernel: KernelLike = "linear"
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
     solver: str = "auto"
     tol: float = 1e-3
     max_passes: int | None = 10
-    random_state: RandomState = 0
-    fit_inverse_transform: bool | float = False
 
     def _fit(self, rows: Rows, y: Unchecked) -> KernelFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)

@@ -32,7 +32,7 @@ from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, is_lazy
 from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
@@ -136,6 +136,7 @@ def _projects(model: KernelModel) -> bool:
     return True
 
 
+@of_all
 class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
@@ -175,11 +176,11 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
 
     n_components: NComponents
     kernel: KernelLike
-    gamma: float | None
-    degree: int
-    coef0: float
-    random_state: RandomState
-    fit_inverse_transform: bool | float
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1
+    random_state: RandomState = 0
+    fit_inverse_transform: bool | float = False
 
     @property
     def _why_fixed(self) -> str:

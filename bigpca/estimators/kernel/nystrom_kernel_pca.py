@@ -15,7 +15,7 @@ from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit
 from bigpca.estimators.kernel.model import LANDMARKS, UNWEIGHTED, KernelLike, KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.fit import RandomState, called, draw_fit_seed, execute
+from bigpca.estimators.shared.fit import called, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -97,14 +97,9 @@ class NystromKernelPCA(KernelModel):
     n_components: NComponents = None
     _: KW_ONLY
     kernel: KernelLike = "rbf"
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
     n_landmarks: int | None = None
     sampling: str | ArrayLike = "rpcholesky"
     components_from: str = "rows"
-    random_state: RandomState = 0
-    fit_inverse_transform: bool | float = False
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving

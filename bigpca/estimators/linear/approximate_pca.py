@@ -22,7 +22,7 @@ from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
-from bigpca.estimators.linear.maps import Center, Scale, given_sketch
+from bigpca.estimators.linear.maps import given_sketch
 from bigpca.estimators.linear.model import LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.spectrum import (
     PCAResult,
@@ -63,7 +63,7 @@ from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import NComponents, ParallelAnalysis, check_n_components, check_total, reject_folds
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
-from bigpca.solvers.scaling import Patterson, Whitening
+from bigpca.solvers.scaling import Patterson
 
 MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
@@ -474,9 +474,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     sketch: Sketch | None = None
     _: KW_ONLY
     approximation: str = "nystrom"
-    center: Center = True
-    scale: Scale = False
-    whiten: bool | Whitening = False
 
     @property
     def _orthonormal(self) -> bool:

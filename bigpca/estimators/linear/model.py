@@ -23,10 +23,12 @@ from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
 from bigpca.errors import Shown, component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
+    Center,
     LogLikelihood,
     Projection,
     Reconstruction,
     Removal,
+    Scale,
     Standardization,
     dual_axes,
     limits_of,
@@ -68,6 +70,7 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.estimators.shared.tables import component_names
+from bigpca.estimators.shared.transformer import of_all
 from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
@@ -133,6 +136,7 @@ def correlations(loadings: Matrix, variances: Vector) -> Matrix:
 State = TypeVar("State", Moments, "FusedProduct")
 
 
+@of_all
 class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubspaces, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
@@ -164,6 +168,10 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         Reads of X by the fit.
     converged_ : bool
     """
+
+    center: Center = True
+    scale: Scale = False
+    whiten: bool | Whitening = False
 
     @abstractmethod
     def _read_state(self, rows: Rows, *, old: State | None, progress: ProgressArgument) -> tuple[KeptRows, Provenance]:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
-from bigpca.estimators.linear.maps import Center, Scale, Standardization
+from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.model import (
     LinearModel,
     rows_to_fit,
@@ -44,7 +44,6 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import CrossValidated, NComponents, by_name, check_n_components
-from bigpca.solvers.scaling import Whitening
 
 if TYPE_CHECKING:
     from bigpca.estimators.linear.choosing import SolverChoice
@@ -178,9 +177,6 @@ class PCA(LinearModel[Moments]):
     tol: float = 1e-3
     max_passes: int | None = 10
     random_state: RandomState = 0
-    center: Center = True
-    scale: Scale = False
-    whiten: bool | Whitening = False
 
     def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read.

@@ -26,7 +26,6 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.records import stored
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Solution
@@ -109,8 +108,6 @@ class CCA(SideScores, Predicts):
     n_components: int = 2
     _: KW_ONLY
     regularization: float | tuple[float, float] = 0.0
-    scale: bool = True
-    preprocess_y: Preprocess = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)
@@ -253,8 +250,6 @@ class PLSSVD(SideScores):
 
     n_components: int = 2
     _: KW_ONLY
-    scale: bool = True
-    preprocess_y: Preprocess = None
 
     def _check(self, p: int, q: int) -> None:
         check_components(self.n_components, p, q)

@@ -48,7 +48,7 @@ from bigpca.estimators.shared.opening import (
 )
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
 from bigpca.estimators.shared.results import RowCounts, of_part
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, column_scale
 from bigpca.passes.accumulators.folds import FoldStates
@@ -702,9 +702,12 @@ class PairModel(Estimator[PairResult], Grows):
         return found
 
 
+@of_all
 class SideScores(PairModel):
     """A model of two sides that has scores of both along axes: ``x_`` and ``y_`` of the attribute that it names."""
 
+    scale: bool = True
+    preprocess_y: Preprocess = None
     _axes: ClassVar[str]
 
     @maps_rows

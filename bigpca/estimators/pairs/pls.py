@@ -25,7 +25,6 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.row_maps import Preprocess
 from bigpca.records import stored
 from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import EPS, ROUNDED
@@ -102,8 +101,6 @@ class PLSRegression(SideScores, Predicts):
 
     n_components: int | str | CrossValidated = 2
     _: KW_ONLY
-    scale: bool = True
-    preprocess_y: Preprocess = None
 
     def _check(self, p: int, q: int) -> None:
         rule = self._rule

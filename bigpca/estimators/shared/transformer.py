@@ -24,7 +24,6 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
-    get_type_hints,
 )
 
 import numpy as np
@@ -170,9 +169,13 @@ Found = TypeVar("Found", bound=Result)
 Constructed = TypeVar("Constructed")
 
 
+SHARED: dict[type, dict[str, str]] = {}  # types of parameters, as they are written, by name
+
+
 @dataclass_transform(kw_only_default=True)
 def of_all(kind: type[Constructed]) -> type[Constructed]:
-    """Declare parameters that all estimators take, after their own and by name only; see :func:`with_parameters`."""
+    """Declare parameters that all subclasses take, after their own and by name only: the fields with a default."""
+    SHARED[kind] = {name: hint for name, hint in kind.__annotations__.items() if name in vars(kind)}
     return kind
 
 
@@ -185,19 +188,22 @@ class CommonParameters(BaseEstimator):
     memory_limit: int | str | None = None
 
 
-OF_ALL = get_type_hints(CommonParameters)
+OF_ALL = SHARED[CommonParameters]
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 def with_parameters(kind: type[Constructed]) -> type[Constructed]:
-    """Write the constructor of an estimator: one attribute for each of its annotated fields, and of those of all.
+    """Write the constructor of an estimator: one attribute for each of its annotated fields, and those of its bases.
 
     It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
     of its state, so that Dask would give two fits with equal parameters one token.
     """
-    kind.__annotations__ |= {name: hint for name, hint in OF_ALL.items() if name not in kind.__annotations__}
+    own = kind.__annotations__
+    shared = {name: hint for base in kind.__mro__ for name, hint in SHARED.get(base, {}).items() if name not in own}
+    kind.__annotations__ = own | shared
     made: Any = dataclass(eq=False, repr=False, match_args=False)(kind)  # type: ignore[explicit-any]
     del made.__dataclass_fields__, made.__dataclass_params__
+    kind.__annotations__ = own  # types that bases declare have their names there
     made.__signature__ = signature(MethodType(made.__init__, made))  # tools would show what __new__ takes
     return kind
 

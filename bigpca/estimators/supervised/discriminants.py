@@ -17,7 +17,7 @@ from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixin
-from bigpca.estimators.shared.transformer import Estimator, with_parameters
+from bigpca.estimators.shared.transformer import Estimator, of_all, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
 from bigpca.estimators.supervised.problems import SOLVERS, RoweisProblem, check_conditioning
@@ -31,9 +31,12 @@ from bigpca.solvers.components import NComponents
 RANGES = {"solver": Parameter(words=SOLVERS)}
 
 
+@of_all
 class RoweisPoint(BaseEstimator):
     """Models at a point (r1, r2) of the Roweis family, which Fisher's discriminant is without choice."""
 
+    robust: bool | float = False
+    regularization: float | str | None = None
     _featured: ClassVar[bool] = False  # whether rows are features of landmarks
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
@@ -129,13 +132,10 @@ class RoweisDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
     _: KW_ONLY
     r1: float = 0.5
     r2: float = 0.5
-    robust: bool | float = False
-    regularization: float | str | None = None
     normalize: bool = False
     solver: str = "auto"
     tol: float = 1e-3
     max_passes: int | None = 20
-    missing_labels: str = "raise"
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -182,12 +182,9 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
 
     n_components: NComponents = None
     _: KW_ONLY
-    robust: bool | float = False
-    regularization: float | str | None = None
     solver: str = "auto"
     tol: float = 1e-3
     max_passes: int | None = 20
-    missing_labels: str = "raise"
 
     @solving
     @maps_rows

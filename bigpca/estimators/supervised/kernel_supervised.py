@@ -38,11 +38,11 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
     warn_alike,
 )
-from bigpca.estimators.shared.fit import RandomState, running
+from bigpca.estimators.shared.fit import running
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.model import LABELS
@@ -369,11 +369,13 @@ class DualFit(PairsFit):
         )
 
 
+@of_all
 class LabelledFeatures(KernelModel):
     """What models of labels have that keep statistics of the features of landmarks."""
 
-    n_landmarks: int | None
-    sampling: str | ArrayLike
+    n_landmarks: int | None = None
+    sampling: str | ArrayLike = "rpcholesky"
+    missing_labels: str = "raise"
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
@@ -468,16 +470,8 @@ class KernelSupervisedPCA(LabelledFeatures):
     _: KW_ONLY
     solver: str = "landmarks"
     kernel: KernelLike = "rbf"
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
     label_kernel: str = "linear"
     label_gamma: float | None = None
-    n_landmarks: int | None = None
-    sampling: str | ArrayLike = "rpcholesky"
-    random_state: RandomState = 0
-    fit_inverse_transform: bool | float = False
-    missing_labels: str = "raise"
 
     @property
     def _why_fixed(self) -> str:
@@ -540,18 +534,8 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
     _: KW_ONLY
     r1: float = 0.5
     r2: float = 0.5
-    robust: bool | float = False
-    regularization: float | str | None = None
     normalize: bool = False
     kernel: KernelLike = "rbf"
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
-    n_landmarks: int | None = None
-    sampling: str | ArrayLike = "rpcholesky"
-    random_state: RandomState = 0
-    fit_inverse_transform: bool | float = False
-    missing_labels: str = "raise"
 
     @property
     def _orthonormal(self) -> bool:

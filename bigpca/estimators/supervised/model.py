@@ -28,7 +28,7 @@ from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Input, Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import labels_of_fit, open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
 from bigpca.estimators.supervised.problems import Problem, check_among, open_classes, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics
@@ -53,6 +53,7 @@ def classifies(model: SupervisedModel) -> bool:
     return True
 
 
+@of_all
 class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, FeatureAxes):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
@@ -99,7 +100,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
     """
 
     n_components: NComponents
-    missing_labels: str
+    missing_labels: str = "raise"
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:

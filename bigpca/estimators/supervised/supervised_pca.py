@@ -59,7 +59,6 @@ class SupervisedPCA(SupervisedModel):
     _: KW_ONLY
     label_kernel: str = "linear"
     label_gamma: float | None = None
-    missing_labels: str = "raise"
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
@@ -98,7 +97,6 @@ class SupervisedRandomProjection(SupervisedModel):
     n_features: int = 100
     label_gamma: float | None = None
     random_state: RandomState = 0
-    missing_labels: str = "raise"
 
     def _problem(self, seed: int = 0) -> ProjectionProblem:
         return ProjectionProblem(
