@@ -396,17 +396,26 @@ def estimator_of(method: str, **variants: Any) -> str:
 
 
 @cache
-def _source_of(estimator: str) -> ast.ClassDef | None:
-    """Return the source of a public estimator, because an import would take a second; None for other names."""
+def _sources_of(kind: str, home: str = "") -> tuple[ast.ClassDef, ...]:
+    """Return the source of a public estimator and of its bases, because an import would take a second; () of others."""
     import bigpca
 
-    homes = {**bigpca.HOMES, "bigpca.estimators.shared.transformer": "CommonParameters"}
-    for module, names in homes.items():
-        if estimator in names.split():
-            file = Path(bigpca.__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
-            kinds = [node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
-            return next((kind for kind in kinds if kind.name == estimator), None)
-    return None
+    home = home or next((module for module, names in bigpca.HOMES.items() if kind in names.split()), "")
+    if not home.startswith("bigpca."):
+        return ()  # of another library
+    body = _body_of(Path(bigpca.__file__).parents[1].joinpath(*home.split(".")).with_suffix(".py"))
+    homes = {one.name: node.module or "" for node in body if isinstance(node, ast.ImportFrom) for one in node.names}
+    kinds = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    if kind not in kinds:
+        return ()  # of a stub for type checkers
+    bases = [ast.unparse(base).partition("[")[0] for base in kinds[kind].bases]
+    of_bases = (_sources_of(base, home if base in kinds else homes[base]) for base in bases)
+    return (kinds[kind], *(source for sources in of_bases for source in sources))
+
+
+@cache
+def _body_of(file: Path) -> list[ast.stmt]:
+    return ast.parse(file.read_text("utf-8")).body
 
 
 @cache
@@ -418,11 +427,9 @@ def defaults_of(estimator: str) -> dict[str, Any]:
     """
     from bigpca.settings import DEFAULTS
 
-    kinds = (_source_of(estimator), _source_of("CommonParameters"))
-    fields_of = [node for kind in kinds if kind for node in kind.body if isinstance(node, ast.AnnAssign)]
-    values = {
-        ast.unparse(node.target): node.value for node in fields_of[::-1]
-    }  # an estimator's own are last: they hold
+    fields_of = [node for kind in _sources_of(estimator) for node in kind.body if isinstance(node, ast.AnnAssign)]
+    # An estimator's own are last: they hold.
+    values = {ast.unparse(node.target): node.value for node in fields_of[::-1]}
     own = {name: ast.literal_eval(value) for name, value in values.items() if isinstance(value, ast.Constant)}
     runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
     return own | {name: DEFAULTS[name] for name in runs}
@@ -434,7 +441,7 @@ def prefix_of(estimator: str) -> str:
     >>> prefix_of("KernelPCA"), prefix_of("Elbow")
     ('kpca', '')
     """
-    body = kind.body if (kind := _source_of(estimator)) else []
+    body = [node for kind in _sources_of(estimator)[:1] for node in kind.body]
     traits = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_traits"]
     return str(ast.literal_eval(traits[0].args[1])) if traits and isinstance(traits[0], ast.Call) else ""
 
