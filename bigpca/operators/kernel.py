@@ -9,7 +9,12 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.kernels.base import Kernel
 from bigpca.operators.base import PROBES, Operator, Probes, Products
-from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
+from bigpca.passes.accumulators.kernel_product import (
+    KernelProduct,
+    reject_contradicted,
+    reject_overflow,
+    reject_underflow,
+)
 from bigpca.passes.accumulators.thin_products import probe_vectors
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
@@ -215,6 +220,7 @@ class KernelOperator(Operator):
         is set to that error, because HKH = 0 cannot be distinguished from it.
         """
         n, eps, self._learned = self.size, self._rounding, True
+        reject_underflow(self.kernel, state.diagonal)
         self.trace, self.norm = state.diagonal - n * self.mean, norm
         # In units of |K|_F, a power of two near it: its square may leave the range of float64.
         exponent = int(np.frexp(max(n * float(np.abs(self.row_means).max()), norm))[1])

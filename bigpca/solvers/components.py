@@ -698,17 +698,20 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         )
 
 
-def check_total(variance: float, what: str = "the total variance", mean: Vector | None = None) -> None:
+def check_total(
+    variance: float, what: str = "the total variance", mean: Vector | None = None, *, positive: bool = False
+) -> None:
     """Reject a total variance that is beyond float64, or so small that its squares have lost digits.
 
-    A variance of 0 is rejected where a mean shows that values of this size have it, whatever they are.
+    A variance of 0 is rejected where a mean shows that values of this size have it, whatever they are; always where it
+    must be ``positive``.
     """
     means = np.abs([] if mean is None else mean)
-    lost = variance == 0 and bool(((means > 0) & (means < np.sqrt(SMALLEST_VARIANCE))).any())
+    lost = variance == 0 and (positive or bool(((means > 0) & (means < np.sqrt(SMALLEST_VARIANCE))).any()))
     if lost or 0 < variance < SMALLEST_VARIANCE:
         raise ValueError(
             f"{what} is {variance:.3g}: squares of values below 1e-150 leave the range of float64. Multiply "
-            "the data by a constant first."
+            f"the data by a constant first{', or are all rows zero?' if positive and lost else '.'}"
         )
     if not np.isfinite(variance):
         raise ValueError(

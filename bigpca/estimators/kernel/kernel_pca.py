@@ -55,7 +55,7 @@ from bigpca.operators.kernel import ALIKE, KernelOperator, product_pass
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
+from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow, reject_underflow
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
@@ -240,6 +240,7 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     """
     K = state.part("kernel", DotPanels).matrix()
     n = len(K)
+    reject_underflow(settings.kernel, float(np.trace(K)))
     with np.errstate(over="ignore", invalid="ignore"):
         row_means = double_centre(K)
     reject_overflow(settings.kernel, row_means)

@@ -51,7 +51,7 @@ from bigpca.landmarks import (
     select_landmarks,
 )
 from bigpca.passes.accumulators.dot_matrix import double_centre
-from bigpca.passes.accumulators.kernel_product import reject_contradicted
+from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
     LandmarkMap,
     LandmarkMoments,
@@ -163,6 +163,7 @@ def features_of(
     """
     found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
     K_mm = found.block()
+    reject_underflow(kernel, float(np.trace(K_mm)), f"{len(K_mm)} landmarks")
     if kernel.taken_on_trust:
         rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(norm_of(K_mm))
         least = negative_eigenvalue(K_mm, rounding, threads=threads)
@@ -172,11 +173,6 @@ def features_of(
     # Directions that rounding leaves in K_mm are dropped: of a stored matrix, half an eps of its own precision.
     least = 10 * kernel.stored_eps(landmarks.rows.dtype)
     T = landmark_transform(K_mm, max(truncation_for(FLOAT64), least), equilibrated=True, threads=threads)
-    if not T.size:
-        raise ValueError(
-            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}, so they span nothing. Choose other "
-            f"landmarks, or another kernel."
-        )
     if (truncation := truncation_for(precision)) > truncation_for(FLOAT64):
         T = _needed_columns(K_mm, T, truncation, wanted)
     return replace(found, transform=T)
@@ -264,6 +260,7 @@ def solve_features(
     """
     moments: Moments = state.moments[which]
     n, T = moments.count, features.transform
+    reject_underflow(features.kernel, float(state.diagonals[which]))
     # The nonzero eigenvalues of H B B'H are those of B'H B (r, r), the scatter of the features about the mean over all
     # rows. It is positive semi-definite: negative eigenvalues are rounding.
     everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)

@@ -132,7 +132,7 @@ class FactorAnalysis(SumsModel[FactorResult]):
         check_enough_rows(state.count, omitted, sums=state.weight_sums)
         n, d = state.weight, state.n_features
         squares = packed_diagonal(state.packed, d)
-        check_total(float(squares.sum()))
+        check_total(float(squares.sum()), mean=state.mean)
         own = squares > NOISE * rounded_squares(squares, state.mean, n, roundings[0])
         if not own.any():
             raise ValueError(

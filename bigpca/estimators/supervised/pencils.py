@@ -75,6 +75,7 @@ class Sums:
         if about_zero:
             matrix += n * np.outer(moments.mean, moments.mean)
         squares = packed_diagonal(level.packed, level.n_features)
+        check_total(float(squares.sum()), mean=level.mean)
         noise = rounded_squares(squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
         return cls(matrix, n if about_zero else n - 1, noise, moments.count - 1)
 
@@ -141,22 +142,17 @@ def _contrast(model: ContrastivePCA, state: FoldStates, eps: float) -> Iterator[
 
 def _covariance(moments: Moments, eps: float) -> Matrix:
     sums = Sums.of(moments, eps, moments)
-    check_total(float(np.trace(sums.matrix)), mean=moments.mean)
     sums.matrix[:] /= sums.divisor
     return sums.matrix
 
 
 def _of_metric(model: GeneralizedPCA, state: Moments, eps: float) -> Iterator[Pair]:
-    sums = Sums.of(state, eps, state)
-    check_total(float(np.trace(sums.matrix)), mean=state.mean)
-    yield sums, Sums.known(model._metric(state.n_features))
+    yield Sums.of(state, eps, state), Sums.known(model._metric(state.n_features))
 
 
 def _inertia(model: CorrespondenceAnalysis, state: ProfileMoments, eps: float) -> Iterator[Pair]:
     profiles = state.moments
-    sums = Sums.of(profiles, eps, profiles)
-    check_total(float(np.trace(sums.matrix)))
-    yield replace(sums, divisor=profiles.weight), Sums.known(np.diag(profiles.mean))
+    yield replace(Sums.of(profiles, eps, profiles), divisor=profiles.weight), Sums.known(np.diag(profiles.mean))
 
 
 PENCILS = {
@@ -296,7 +292,6 @@ class PencilModel(SumsModel[PencilResult]):
 
     def _axes(self, A: Sums, B: Sums) -> PencilAxes:
         pencil, d = PENCILS[type(self).__name__], len(B.noise)
-        check_total(float(np.trace(B.matrix)))
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
             scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)

@@ -234,7 +234,7 @@ def label_templates(
 def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
     found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
-    check_total(found.total_scatter, mean=found.mean)
+    check_total(found.total_scatter, mean=np.append(found.mean, found.moments.means))
     return replace(found, precision=float(np.finfo(cost.dtype).eps), rounding=rows.roundings[0])
 
 

@@ -671,6 +671,6 @@ def _scale_of(
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
     check_total(float(variance[~constant].min()) if not constant.all() else 0.0, "the variance of a column")
-    check_total(0.0, "the variance of a column", mean[variance == 0])
+    check_total(0.0, "the variance of a column, which may be constant,", mean[variance == 0])
     varying = np.flatnonzero(constant & (variance > (VARIES * mean * eps) ** 2))
     return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance))), varying

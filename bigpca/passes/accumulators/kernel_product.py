@@ -13,6 +13,7 @@ from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
 from bigpca.planning import BlockForm, Work
+from bigpca.solvers.components import check_total
 
 COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision
 
@@ -205,6 +206,17 @@ def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
             "Use KernelPCA with -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value "
             f"with Precomputed(indefinite=True) or FromFunction(f, positive_semidefinite=False)."
         )
+
+
+def reject_underflow(kernel: Kernel, trace: float, rows: str = "all rows") -> None:
+    """Reject values k(x, x) of rows whose sum, ``trace``, is 0, or so small that float64 has lost their digits.
+
+    Raises
+    ------
+    ValueError
+    """
+    if kernel.positive_semidefinite:
+        check_total(trace, f"the sum of k(x, x) of {rows} under {kernel}", positive=True)
 
 
 def reject_overflow(kernel: Kernel, row_means: Vector) -> None:

@@ -77,6 +77,7 @@ PRECISE = np.dtype(
 )  # of products by which a solve divides: few digits of those leave none, whatever they cost
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
 LARGEST_GROWTH = 1e17  # whose squares float32 holds
+LEAST_SQUARED = 1e-150  # whose square keeps its digits in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
@@ -299,6 +300,12 @@ def prepare_block(
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
+    if dtype == np.float64 and (still := (sums == 0) & (shift == 0)).any():
+        # Of values whose squares are 0, only a mean can say that they are not zeros. Where it is 0, too, the largest of
+        # them takes its place, which changes no other number.
+        largest_of = shifted.max(axis=0, initial=0.0)
+        still &= largest_of < LEAST_SQUARED
+        sums[still] = largest_of[still]
     found = largest if find_largest else None
     return Block(shifted, rows, shift.astype(np.float64), sums, found)
 

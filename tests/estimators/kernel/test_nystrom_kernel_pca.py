@@ -500,7 +500,7 @@ def test_rows_of_zeros_have_no_images_under_a_linear_kernel() -> None:
     model = nystrom(3, kernel=Linear(), n_landmarks=40).fit(some)
     np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(centred(some @ some.T))[::-1][:3], rtol=1e-8)
     for sampling in (s for s in SAMPLINGS if s != "kmeans"):
-        with pytest.raises(ValueError, match=r"are 0|span nothing"):
+        with pytest.raises(ValueError, match=r"are 0|is 0: squares"):
             nystrom(3, kernel=Linear(), sampling=sampling).fit(np.zeros((N, D)))
 
 

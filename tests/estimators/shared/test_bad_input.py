@@ -363,26 +363,35 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("unit", "said"),
+    ("unit", "balanced", "said"),
     [
-        (1e200, "overflow float64"),
-        (1e-160, "below 1e-150 leave the range"),
-        (1e-170, "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"),
+        (1e200, False, "(overflow|beyond) float64"),
+        (1e-160, False, "below 1e-150 leave the range"),
+        (1e-170, False, "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"),
+        (1e-170, True, "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"),
     ],
 )
 @pytest.mark.parametrize(
     "model",
     [*(PCA(2, solver=solver) for solver in ("covariance", "dot", "krylov")), bp.ApproximatePCA(2), PCA(2, scale=True),
      bp.RotatedPCA(2), bp.CCA(1), bp.Ridge(0.0), bp.PLSSVD(1), bp.GeneralizedPCA(2, metric=np.eye(4)),
-     bp.ContrastivePCA(2, background=0), bp.SupervisedPCA(1),
-     bp.FisherDiscriminantAnalysis(1), bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5)],
+     bp.ContrastivePCA(2, background=0), bp.SupervisedPCA(1), bp.FactorAnalysis(2), bp.SlowFeatureAnalysis(2),
+     bp.MinimumNoiseFraction(2), bp.TICA(2),
+     bp.FisherDiscriminantAnalysis(1), bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), bp.ScoredPCA(2),
+     *(bp.KernelPCA(2, solver=solver) for solver in ("features", "dense", "krylov")),
+     bp.ApproximateKernelPCA(2, kernel="linear"), bp.NystromKernelPCA(2, kernel="linear", sampling=np.arange(20)),
+     bp.NystromKernelPCA(2, kernel="linear", sampling="uniform", n_landmarks=50, components_from="landmarks"),
+     *(bp.KernelSupervisedPCA(1, kernel="linear", solver=solver, sampling="uniform")
+       for solver in ("landmarks", "pairs"))],
     ids=str,
 )  # fmt: skip
-def test_squares_that_leave_float64_are_named(model: Any, unit: float, said: str) -> None:
+def test_squares_that_leave_float64_are_named(model: Any, unit: float, balanced: bool, said: str) -> None:
     X = np.random.default_rng(0).normal(size=(200, 4))
+    X = np.vstack([X[:100], -X[:100]]) if balanced else X  # whose means are exactly 0
     columns = unit if not getattr(model, "scale", False) or unit > 1 else np.array([1, 1, unit, 1])
+    y = X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else np.arange(200) % 2
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match=said):
-        model.fit(X * columns, X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else np.arange(200) % 2)
+        model.fit(X * columns, y)
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
