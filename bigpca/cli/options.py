@@ -430,7 +430,11 @@ def defaults_of(estimator: str) -> dict[str, Any]:
     fields_of = [node for kind in _sources_of(estimator) for node in kind.body if isinstance(node, ast.AnnAssign)]
     # An estimator's own are last: they hold.
     values = {ast.unparse(node.target): node.value for node in fields_of[::-1]}
-    own = {name: ast.literal_eval(value) for name, value in values.items() if isinstance(value, ast.Constant)}
+    own = {
+        name: ast.literal_eval(value)
+        for name, value in values.items()
+        if isinstance(value, ast.Constant) and name[0] != "_"
+    }
     runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
     return own | {name: DEFAULTS[name] for name in runs}
 
