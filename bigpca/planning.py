@@ -25,6 +25,7 @@ PIECES = 64  # of a read: groups, if each has enough work for its state, or stri
 MIN_GROUP_BYTES = 4 << 20
 BYTE_WORK = 40  # operations that take as long as decoding and checking a byte of rows, or merging one of a state
 MERGED_BYTES = 1 << 18  # of a state that is merged in pieces, one of them
+THREAD_BYTES = 2 << 20  # of a thread beside its arrays: stack, Python objects, pages of libraries that it touches first
 DOUBLE: DType = np.dtype(np.float64)
 
 
@@ -495,7 +496,7 @@ def plan_of(
         tasks=int(sum(one.tasks * times for one, times in usual)),
         state_bytes=max((one.state_bytes for one in passes if not one.collected), default=0),
         block_rows=max((one.block_rows for one in passes), default=0),
-        peak_bytes=peak,
+        peak_bytes=peak + THREAD_BYTES,
         output_bytes=solve.output_bytes,
         resources=resources,
         notes=notes,

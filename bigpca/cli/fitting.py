@@ -111,7 +111,7 @@ def transform(
                 "scores" if names is None else "statistics": f"{scores}, {shape}",
                 **({"codes": f"{kind}, {codes['saturated_share']:.2%} saturated"} if kind == "int8" else {}),
                 "time": format_seconds(seconds),
-                "memory": f"{format_bytes(meter.peak_bytes)} at most",
+                "memory": format_peak(meter.peak_bytes),
             }
         )
         record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
@@ -488,6 +488,7 @@ def _fit_and_save(
         **{name: value for name, value in record.items() if name not in ("parameters", "n_passes")},
         "passes": getattr(model, "n_passes_", counter.passes),
         "groups_resumed": counter.groups_resumed,
+        "fit_peak_bytes": model.provenance_.peak_bytes,
         "seconds": {
             "fit": fitted - start,
             "scores": None if outputs.scores is None else end - fitted,
@@ -517,6 +518,11 @@ def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
             reject_existing(scores, False, "scores")
 
 
+def format_peak(peak: int) -> str:
+    """Return a measured peak: below 1 MiB it depends on which pages the process has touched before."""
+    return f"{format_bytes(peak)} at most" if peak >= 1 << 20 else "under 1 MiB"
+
+
 def _show_result(output: Streams, record: dict[str, Any], planned: Plan) -> None:
     """Show the leading components, what is known of them, the cost, and what to do next."""
     seconds = record["seconds"]
@@ -526,10 +532,14 @@ def _show_result(output: Streams, record: dict[str, Any], planned: Plan) -> None
         time_spent += f" fit, {format_seconds(seconds['scores'])} scores"
     alone = planned.resources.processes == 1
     expected = f" (planned: {format_bytes(planned.process_bytes)})" if alone else ", in all processes"
+    own, peak = record["fit_peak_bytes"], record["peak_bytes"]
+    most = f"{format_peak(peak if own is None else own)}{expected}"
+    if record["scores"] is not None and own is not None:
+        most += f", {format_bytes(peak)} with the scores"
     rows = facts(record) | {
         "reads": f"all rows {format_times(record['passes'])}" if record["passes"] else READ_BEFORE,
         "time": time_spent,
-        "memory": f"{format_bytes(record['peak_bytes'])} at most{expected}",
+        "memory": most,
         "model": str(record["model"]),
     }
     if record["scores"] is not None:

@@ -46,7 +46,7 @@ from bigpca.passes.reading.layout import MIB, SLAB_ROWS, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device
-from bigpca.planning import Layout, PassCost, Plan, Resources, peak_bytes
+from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
@@ -471,7 +471,7 @@ def plan_writing(
         tasks=chunks,
         state_bytes=0,
         block_rows=read_rows,
-        peak_bytes=peak,
+        peak_bytes=peak + THREAD_BYTES,
         output_bytes=rows.n_rows * row,
         resources=resources,
         notes=notes,

@@ -40,6 +40,7 @@ def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: 
         "m.zarr",
         "s.zarr",
         "rm -r c",
+        " with the scores",
         "Next: bigpca report",
     ):
         assert text in result.stdout

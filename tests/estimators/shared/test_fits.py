@@ -28,7 +28,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost, plan_of
+from bigpca.planning import THREAD_BYTES, PassCost, Resources, SolveCost, plan_of
 
 D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
@@ -152,8 +152,8 @@ def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, tasks: int, 
     plan = plan_of(passes, solve, replace(ROOMY, local=local), solver="a", reason="test", most_evaluations=1e9)
     assert (plan.passes, plan.most_passes, plan.bytes_read, plan.tasks) == (2.0, 3.5, 40, 2 * tasks + 1)
     assert (plan.flops, plan.evaluations, plan.state_bytes, plan.block_rows) == (1010.0, 22.0, 7, 9)
-    assert (plan.peak_bytes, plan.output_bytes, plan.most_evaluations) == (peak, 5, 1e9)
-    assert plan.process_bytes == 2 * peak + 3 * 7
+    assert (plan.peak_bytes, plan.output_bytes, plan.most_evaluations) == (peak + THREAD_BYTES, 5, 1e9)
+    assert plan.process_bytes == 2 * (peak + THREAD_BYTES) + 3 * 7
 
 
 def test_riders_move_no_group_border_and_no_arithmetic() -> None:
