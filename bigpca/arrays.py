@@ -16,6 +16,8 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 SUMMED = 1 << 15  # values of a piece of a sum
+BFLOAT16, E4M3, E5M2 = "bfloat16", "float8_e4m3fn", "float8_e5m2"
+BITS = {BFLOAT16: "<u2", E4M3: "|u1", E5M2: "|u1"}  # of floats that NumPy does not have, as integers
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
 
 
@@ -72,6 +74,26 @@ def unmasked(X: Any) -> Array:
     filled = values.astype(values.dtype if values.dtype.kind == "f" else np.float32 if exact else np.float64)
     filled[mask] = np.nan
     return filled
+
+
+def widened(bits: NDArray[Any], kind: str = BFLOAT16) -> NDArray[np.float32]:
+    """Return the float32 numbers of these bits, the same numbers exactly.
+
+    >>> widened(np.array([0x3FC0, 0xC000], np.uint16))
+    array([ 1.5, -2. ], dtype=float32)
+    """
+    if kind == BFLOAT16:  # the upper half of float32
+        wide = bits.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
+    wide = bits.astype(np.uint16)
+    if kind == E5M2:  # the upper half of float16
+        return (wide << 8).view(np.float16).astype(np.float32)
+    # As many bits of the exponent as float16 has, less one: its bias is 7 in place of 15. No infinities.
+    values = ((wide & 0x80) << 8 | (wide & 0x7F) << 7).view(np.float16).astype(np.float32)
+    values *= 256
+    values[wide & 0x7F == 0x7F] = np.nan
+    return values
 
 
 def held_array(X: Any, name: str) -> Array:

@@ -23,6 +23,7 @@ from typing import IO, Any, BinaryIO, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bigpca.arrays import BFLOAT16, BITS, E4M3, E5M2
 from bigpca.data.checks import (
     MemberError,
     check_dtype,
@@ -35,7 +36,7 @@ from bigpca.data.checks import (
 )
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
-from bigpca.data.zarr_format import BFLOAT16, fill_from, widened
+from bigpca.data.zarr_format import fill_from
 from bigpca.errors import CorruptedChunkError, brief, counted, printable
 from bigpca.storage.files import (
     check_member,
@@ -55,14 +56,14 @@ MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
-_SAFETENSORS["BF16"] = BFLOAT16
+_SAFETENSORS |= {"BF16": BFLOAT16, "F8_E4M3": E4M3, "F8_E5M2": E5M2}
 BFLOAT16_NPY = np.dtype("V2")  # as np.save writes bfloat16 of ml_dtypes
 INDEX = ".safetensors.index.json"  # which tensor is in which file of a model in several
 _TORCH = {
     "double": "f8",
     "float": "f4",
     "half": "f2",
-    "bfloat16": BFLOAT16,
+    **{kind: kind for kind in BITS},
     "bool": "?",
     "char": "i1",
     "short": "i2",
@@ -82,11 +83,8 @@ _TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": 0, "APPEND": 1, "APPEN
 _PLAIN = "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE BINBYTES GLOBAL"
 # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
 BAD_ZIP = (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError)
-_BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items() if stored != BFLOAT16} | {
-    "BF16": 16,
+_BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored in _SAFETENSORS.items()} | {
     "C64": 64,
-    "F8_E4M3": 8,
-    "F8_E5M2": 8,
     "F8_E8M0": 8,
     "F6_E2M3": 6,
     "F6_E3M2": 6,
@@ -98,7 +96,7 @@ STREAMS = 4  # open at a time in a process: a sparse matrix is read from three m
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FlatFile(Source):
+class FlatFile(StoredRows):
     """An array at an offset of a file, in C or Fortran order.
 
     Nothing stays mapped or open between reads: mapped pages would count as the worker's memory, and a file that was
@@ -107,8 +105,6 @@ class FlatFile(Source):
     Attributes
     ----------
     offset : int, bytes
-    stored : str
-        Dtype with its byte order, such as ``">f4"``, or "bfloat16".
     order : {"C", "F"}
     lead : int, bytes
         What stands before the values of each row, such as its key; 0 for plain arrays.
@@ -118,25 +114,14 @@ class FlatFile(Source):
     """
 
     offset: int
-    stored: str
     order: str = "C"
     lead: int = 0
     checked: tuple[int, int] | None = None
     format: str = field(default="npy", kw_only=True)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order; float32 for bfloat16."""
-        return np.dtype(np.float32) if self.stored == BFLOAT16 else check_dtype(self.stored)
-
-    @property
-    def _bits(self) -> np.dtype[Any]:
-        """Dtype of the numbers in the file, in its byte order; integers for bfloat16."""
-        return np.dtype("<u2" if self.stored == BFLOAT16 else self.stored)
-
-    @property
     def _nbytes(self) -> int:
-        return math.prod(self.array_shape) * self._bits.itemsize + (self.lead and self.lead * self.array_shape[0])
+        return math.prod(self.array_shape) * self.bits.itemsize + (self.lead and self.lead * self.array_shape[0])
 
     def check_size(self, size: int | None = None) -> None:
         """Check that the file, or an object of that size, is as large as its header states."""
@@ -149,21 +134,17 @@ class FlatFile(Source):
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
+        return self.numbers(self._read_bits(start, stop, columns))
+
+    def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         if self.remote or self.lead:
-            values = self._records(start, stop)[VALUES][:, slice(*columns)]
-            return np.ascontiguousarray(values).astype(self.dtype, copy=False)
+            return np.ascontiguousarray(self._records(start, stop)[VALUES][:, slice(*columns)])
         self.check_size()
         if self.checked is not None:
             with _CHECKING:
                 bounds = self.offset - self.checked[1], self.offset + self._nbytes
                 _check_crc(file_stamp(self.path), bounds, self.checked[0], self.array_shape, self.offset)
-        block = self._read_bits(start, stop, columns)
-        if self.stored == BFLOAT16:
-            return widened(block)
-        return block.astype(self.dtype, copy=False)
-
-    def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        width, stored = row_width(self.array_shape), self._bits
+        width, stored = row_width(self.array_shape), self.bits
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
             with open_regular(self.path, buffering=0) as file:
@@ -185,7 +166,7 @@ class FlatFile(Source):
 
     @property
     def _record(self) -> np.dtype[Any]:
-        return np.dtype([("", f"V{self.lead}"), (VALUES, self._bits, (row_width(self.array_shape),))])
+        return np.dtype([("", f"V{self.lead}"), (VALUES, self.bits, (row_width(self.array_shape),))])
 
     def _records(self, start: int, stop: int) -> NDArray[Any]:
         """Read rows whole, as they are stored."""
@@ -258,11 +239,8 @@ def raw_file(
     member: str = "",
 ) -> FlatFile:
     """Describe plain bytes, such as those behind a ``np.memmap``."""
-    stored = BFLOAT16
-    if not isinstance(dtype, str) or dtype != BFLOAT16:
-        check_dtype(dtype)
-        stored = np.dtype(dtype).str
-    flat = FlatFile(tuple(map(int, shape)), offset, stored, order, path=path, format=format, member=member)
+    stored = dtype if isinstance(dtype, str) and dtype in BITS else check_dtype(dtype) and np.dtype(dtype).str
+    flat = FlatFile(tuple(map(int, shape)), stored, offset, order, path=path, format=format, member=member)
     flat.check_size()
     return flat
 
@@ -280,10 +258,13 @@ def _npy_described(file: Any, path: str, size: int | None = None) -> FlatFile:
     if dtype.names is not None:
         shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
         check_dtype(dtype)
-    stored = BFLOAT16 if dtype == BFLOAT16_NPY else dtype.str
-    flat = FlatFile(shape, file.tell(), stored, order, lead, path=path)
+    flat = FlatFile(shape, _spelled(dtype), file.tell(), order, lead, path=path)
     flat.check_size(size)
     return flat
+
+
+def _spelled(dtype: np.dtype[Any]) -> str:
+    return BFLOAT16 if dtype == BFLOAT16_NPY else dtype.str if dtype.names is None else "V"
 
 
 def _check_whole(path: str, member: str | None) -> None:
@@ -310,11 +291,11 @@ def npy_objects(urls: list[str]) -> list[FlatFile]:
 
 def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
     """Read shape, order and dtype with NumPy's own header reader, which leaves the file at the first value."""
-    with decoding(f"{label} is not a complete .npy file", "Write it again with np.save."):
-        shape, fortran, dtype = read_npy_header(file)
-    if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES) and dtype[KEY_COLUMN].str.startswith("<U"):
-        return shape, "C", dtype
     try:
+        with decoding(f"{label} is not a complete .npy file", "Write it again with np.save."):
+            shape, fortran, dtype = read_npy_header(file)
+        if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES) and dtype[KEY_COLUMN].str.startswith("<U"):
+            return shape, "C", dtype
         check_dtype(np.float32 if dtype == BFLOAT16_NPY else dtype)
     except TypeError as error:
         raise TypeError(f"{label}: {error}") from None
@@ -443,7 +424,7 @@ class CompressedMember(StoredRows):
 
     @property
     def _row_bytes(self) -> int:
-        return row_width(self.array_shape) * self.dtype.itemsize
+        return row_width(self.array_shape) * self.bits.itemsize
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return chunks of about 4 MiB in C order; in Fortran order, where rows end with the array, a single one."""
@@ -455,14 +436,14 @@ class CompressedMember(StoredRows):
         with decoding(f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded", errors=BAD_ZIP):
             if self.order == "F":
                 with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
-                    rows = archive[self.member][start:stop]
+                    rows = archive[self.member][start:stop].view(self.bits)
             else:
                 rows = self._read_rows(_stream(self.member, file_stamp(self.path)), start, stop)
         block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
-        return block
+        return self.numbers(block)
 
     def _read_rows(self, stream: _Stream, start: int, stop: int) -> NDArray[Any]:
-        rows = np.empty((stop - start, *self.array_shape[1:]), self.stored)
+        rows = np.empty((stop - start, *self.array_shape[1:]), self.bits)
         view = rows.reshape(-1).view(np.uint8).data
         with stream.lock:
             try:
@@ -523,7 +504,7 @@ def torch_file(path: str, member: str | None) -> FlatFile:
     dtype = _TORCH.get(tensor.kind.removeprefix("torch ").removesuffix("Storage").lower())
     if dtype is None or (order, dtype) == (">", BFLOAT16):
         raise TypeError(f"{label} has dtype {brief(tensor.kind)}, which NumPy does not support. Save it as float32.")
-    stored, itemsize = (dtype, 2) if dtype == BFLOAT16 else (order + dtype, np.dtype(dtype).itemsize)
+    stored, itemsize = dtype if dtype in BITS else order + dtype, np.dtype(BITS.get(dtype, dtype)).itemsize
     layout, first, nbytes = _layout(tensor), tensor.start * itemsize, math.prod(tensor.shape) * itemsize
     if layout is None:
         raise ValueError(
@@ -694,7 +675,7 @@ def _sparse_format(archive: zipfile.ZipFile, path: str, headers: Mapping[str, _H
     """Return the format that ``scipy.sparse.save_npz`` wrote, such as "csr"; empty for a file of other arrays."""
     if {"format", "shape", "data"} - set(headers) or headers["format"].shape != ():
         return ""
-    stored = np.dtype(headers["format"].stored)
+    stored = np.dtype(BITS.get(headers["format"].stored, headers["format"].stored))
     if stored.kind not in "SU" or stored.itemsize > MAX_FORMAT_BYTES:
         return ""
     with archive.open("format.npy") as file:
@@ -705,11 +686,11 @@ def _sparse_format(archive: zipfile.ZipFile, path: str, headers: Mapping[str, _H
 def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> Source:
     shape, order, stored, header_bytes = header
     try:
-        check_dtype(stored)
+        itemsize = np.dtype(BITS[stored]).itemsize if stored in BITS else check_dtype(stored).itemsize
     except TypeError as error:
         raise TypeError(f"{path}: {brief(info.filename)}: {error}") from None
     try:
-        check_member(info, header_bytes, math.prod(shape) * np.dtype(stored).itemsize)
+        check_member(info, header_bytes, math.prod(shape) * itemsize)
     except ValueError as error:
         raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
@@ -723,7 +704,7 @@ def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:
     with archive.open(name) as file:
         with decoding(f"{path}: {brief(name)} is not a complete .npy file", "Write it again with np.savez."):
             shape, fortran, dtype = read_npy_header(file)
-        return _Header(shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell())
+        return _Header(shape, "F" if fortran else "C", _spelled(dtype), file.tell())
 
 
 def _data_offset(path: str, info: zipfile.ZipInfo) -> int:

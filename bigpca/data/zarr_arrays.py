@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from bigpca.arrays import Array
+from bigpca.arrays import BITS, Array, widened
 from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index, stored_values
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import (
     ALLOWED_CODECS,
-    BFLOAT16,
     DecodedSizes,
     DirectRows,
     array_document,
@@ -41,11 +40,10 @@ from bigpca.data.zarr_format import (
     check_document,
     check_grid,
     codecs_of,
-    is_half,
     is_uncompressed,
     naming_damage,
     short_name,
-    widened,
+    small_float,
 )
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.files import (
@@ -126,8 +124,8 @@ class ChunkFiles:
         Reads whole rows without Zarr, if the layout and the store allow it.
     sizes : DecodedSizes
         Decoded sizes of chunks, which are looked at where that takes no request for each.
-    halves : bool
-        Whether the array holds the bits of bfloat16 numbers.
+    small : str
+        Which floats the array holds the bits of, if NumPy does not have them, such as "bfloat16"; else "".
     place : Place or None
         Where the objects of the array are, in an object store that lists them.
     held : dict of str to ObjectFile, or None
@@ -140,13 +138,13 @@ class ChunkFiles:
     document: Mapping[str, Any]
     direct: DirectRows | None
     sizes: DecodedSizes
-    halves: bool = False
+    small: str = ""
     place: Place | None = None
     held: Mapping[str, ObjectFile] | None = None
     known: _Known = field(default_factory=_Known, compare=False)
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], halves: bool = False, place: Place | None = None) -> ChunkFiles:
+    def of(cls, array: zarr.Array[Any], small: str = "", place: Place | None = None) -> ChunkFiles:
         """Describe an open array, without reading it."""
         root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
@@ -154,7 +152,7 @@ class ChunkFiles:
         document = array_document(array)
         direct = None if place is None and directory is None else DirectRows.of(array, document, directory or "")
         sizes = DecodedSizes.of(array, document)
-        return cls(array, array.shards or array.chunks, directory, document, direct, sizes, halves, place)
+        return cls(array, array.shards or array.chunks, directory, document, direct, sizes, small, place)
 
     @property
     def cell_bytes(self) -> int:
@@ -170,7 +168,7 @@ class ChunkFiles:
     def digest(self) -> str:
         """SHA-256 of the metadata that define how chunks are decoded."""
         text = json.dumps(self.document, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest() + (BFLOAT16 if self.halves else "")
+        return hashlib.sha256(text.encode()).hexdigest() + self.small
 
     def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
         """Iterate over the cells that the half-open ranges touch, in C order."""
@@ -540,7 +538,7 @@ class ZarrReader:
         self.shape: tuple[int, ...] = files.array.shape
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
-        self.dtype = np.dtype(np.float32) if files.halves else check_dtype(files.array.dtype)
+        self.dtype = np.dtype(np.float32) if files.small else check_dtype(files.array.dtype)
         small = math.prod(self.cell_shape) * self.dtype.itemsize <= WHOLE_SHARD_BYTES
         self.unit = self.cell_shape if small else self.chunks  # what is decoded at once
 
@@ -626,10 +624,10 @@ class ZarrReader:
     def _open(self, document: str) -> ChunkFiles:
         import zarr  # slow to import, so only when the first store is opened
 
-        halves, options = list[bool](), dict[str, Any]()
+        small, options = list[str](), dict[str, Any]()
 
         def rewritten(found: dict[str, Any]) -> dict[str, Any]:
-            halves.append(not document and is_half(found))
+            small.append("" if document else small_float(found))
             return as_integers(found)
 
         place = None if document else place_at(self.store)
@@ -642,12 +640,12 @@ class ZarrReader:
         with nullcontext() if document else without_credentials(self.store), naming_damage(self.label):
             if document:
                 check_document(as_integers(metadata), self.label)
-                halves = [is_half(metadata)]
+                small = [small_float(metadata)]
             home = documents_at(place or self.store, rewritten) if document or place else self.store
             array = zarr.open_array(home, path=self.path_in_group, mode="r", **options)
             if not document:
                 check_document(array_document(array), self.label)
-        return ChunkFiles.of(array, any(halves), place and place.at(self.path_in_group))
+        return ChunkFiles.of(array, max(small, default=""), place and place.at(self.path_in_group))
 
     def __getitem__(self, index: Index) -> Array:
         """Read integers, slices of any step and one list of positions per axis, as Dask requests; see :meth:`read`."""
@@ -673,7 +671,7 @@ class ZarrReader:
                 elif self.missing_chunks == "raise":
                     self._check_present(files, bounds)
                 block = np.asarray(self._decode(files, bounds))
-        block = np.asarray(widened(block) if files.halves else block, dtype=self.dtype, order="C")
+        block = np.asarray(widened(block, files.small) if files.small else block, dtype=self.dtype, order="C")
         return block if block.flags.writeable else block.copy()
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
@@ -942,10 +940,11 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
         try:
             node = None if local and is_array_directory(path) else open_node(path, as_integers)
         except ValueError as error:
-            if BFLOAT16 not in str(error):
+            small = [kind for kind in BITS if kind in str(error)]
+            if not small:
                 raise
             raise TypeError(
-                f"{public(path)} holds bfloat16, which Zarr cannot open at a URL. Copy the store to a local folder, "
+                f"{public(path)} holds {small[0]}, which Zarr cannot open at a URL. Copy the store to a local folder, "
                 "from which it is read, or store float32."
             ) from error
         if is_zarr_group(node):

@@ -1,8 +1,8 @@
 """Checks of untrusted Zarr metadata: dtype and codecs must be on a list before any chunk is decoded.
 
 The decoded size of a stored chunk, determined before it is decoded. Whole rows of a plain local Zarr array, decoded
-directly into the result. bfloat16, which NumPy does not have: read as the integers of its bits, and widened to
-float32, exactly.
+directly into the result. bfloat16 and float8, which NumPy does not have: read as the integers of their bits, and
+widened to float32, exactly.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import BITS, widened
 from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
 from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.files import max_encoded, open_regular
@@ -63,7 +64,6 @@ STREAMED: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "lzma": lzma.LZMADecompressor,
 }
-BFLOAT16 = "bfloat16"
 BLOSC_CUT = "its Blosc header states more"
 
 
@@ -527,18 +527,20 @@ def _zstd_bound(data: bytes, limit: int) -> int:
     return most
 
 
-def is_half(document: Mapping[str, Any]) -> bool:
-    """Whether the metadata of an array, of Zarr v2 or v3, say that it holds bfloat16."""
-    return BFLOAT16 in (document.get("dtype"), document.get("data_type"))
+def small_float(document: Mapping[str, Any]) -> str:
+    """Return which of the floats that NumPy does not have an array of Zarr v2 or v3 holds by its metadata, or ""."""
+    stored = document.get("data_type", document.get("dtype"))
+    return stored if isinstance(stored, str) and stored in BITS else ""
 
 
 def as_integers(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of an array or group with bfloat16 declared as uint16, and fill values as their bits."""
+    """Return the metadata of an array or group with bfloat16 or float8 declared as integers, and fills as bits."""
     found = dict(document)
-    if is_half(document):
-        found |= {"dtype": "<u2"} if document.get("zarr_format") == 2 else {"data_type": "uint16"}
+    if kind := small_float(document):
+        bits = BITS[kind]
+        found |= {"dtype": bits} if document.get("zarr_format") == 2 else {"data_type": np.dtype(bits).name}
         if document.get("fill_value") is not None:
-            found["fill_value"] = _bits(document["fill_value"])
+            found["fill_value"] = _bits(document["fill_value"], kind)
     inside = document.get("consolidated_metadata")
     if isinstance(inside, dict) and isinstance(inside.get("metadata"), dict):
         members = {name: as_integers(one) for name, one in inside["metadata"].items() if isinstance(one, dict)}
@@ -546,19 +548,12 @@ def as_integers(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _bits(fill: Any) -> int:
+def _bits(fill: Any, kind: str) -> int:
     """Return the bits of a fill value: a number, "NaN", "Infinity", "-Infinity", or bits such as "0x7fc0"."""
     if isinstance(fill, str) and fill.lower().startswith("0x"):
         return int(fill, 16)
-    return int(np.float32(fill).view(np.uint32) >> 16)
-
-
-def widened(bits: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the float32 numbers whose upper halves are these integers: the same numbers exactly.
-
-    >>> widened(np.array([0x3FC0, 0xC000], np.uint16))
-    array([ 1.5, -2. ], dtype=float32)
-    """
-    wide = bits.astype(np.uint32)
-    wide <<= 16
-    return wide.view(np.float32)
+    value, known = np.float32(fill), widened(np.arange(256 ** np.dtype(BITS[kind]).itemsize, dtype=BITS[kind]), kind)
+    same = np.flatnonzero(np.isnan(known) if np.isnan(value) else known == value)
+    if not len(same):
+        raise ValueError(f"fill_value is {brief(fill)}, which is no number of {kind}")
+    return int(same[0])

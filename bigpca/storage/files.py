@@ -714,6 +714,11 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     except (MemoryError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
         raise
     except Exception as error:
+        if "'<f1'" in str(error):
+            raise TypeError(
+                "np.save has written float8_e5m2 of ml_dtypes so that np.load does not read it. Save "
+                "x.astype(np.float32), or a safetensors file, which states the dtype."
+            ) from error
         raise ValueError(str(error) or type(error).__name__) from error
     if min(shape, default=0) < 0:
         raise ValueError(f"its header states the impossible shape {brief(shape)}")

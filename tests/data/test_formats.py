@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import bigpca as bp
 import bigpca.data.sources as sources
 from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import shard_paths
@@ -87,6 +86,7 @@ def test_feature_maps_are_flattened_row_by_row(save: Any, tmp_path: Path) -> Non
         ("layers/33", "f4", X24),  # bfloat16
         ("rows", "f4", X24[2:5]),
         ("turned", "f4", X24.T),
+        ("f8", "f4", X24.astype(ml_dtypes.float8_e4m3fn)),
         ("half", "f2", X24),
         ("u2", "u2", X24),
         ("weight", "f8", X24),
@@ -159,35 +159,37 @@ def test_a_view_of_a_memory_map_is_taken_as_it_lies(tmp_path: Path) -> None:
         assert np.array_equal(source.read(0, len(expected)), expected)
 
 
-@pytest.mark.parametrize("columns", [(0, 5), (1, 4)])
-def test_bfloat16_tensors_are_read_exactly_as_float32(columns: tuple[int, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [(0, 8), (1, 4)])
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_are_read_exactly_where_their_kind_is_known(
+    name: str, columns: tuple[int, int], tmp_path: Path
+) -> None:
     from safetensors.numpy import save_file
 
-    half = np.random.default_rng(0).standard_normal((30, 5)).astype(ml_dtypes.bfloat16)
-    half[0] = [np.nan, np.inf, -0.0, 1e-40, 3e38]
-    save_file({"features": half}, tmp_path / "x.safetensors")
-    np.save(tmp_path / "x.npy", half)
-    np.save(tmp_path / "columns.npy", np.asfortranarray(half))
-    for name in ("x.safetensors", "x.npy", "columns.npy"):
-        source = sources.row_source(tmp_path / name)
-        assert source.dtype == np.float32
-        found = source.read(2, 30, columns)
-        assert np.array_equal(found, half[2:, slice(*columns)].astype("f4"))
-        assert np.array_equal(source.read(0, 1), half[:1].astype("f4"), equal_nan=True)
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_small_floats_in_memory_are_read_exactly_and_in_files_where_their_kind_is_known(
-    name: str, tmp_path: Path
-) -> None:
-    small = np.random.default_rng(0).standard_normal((30, 5)).astype(getattr(ml_dtypes, name))
-    assert np.array_equal(sources.row_source(small).read(0, 30), small.astype("f4"))
-    expected = bp.PCA(2).fit(small.astype("f4"))
-    assert np.array_equal(bp.PCA(2).fit(small).components_, expected.components_)
+    kind = np.dtype(getattr(ml_dtypes, name))
+    small = np.arange(65536, dtype=f"u{kind.itemsize}")[:: 257 if kind.itemsize == 2 else 1].view(kind)
+    small = np.resize(small, (32, 8))  # each number of one byte, with NaN and infinities
+    places: list[Any] = [small, tmp_path / "x.safetensors"]
+    save_file({"features": small}, places[1])
     np.save(tmp_path / "x.npy", small)
-    if name == "float8_e4m3fn":
-        with pytest.raises(TypeError, match=r"view\(ml_dtypes.float8_e4m3fn\)"):
+    np.save(tmp_path / "columns.npy", np.asfortranarray(small))
+    save_file({"features": small[:9]}, tmp_path / "1.safetensors")
+    save_file({"features": small[9:]}, tmp_path / "2.safetensors")
+    places.append(tmp_path / "[12].safetensors")
+    if name == "bfloat16":
+        np.savez(tmp_path / "x.npz", small)
+        np.savez_compressed(tmp_path / "y.npz", small)
+        np.savez_compressed(tmp_path / "z.npz", np.asfortranarray(small))
+        places += [tmp_path / end for end in ("x.npy", "columns.npy", "x.npz", "y.npz", "z.npz")]
+    else:
+        words = r"view\(ml_dtypes.float8_e4m3fn\)" if name == "float8_e4m3fn" else "float8_e5m2 .* a safetensors file"
+        with pytest.raises(TypeError, match=words):
             sources.row_source(tmp_path / "x.npy")
+    for place in places:
+        source = sources.row_source(place)
+        assert source.dtype == np.float32
+        assert np.array_equal(source.read(2, 30, columns), small[2:30, slice(*columns)].astype("f4"), equal_nan=True)
+        assert np.array_equal(source.read(0, 32), small.astype("f4"), equal_nan=True)
 
 
 def test_columns_of_the_other_byte_order_are_numbers() -> None:

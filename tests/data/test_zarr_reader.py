@@ -282,7 +282,7 @@ def test_v2_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path:
         sources.open(path)
 
 
-@pytest.mark.parametrize("stored", ["complex64", "string", "float8_e5m2", {"name": "struct", "configuration": {}}])
+@pytest.mark.parametrize("stored", ["complex64", "string", "float8_e8m0fnu", {"name": "struct", "configuration": {}}])
 def test_v3_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path: Path) -> None:
     path = store(tmp_path)
     edit(path, data_type=stored)
@@ -298,13 +298,20 @@ HALVES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("layout", HALVES)
-def test_bfloat16_is_read_exactly_as_float32(layout: str, tmp_path: Path) -> None:
-    half = X.astype(ml_dtypes.bfloat16)
+@pytest.mark.parametrize(
+    ("layout", "name", "fill"),
+    [*((layout, "bfloat16", "0xc020") for layout in HALVES if layout != "v2"), ("v2", "bfloat16", -2.5),
+     ("v3", "float8_e4m3fn", -2.5), ("v2", "float8_e5m2", "0xc1"), ("shards", "float8_e5m2", -2.5)],
+)  # fmt: skip
+def test_floats_that_numpy_does_not_have_are_read_exactly_as_float32(
+    layout: str, name: str, fill: Any, tmp_path: Path
+) -> None:
+    half = X.astype(getattr(ml_dtypes, name))
     half[0, :5] = [np.nan, np.inf, -0.0, 1e-40, 3e38]
-    path = store(tmp_path, half.view("u2"), "g/x.zarr", **HALVES[layout])  # as other libraries write bfloat16
+    bits = half.view(f"u{half.itemsize}")
+    path = store(tmp_path, bits, "g/x.zarr", **HALVES[layout])  # as other libraries write these numbers
     old = layout == "v2"
-    edit(path, **{"dtype" if old else "data_type": "bfloat16", "fill_value": -2.5 if old else "0xc020"})
+    edit(path, **{"dtype" if old else "data_type": name, "fill_value": fill})
     reader = ZarrReader(path, missing_chunks="fill")
     assert reader.dtype == np.float32
     for index in INDICES:
@@ -316,7 +323,11 @@ def test_bfloat16_is_read_exactly_as_float32(layout: str, tmp_path: Path) -> Non
         ZarrReader(path)[0]
     zarr.create_group(tmp_path / "g", zarr_format=2 if old else 3)
     assert sources.open(tmp_path / "g").dtype == np.float32
-    with pytest.raises(TypeError, match=r"holds bfloat16, which Zarr cannot open at a URL. Copy"):
+    edit(path, fill_value=0.1)
+    with pytest.raises(CorruptedChunkError, match=f"fill_value is 0.1, which is no number of {name}"):
+        ZarrReader(path)
+    edit(path, fill_value=fill)
+    with pytest.raises(TypeError, match=rf"holds {name}, which Zarr cannot open at a URL. Copy"):
         sources.open(f"file://{path}")
 
 

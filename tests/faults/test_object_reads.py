@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import ml_dtypes
 import numpy as np
 import obstore
 import obstore.store
@@ -683,6 +684,7 @@ class TestKinds:
         np.save(tmp_path / "part-2.npy", OLD[:20])
         np.save(tmp_path / "part-10.npy", OLD[20:])
         np.save(tmp_path / "half.npy", OLD.astype(">f8")[:4])
+        np.save(tmp_path / "short.npy", OLD[:4].astype(ml_dtypes.bfloat16))
         np.save(tmp_path / "columns.npy", np.asfortranarray(OLD))
         rows = pa.FixedSizeListArray.from_arrays(OLD.ravel(), D)
         pq.write_table(pa.table({"id": range(N), "x": rows}), tmp_path / "x.parquet", row_group_size=20)
@@ -691,7 +693,7 @@ class TestKinds:
             place.put(path.name, path.read_bytes())
         return tmp_path
 
-    @pytest.mark.parametrize("name", ["part-*.npy", "half.npy", "x.parquet", "t.parquet", "t*.parquet"])
+    @pytest.mark.parametrize("name", ["part-*.npy", "half.npy", "short.npy", "x.parquet", "t.parquet", "t*.parquet"])
     def test_rows_at_a_url_are_those_of_a_disk(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(requests, "PART_BYTES", 1000)
         far, near = row_source(f"s3://rows/{folder.name}/{name}"), row_source(folder / name)
