@@ -315,7 +315,7 @@ def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str,
 
 def expected_deviation(mean: Vector, variance: Vector, span: float) -> Vector:
     """Return the standard deviation that a smooth function of the mean predicts for each gene; 1 for constant ones."""
-    loess = required("skmisc.loess", 'flavor = "seurat_v3"', "scikit-misc").loess
+    loess = required("skmisc.loess", 'flavor = "seurat_v3"', "'bigpca[cells]'").loess
     expected, varies = np.zeros(len(mean)), variance > 0
     trend = loess(np.log10(mean[varies]), np.log10(variance[varies]), span=span, degree=2)
     trend.fit()

@@ -132,7 +132,7 @@ def test_bad_arguments_are_rejected_in_words(case: str) -> None:
 
 def test_without_the_library_of_its_curve_a_flavour_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "skmisc.loess", None)
-    with pytest.raises(ImportError, match=r"needs skmisc, which is not installed\. Run: pip install scikit-misc"):
+    with pytest.raises(ImportError, match=r"needs skmisc, which is not installed\. Run: pip install 'bigpca\[cells\]'"):
         bp.cells.highly_variable_genes(cells_of(COUNTS), flavor="seurat_v3")
 
 
