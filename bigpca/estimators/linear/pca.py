@@ -355,8 +355,6 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
         if what and not known:
             other = " Or write the residuals to a store, and fit those." if q else ""
             raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}.{other}")
-    if q and rule is not None:
-        raise ValueError(f"n_components = {rule} cannot be used with covariates (given). Use an int, or a share.")
     reject_undecided(model.n_components, variances=True)
     if q:
         joined, resources = rows_of_fit(model, beside_covariates(rows))

@@ -428,7 +428,7 @@ def solve_moments(
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     rule, errors = by_name(settings.n_components), None
     if isinstance(rule, CrossValidated) and isinstance(sums, FoldStates):
-        errors, weights = held_out_errors(sums, settings, rule)
+        errors, weights = held_out_errors(sums, settings, rule, again)
         rule = rule.at(errors, weights)
     k = resolve_components(rule, values, total, n, d, weight, columns, moments.precision)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
@@ -466,30 +466,41 @@ def solve_moments(
     )
 
 
-def held_out_errors(folds: FoldStates, settings: Settings, rule: CrossValidated) -> tuple[Matrix, Vector]:
+def held_out_errors(
+    folds: FoldStates, settings: Settings, rule: CrossValidated, again: Remainder | None = None
+) -> tuple[Matrix, Vector]:
     """Return the errors (f, m) of 0 to m - 1 components per row of each fold, by all others, and the rows of each.
+
+    Those others have the mean, the effect of covariates and the scale, too. With a second read, its rows are taken:
+    covariates have taken little out of them.
 
     Raises
     ------
     ValueError
         If fewer than two folds have rows.
     """
+    folds = folds if again is None else cast("FoldStates", again.state)
     states, found = cast("list[Moments]", folds.filled("an int")), []
     for state, rest in zip(states, left_out(states), strict=True):
         check_enough_rows(rest.count, sums=rest.weight_sums)
-        d, C, S = rest.n_features, rest.scatter, unpack(state.packed, state.n_features)
-        e, scale = state.mean, None
+        S, e, q = unpack(state.packed, state.n_features), state.mean - rest.mean, settings.covariates
+        left, effect = (rest, None) if not q else without_covariates(rest, settings)
+        d, C, mean, scale = left.n_features, left.scatter, left.mean, None
+        if again is not None:
+            mean = mean + again.mean[:d]
         if settings.scale:
-            scale = column_scale(np.diagonal(C).copy(), rest.mean, rest.count, settings.scale, rest.weight)
-        if settings.center:
-            e = e - rest.mean
-        else:
-            C = plus_outer(C, rest.weight, rest.mean)
+            scale = column_scale(np.diagonal(C).copy(), mean, rest.count, settings.scale, rest.weight)
+        if not settings.center:
+            e[:d] += mean
+            C = plus_outer(C, rest.weight, mean)
         S += state.weight * np.outer(e, e)  # about the mean of the others, which has seen none of these rows
+        if effect is not None:
+            B = np.vstack([np.eye(d), -effect.coef.T])
+            S = B.T @ S @ B
         if scale is not None:
             C, S = divided_by(C, scale), S / scale / scale[:, None]
         values, axes = top_eigenpairs(C / (rest.weight - 1), threads=settings.threads)
-        rank = min(rest.count, d)
+        rank = min(rest.count - (0 if effect is None else effect.rank), d)
         found.append(rule.errors(np.maximum(values, 0.0), axes.T, S, state.weight, rank))
     m = min(map(len, found))
     return np.stack([errors[:m] for errors in found]), np.array([state.weight for state in states])
@@ -639,8 +650,13 @@ class CovarianceFit(PCAFit):
     def again(self) -> PassCost | None:
         """The second read, if there may be one: of what covariates leave of the rows."""
         rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
-        template = Moments(self.rows.n_columns)
-        return None if rows is None else row_pass(rows, "refined", [template], dtype=PRECISE).repeated(0, 1)
+        return None if rows is None else row_pass(rows, "refined", [self._left], dtype=PRECISE).repeated(0, 1)
+
+    @property
+    def _left(self) -> Accumulator:
+        """The state of the second read, which rules that leave out folds need of each."""
+        rule = by_name(self.settings.n_components)
+        return self.template if isinstance(rule, CrossValidated) else Moments(self.rows.n_columns)
 
     @property
     def precision(self) -> float:
@@ -662,7 +678,7 @@ class CovarianceFit(PCAFit):
         if isinstance(by_name(self.settings.n_components), CrossValidated):
             # The same for each fold, and products of (d, d) matrices, which are held beside all states.
             flops += 12.0 * d**3 * getattr(self.template, "n_folds", 1)
-            size = 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
+            size += 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
         return SolveCost(flops, bytes=size, output_bytes=output)
 
     def read(self, run: Run) -> Folded[Accumulator]:
@@ -683,7 +699,7 @@ class CovarianceFit(PCAFit):
                 read = fold(run, self.moments, self.rows, self.template)  # one pass over X
                 second = Remainder.of(read.state, settings)
                 if second is not None:
-                    left = fold(run, self.again, second.applied(self.rows), Moments(self.rows.n_columns)).state
+                    left = fold(run, self.again, second.applied(self.rows), self._left).state
                     second = replace(second, state=left)
                 found = solve_moments(read.state, settings, omitted=read.omitted, again=second)
         if found.regression is not None:

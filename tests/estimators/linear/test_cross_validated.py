@@ -62,6 +62,22 @@ def test_errors_of_columns_are_those_of_leaving_each_value_out(scale: bool, cent
     np.testing.assert_allclose(model.cv_errors_, by_brute_force(X, FOLDS, scale, center), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("size", "scale", "rtol"), [(1.0, False, 1e-9), (1.0, True, 1e-9), (1e6, True, 1e-6)])
+def test_covariates_are_regressed_on_in_the_other_folds(size: float, scale: bool, rtol: float) -> None:
+    given = RNG.standard_normal((N, 2)) + 3
+    rows, expected = X + size * given @ RNG.standard_normal((2, D)), []  # large effects take a second read
+    for fold in range(4):
+        beside = np.c_[np.ones(N), given - given[fold != FOLDS].mean(0)]
+        effect = np.linalg.lstsq(beside[fold != FOLDS], rows[fold != FOLDS])[0]
+        expected.append(by_brute_force(rows - beside[:, 1:] @ effect[1:], FOLDS, scale, True)[fold])
+    model = bp.PCA(CrossValidated(), scale=scale).fit(rows, given=given, groups=FOLDS)
+    np.testing.assert_allclose(model.cv_errors_, expected, rtol=rtol)
+    if size == 1:
+        grown = bp.PCA(CrossValidated(), scale=scale).fit(rows[:50], given=given[:50], groups=FOLDS[:50])
+        grown.partial_fit(rows[50:], given=given[50:], groups=FOLDS[50:])
+        np.testing.assert_allclose(grown.cv_errors_, expected, rtol=rtol)
+
+
 def test_likelihoods_are_those_of_scikit_learn() -> None:
     model = bp.PCA(CrossValidated(criterion="likelihood")).fit(X, groups=FOLDS)
     for k in range(1, D):
@@ -155,7 +171,6 @@ def test_the_read_and_the_solve_of_folds_are_planned() -> None:
         (lambda: CrossValidated(max_components=0), ValueError, "max_components = 0"),
         (lambda: bp.PCA(CrossValidated(), solver="dot").fit(X), ValueError, "cannot be used with CrossValidated"),
         (lambda: bp.PCA(CrossValidated(), nan_policy="mean").fit(X), ValueError, "with CrossValidated"),
-        (lambda: bp.PCA(CrossValidated()).fit(X, given=X[:, :1]), ValueError, r"with covariates \(given\). Use an int"),
         (lambda: bp.ApproximatePCA(CrossValidated()).plan(X), ValueError, "needs the moments of folds of the rows"),
         (lambda: bp.KernelPCA(CrossValidated(), kernel="rbf").plan(X), ValueError, "needs the moments of folds of"),
         (lambda: bp.NystromKernelPCA("cross-validated", n_landmarks=9).plan(X), ValueError, "needs the moments of f"),
