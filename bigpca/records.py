@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from bigpca.arrays import Array, named
-from bigpca.errors import brief
+from bigpca.errors import ModelFormatError, brief
 
 FORM = "form"  # in the metadata of a field
 PART = "__"  # between the name of a field and those of its parts
@@ -229,6 +229,32 @@ def bytes_of(kind: type, sizes: Mapping[str, int], *also: str) -> int:
             elif _is_record(form.of):
                 total += bytes_of(form.of, sizes, *also)
     return total
+
+
+def described(key: str, kinds: Mapping[str, type[Record]], values: Mapping[str, Any]) -> Record:
+    """Return the record that JSON values describe: the name of its type under ``key``, and its fields.
+
+    Raises
+    ------
+    ModelFormatError
+        If the name is unknown, or the values do not belong to it.
+    """
+    name = values.get(key)
+    if not isinstance(name, str) or name not in kinds:
+        raise ModelFormatError(
+            f"{name!r} is not a {key} of this version of bigpca ({', '.join(kinds)}). Load the model with the version "
+            "that wrote it."
+        )
+    given, expected = set(values) - {key}, {one.name for one in fields(cast("Any", kinds[name]))}
+    if given != expected:
+        raise ModelFormatError(
+            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version "
+            "that wrote it."
+        )
+    try:
+        return kinds[name](**{one: values[one] for one in expected})
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(f"{name} is described by invalid values: {error}") from error
 
 
 def _is_record(kind: object) -> bool:

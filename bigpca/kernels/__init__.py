@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from bigpca.errors import ModelFormatError, closest
+from bigpca.errors import closest
 from bigpca.kernels.algebra import Normalized, RBFOf, Scaled, normalized, rbf_of, scaled
 from bigpca.kernels.base import Kernel, Product, Sum
 from bigpca.kernels.custom import FromFunction, Precomputed
@@ -32,6 +32,7 @@ from bigpca.kernels.histogram import (
     JensenShannon,
 )
 from bigpca.kernels.string import Spectrum, Subsequence, string_codes
+from bigpca.records import described
 
 __all__ = [
     "ChiSquare",
@@ -106,23 +107,7 @@ def kernel_from(description: Mapping[str, Any]) -> Kernel:
     >>> kernel_from({"kernel": "RBF", "gamma": 0.5})
     RBF(gamma=0.5)
     """
-    name = description.get("kernel")
-    if not isinstance(name, str) or name not in _KINDS:
-        raise ModelFormatError(
-            f"{name!r} is not a kernel of this version of bigpca ({', '.join(_KINDS)}). Load the model with the "
-            "version that wrote it."
-        )
-    kind = _KINDS[name]
-    given, expected = set(description) - {"kernel"}, {item.name for item in fields(kind)}
-    if given != expected:
-        raise ModelFormatError(
-            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version "
-            "that wrote it."
-        )
-    try:
-        return kind(**{key: _value(description[key]) for key in expected})
-    except (TypeError, ValueError) as error:
-        raise ModelFormatError(f"{name} of the stored model cannot be made: {error}") from error
+    return described("kernel", _KINDS, {key: _value(value) for key, value in description.items()})
 
 
 def as_kernel(kernel: Kernel | str | Any) -> Kernel:

@@ -6,14 +6,15 @@ With the scores of a diagonal Gaussian mixture, these are the Fisher vectors of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Vector, held_array
-from bigpca.kernels.base import FeatureKernel
+from bigpca.kernels.base import FeatureKernel, json_value
+from bigpca.records import described
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -144,17 +145,8 @@ class GaussianMixtureScore:
 
     def describe(self) -> dict[str, Any]:
         """Return the parameters as JSON values, which :class:`bigpca.kernels.Fisher` accepts in place of the score."""
-        return {
-            "score": type(self).__name__,
-            "weights": list(self.weights),
-            "means": [list(row) for row in self.means],
-            "covariances": [list(row) for row in self.covariances],
-        }
-
-    @classmethod
-    def from_description(cls, description: dict[str, Any]) -> GaussianMixtureScore:
-        """Restore the score from :meth:`describe`."""
-        return cls(description["weights"], description["means"], description["covariances"])
+        own = {one.name: json_value(one.name, getattr(self, one.name)) for one in fields(self)}
+        return {"score": type(self).__name__} | own
 
 
 @dataclass(frozen=True)
@@ -189,8 +181,9 @@ class Fisher(FeatureKernel):
 
     def __post_init__(self) -> None:
         given = self.score
-        if isinstance(given, dict) and given.get("score") == GaussianMixtureScore.__name__:
-            object.__setattr__(self, "score", GaussianMixtureScore.from_description(given))
+        if isinstance(given, dict) and "score" in given:
+            kinds = {GaussianMixtureScore.__name__: GaussianMixtureScore}
+            object.__setattr__(self, "score", described("score", kinds, given))
         elif not hasattr(given, "scores") and not callable(given):
             raise TypeError(
                 f"score = {given!r} is a {type(given).__name__}; an object with scores(rows), or a function of rows, "

@@ -15,7 +15,7 @@ from scipy.linalg import svd, svdvals
 from scipy.special import stdtrit
 from scipy.stats import chi2
 
-from bigpca.arrays import DType, Matrix, Vector, packed_diagonal, unpack
+from bigpca.arrays import DType, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer, real_number, required
 from bigpca.estimators.pairs.fits import open_pair
@@ -478,10 +478,9 @@ def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) ->
 def _traces(moments: Any, edges: Sequence[slice], names: Sequence[str]) -> Vector:
     """Return the trace (L,) of the scatter of each block; raises ValueError for one that is constant."""
     if isinstance(moments, PairedMoments):
-        traces = [packed_diagonal(one.packed, one.n_features).sum() for one in moments.own]
+        traces = [one.squares.sum() for one in moments.own]
     else:
-        diagonal = packed_diagonal(moments.packed, moments.n_features)
-        traces = [diagonal[one].sum() for one in edges]
+        traces = [moments.squares[one].sum() for one in edges]
     constant = [name for name, trace in zip(names, traces, strict=True) if not trace > 0]
     if constant:
         raise ValueError(

@@ -8,10 +8,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from bigpca.errors import ModelFormatError
+from bigpca.records import described
 from bigpca.sketches.base import Sketch
 from bigpca.sketches.downsample import Downsample
 from bigpca.sketches.random_projection import SRHT, FeatureHash, Gaussian, SparseSign
@@ -44,20 +43,4 @@ def sketch_from(description: Mapping[str, Any]) -> Sketch:
     >>> sketch_from({"sketch": "SparseSign", "q": 100, "nnz": 4, "seed": 7})
     SparseSign(seed=7, q=100, nnz=4)
     """
-    name = description.get("sketch")
-    if not isinstance(name, str) or name not in _KINDS:
-        raise ModelFormatError(
-            f"{name!r} is not a sketch of this version of bigpca ({', '.join(_KINDS)}). Load the model with the "
-            "version that wrote it."
-        )
-    kind = _KINDS[name]
-    given, expected = set(description) - {"sketch"}, {item.name for item in fields(kind)}
-    if given != expected:
-        raise ModelFormatError(
-            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version "
-            "that wrote it."
-        )
-    try:
-        return kind(**{key: description[key] for key in expected})
-    except (TypeError, ValueError) as error:
-        raise ModelFormatError(f"{name} is described by invalid values: {error}") from error
+    return described("sketch", _KINDS, description)

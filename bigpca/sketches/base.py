@@ -104,7 +104,7 @@ class Sketch(ABC):
 
     seed: int = field(default=0, kw_only=True)
 
-    _multiplies_csr: ClassVar[bool] = False  # or is given dense strips of sparse rows
+    takes_csr: ClassVar[bool] = False  # or is given dense strips of sparse rows
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_seed(self.seed))
@@ -136,7 +136,7 @@ class Sketch(ABC):
         """Return the bytes of all parts, and the peak bytes of building one."""
 
     @abstractmethod
-    def _apply(self, rows: Array, parts: Iterable[Any], out: Array) -> None:
+    def _apply(self, rows: Any, parts: Iterable[Any], out: Array) -> None:
         """Write ``rows @ W`` to ``out``. The parts come in order, and can be iterated over only once."""
 
     @abstractmethod
@@ -160,12 +160,6 @@ class Sketch(ABC):
             If q > d, or the product of a shape is not d.
         """
         return self._width(positive_integer("d", d))
-
-    def _apply_csr(self, rows: csr_array, parts: Iterable[Any], out: Array) -> None:
-        """Write ``rows @ W`` to ``out`` for sparse rows: dense strips of them, unless a sketch has a better way."""
-        kept, step = list(parts), max(1, STRIP_BYTES // (rows.shape[1] * rows.dtype.itemsize))
-        for start, stop in spans(rows.shape[0], step):
-            self._apply(rows[start:stop].toarray(), kept, out[start:stop])
 
     def apply(self, rows: Array | csr_array) -> Array:
         """Compute ``rows @ W`` in the precision of the rows. Safe to call from several threads.
@@ -198,9 +192,13 @@ class Sketch(ABC):
             raise ValueError(f"rows have shape {rows.shape}, but a sketch requires (b, d). Reshape them.")
         count, d = rows.shape
         out = np.empty((count, self.width(d)), rows.dtype)
-        if count:
-            apply: Any = self._apply_csr if isinstance(rows, csr_array) else self._apply
-            apply(rows, self._kept_parts(d, rows.dtype), out)
+        parts = self._kept_parts(d, rows.dtype) if count else ()
+        if count and (self.takes_csr or isinstance(rows, np.ndarray)):
+            self._apply(rows, parts, out)
+        elif count:  # dense strips of sparse rows
+            parts = list(parts)
+            for start, stop in spans(count, max(1, STRIP_BYTES // (d * rows.dtype.itemsize))):
+                self._apply(given[start:stop].toarray(), parts, out[start:stop])
         return out
 
     def matrix(self, d: int, start: int = 0, stop: int | None = None) -> Matrix:
@@ -253,7 +251,7 @@ class Sketch(ABC):
         output = rows.rows * self.width(d) * itemsize
         _, largest = self._part_bytes(d, itemsize)
         held = self.cached_bytes(d, itemsize) + largest + output + FIXED_BYTES
-        if rows.sparse and not self._multiplies_csr:
+        if rows.sparse and not self.takes_csr:
             made, rows = rows.strip_work, rows.strips(STRIP_BYTES)
             return made + Work(held + rows.rows * d * itemsize + self._scratch_bytes(rows)) + self._work(rows)
         return Work(held + self._scratch_bytes(rows)) + self._work(rows)

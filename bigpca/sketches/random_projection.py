@@ -54,7 +54,7 @@ class Gaussian(RandomSketch):
     (3, 2)
     """
 
-    _multiplies_csr: ClassVar[bool] = True
+    takes_csr: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
@@ -69,25 +69,15 @@ class Gaussian(RandomSketch):
         tile = min(self._tile, d) * self.q
         return d * self.q * itemsize + 256 * (-(-d // self._tile)), tile * (itemsize + (4 if itemsize == 8 else 0))
 
-    def _apply(self, rows: Array, parts: Iterable[Array], out: Array) -> None:
-        start, product = 0, np.empty_like(out)
+    def _apply(self, rows: Any, parts: Iterable[Array], out: Array) -> None:
+        start, product = 0, None if isinstance(rows, csr_array) else np.empty_like(out)
         out[...] = 0
         for tile in parts:
-            np.matmul(rows[:, start : start + len(tile)], tile, out=product)
-            np.add(out, product, out=out)
+            own = _columns(rows, start, len(tile))
+            out += csr.multiply(own, tile) if product is None else np.matmul(own, tile, out=product)
             start += len(tile)
             del tile  # before the next one is drawn
         # W's entries are cached unscaled: float32 numbers, exact in both precisions.
-        np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
-
-    def _apply_csr(self, rows: csr_array, parts: Iterable[Array], out: Array) -> None:
-        start = 0
-        out[...] = 0
-        for tile in parts:
-            own = rows if len(tile) == rows.shape[1] else rows[:, start : start + len(tile)]
-            out += csr.multiply(own, tile)
-            start += len(tile)
-            del tile
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
     def _work(self, rows: BlockForm) -> Work:
@@ -121,7 +111,7 @@ class SparseSketch(RandomSketch):
     to whole runs of rows. Costs 2 d entries flops per row, for any q.
     """
 
-    _multiplies_csr: ClassVar[bool] = True
+    takes_csr: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -152,35 +142,25 @@ class SparseSketch(RandomSketch):
         building = min(d, TILE_COLUMNS) * self.entries * 32  # positions, signs, their copies, and random numbers
         return d * (self.entries * (itemsize + 4) + 4) + 4096 * tiles, building
 
-    def _apply(self, rows: Array, parts: Iterable[csc_array], out: Array) -> None:
+    def _apply(self, rows: Any, parts: Iterable[csc_array], out: Array) -> None:
         start = 0
         out[...] = 0
         for part in parts:
-            stop = start + part.shape[1]
-            for first, last in spans(len(rows), TILE_ROWS):
-                tile = np.ascontiguousarray(rows[first:last, start:stop].T)  # (columns, rows)
-                out[first:last] += (part @ tile).T
-            start = stop
+            own = _columns(rows, start, part.shape[1])
+            start += part.shape[1]
+            if isinstance(own, csr_array):
+                csr.add_sparse_product(own, part.T, out)
+                continue
+            for first, last in spans(len(own), TILE_ROWS):
+                out[first:last] += (part @ np.ascontiguousarray(own[first:last].T)).T  # (columns, rows)
         # Entries are cached as +-1, exact in both precisions.
-        np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
-
-    def _apply_csr(self, rows: csr_array, parts: Iterable[csc_array], out: Array) -> None:
-        start = 0
-        out[...] = 0
-        for part in parts:
-            stop = start + part.shape[1]
-            own = rows if part.shape[1] == rows.shape[1] else rows[:, start:stop]
-            csr.add_sparse_product(own, part.T, out)
-            start = stop
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
     def _work(self, rows: BlockForm) -> Work:
         if rows.sparse:
             return csr.sparse_product_work(rows, self.entries)
-        flops, terms = (
-            csr.sparse_product_flops(rows, self.entries),
-            LOOPS.transposed_byte + LOOPS.sketched_byte * self.entries,
-        )
+        flops = csr.sparse_product_flops(rows, self.entries)
+        terms = LOOPS.transposed_byte + LOOPS.sketched_byte * self.entries
         return Work(0, flops, flops, rows.columns * rows.itemsize * terms)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
@@ -397,6 +377,11 @@ class SRHT(RandomSketch):
         d2 = s * t
         share = (d2 - self.q) / (self.q * max(1, d2 - 1))
         return np.zeros_like(dots), share * (norms + dots**2 - 2 * squares)
+
+
+def _columns(rows: Any, start: int, count: int) -> Any:
+    """Return so many columns of rows; sparse ones are cut only where that is needed, because a cut is a copy."""
+    return rows if count == rows.shape[1] else rows[:, start : start + count]
 
 
 def _hadamard_entries(rows: Integers, columns: Integers, dtype: np.dtype[Any]) -> Array:

@@ -30,6 +30,7 @@ from bigpca.estimators.kernel.spectrum import (
     check_references,
     rounding_of,
     row_shift,
+    take_rows,
 )
 from bigpca.estimators.linear.krylov import (
     ITERATED,
@@ -101,7 +102,6 @@ def iterate_indefinite(
     certificate = replace(
         frobenius_bounds(operator, np.sort(ritz)[::-1], k),
         residuals=result.residuals[:k],
-        n_passes=run.reads,
         converged=result.converged,
     )
     warn_indefinite(settings, negative, norm, whole=False)
@@ -323,14 +323,10 @@ class Start:
         # The third read: the scores of all rows.
         template = RowSample(width, rows.n_rows, 8.0 * width)
         scores = fold_to(
-            run, self._scores, scored, {"rows": template}, _take_rows, shift=np.zeros(width)
+            run, self._scores, scored, {"rows": template}, take_rows, shift=np.zeros(width)
         )  # one pass over X
         run.add_evaluations(rows.n_rows * len(landmarks.rows))
-        return scores, found.eigenvalues_
-
-
-def _take_rows(state: PassState) -> Matrix:
-    return np.concatenate(state.part("rows", RowSample).rows()).astype(np.float64)
+        return scores.astype(np.float64), found.eigenvalues_
 
 
 def size_iteration(rows: Rows, settings: KernelSettings) -> Iterator[Iteration]:

@@ -549,7 +549,7 @@ class NystromFit(LandmarksFit):
         landmarks, shift = self.choose(run)
         features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, self.settings.threads)
         found = tutorial_spectrum(run, self.rows.n_rows, features, self.settings)
-        return _with_landmarks(run, found, landmarks, features)
+        return _with_landmarks(found, features)
 
     def run_widths(self, run: Run) -> list[KernelSpectrum]:
         """Fit with every kernel, on shared landmarks, from one read after their choice."""
@@ -568,7 +568,7 @@ class NystromFit(LandmarksFit):
             spectrum = completed_features(spectrum, state, own, settings)
             _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
             spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
-            spectra.append(_with_landmarks(run, spectrum, landmarks, own))
+            spectra.append(_with_landmarks(spectrum, own))
         return spectra
 
 
@@ -671,16 +671,9 @@ def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectr
     )
 
 
-def _with_landmarks(
-    run: Run, found: KernelSpectrum, landmarks: Landmarks, features: LandmarkFeatures
-) -> KernelSpectrum:
+def _with_landmarks(found: KernelSpectrum, features: LandmarkFeatures) -> KernelSpectrum:
     """Return the result of the fit with the attributes of its landmarks."""
-    certificate = found.certificate
-    if certificate is not None:
-        certificate = replace(certificate, n_passes=run.reads)
-    return replace(
-        found, landmark_transform_=features.transform, landmark_indices_=landmarks.indices, certificate=certificate
-    )
+    return replace(found, landmark_transform_=features.transform, landmark_indices_=features.indices)
 
 
 def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
@@ -835,7 +828,7 @@ class FeaturesFit(KernelFit):
         if certificate is not None:
             residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
             bounds = certificate.eigenvalue_bounds * (n - 1)
-            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
+            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals)
         eigenvalues = found.explained_variance_ * (n - 1)
         spectrum = KernelSpectrum(
             n, found.n_omitted_, eigenvalues, found.total_variance_ * (n - 1), projection, 0, certificate

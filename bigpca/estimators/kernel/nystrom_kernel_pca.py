@@ -15,7 +15,7 @@ from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit
 from bigpca.estimators.kernel.model import LANDMARKS, UNWEIGHTED, KernelLike, KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.fit import called, draw_fit_seed, execute
+from bigpca.estimators.shared.fit import called, draw_fit_seed, execute, with_reads
 from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -135,7 +135,7 @@ class NystromKernelPCA(KernelModel):
         found, made = execute(
             self,
             fit,
-            lambda run: [fit.regressed(run, one) for one in fit.run_widths(run)],
+            lambda run: [with_reads(fit.regressed(run, one), run.reads) for one in fit.run_widths(run)],
             f"{called(self)}.fit_widths(X, gammas)",
             progress=progress,
         )

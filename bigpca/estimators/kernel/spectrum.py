@@ -235,8 +235,6 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
         for cost in self.regression:
             run.read_beside(cost)
             found = replace(found, kernel_evaluations_=found.kernel_evaluations_ + int(cost.evaluations))
-            if found.certificate is not None:
-                found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
         return with_regression(found, self.settings)
 
 
@@ -286,8 +284,6 @@ class PairsFit(KernelFit):
         """Return the components of eigenvectors V (n, k) of HKH: scores are along ``H V / sqrt(lambda)``."""
         coefficients = axis_coefficients(V, values, rounding)
         expansion = training_expansion(run, self.rows, self.settings, shift, row_means, coefficients)
-        if certificate is not None:
-            certificate = replace(certificate, n_passes=run.reads)
         n = self.rows.n_rows
         found = KernelSpectrum(n, 0, values, trace, expansion, run.evaluations, certificate, negative_mass)
         return completed(found, self.settings.n_components, rounding, where, remedy)
@@ -482,11 +478,12 @@ def collect_rows(run: Run, rows: Rows) -> Array:
     cost = collect_pass(rows)
     template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(cost.dtype))
     zero = np.zeros(rows.n_columns)
-    return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X
+    return fold_to(run, cost, rows, {"rows": template}, take_rows, shift=zero)  # one pass over X
 
 
-def _take_rows(state: PassState) -> Array:
-    return np.concatenate(state.part("sample", RowSample).rows())
+def take_rows(state: PassState) -> Array:
+    """Return the rows of a state that kept them."""
+    return np.concatenate(state.part("rows", RowSample).rows())
 
 
 def expansion_bytes(rows: Rows, settings: KernelSettings, k: int, landmarks: int | None = None) -> int:

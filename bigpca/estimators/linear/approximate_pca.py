@@ -281,8 +281,6 @@ class SketchFit(Fit[PCAResult]):
     def run(self, run: Run) -> PCAResult:
         found = self._run_ritz(run) if self.settings.approximation == "ritz" else self._run_once(run)
         found = replace(found, roundings=self.rows.roundings)
-        if found.certificate is not None:
-            found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
         warn_if_wide(found)
         return found
 

@@ -294,13 +294,7 @@ class DotColumnsFit(DotFit):
         rows, settings = self.rows, self.settings
         sums = DotSum(rows.n_rows, settings.center, settings.scale)
         dot = fold_columns_to(run, self.sums, rows, sums, finish)  # one pass over X
-        V = unweighted(dot.V, rows.weights)
-        products = ColumnProducts(rows.n_columns, V, settings.center, settings.scale)
-        product = fold_columns(run, self.components, rows, products).product()  # one pass over X
-        scale = None
-        if settings.scale:
-            scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)
-        return dot_spectrum(rows, settings, dot, product, scale, corrected=self.sums.single)
+        return spectrum_by_columns(run, self.components, rows, settings, dot, corrected=self.sums.single)
 
 
 def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
@@ -311,6 +305,18 @@ def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
         return V
     root = np.sqrt(weights)[:, None]
     return np.divide(V, root, out=np.zeros_like(V), where=root > 0)
+
+
+def spectrum_by_columns(
+    run: Run, cost: PassCost, rows: Rows, settings: Settings, dot: DotSpectrum, *, corrected: bool
+) -> PCAResult:
+    """Return the result of vectors of the dot matrix, in the last read of the blocks of columns."""
+    # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
+    products = ColumnProducts(rows.n_columns, unweighted(dot.V, rows.weights), settings.center, settings.scale)
+    product, scale = fold_columns(run, cost, rows, products).product(), None  # one pass over X
+    if settings.scale:
+        scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)
+    return dot_spectrum(rows, settings, dot, product, scale, corrected=corrected)
 
 
 def _take_products(state: PassState) -> tuple[Matrix, Vector, Vector]:

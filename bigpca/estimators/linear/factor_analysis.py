@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Matrix, Vector, packed_diagonal, unpack
+from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
 from bigpca.estimators.linear.spectrum import check_enough_rows
@@ -131,7 +131,7 @@ class FactorAnalysis(SumsModel[FactorResult]):
         """
         check_enough_rows(state.count, omitted, sums=state.weight_sums)
         n, d = state.weight, state.n_features
-        squares = packed_diagonal(state.packed, d)
+        squares = state.squares
         check_total(float(squares.sum()), mean=state.mean)
         own = squares > NOISE * rounded_squares(squares, state.mean, n, roundings[0])
         if not own.any():

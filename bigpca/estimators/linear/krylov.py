@@ -18,7 +18,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import solving_alone
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
+from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, reject_omission, spectrum_by_columns
 from bigpca.estimators.linear.spectrum import (
     IterationSettings,
     PCAFit,
@@ -32,10 +32,8 @@ from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_pass
-from bigpca.passes.accumulators.base import column_scale
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts
 from bigpca.passes.engine.run import Run
-from bigpca.passes.panels import column_layout, fold_columns
+from bigpca.passes.panels import column_layout
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.seeds import normals
@@ -256,7 +254,7 @@ def certify_iteration(
         warn_unconverged(operator, result, settings, run)
     elif certificate.eigenvalue_bounds[0, 0] > 0:  # otherwise all values are rounding
         warn_if_doubtful(certificate, WIDE.format(settings.tol))
-    return replace(certificate, n_passes=run.reads, converged=result.converged)
+    return replace(certificate, converged=result.converged)
 
 
 def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
@@ -444,7 +442,6 @@ class KrylovDotFit(KrylovFit):
     def run(self, run: Run) -> PCAResult:
         """Iterate on the dot matrix, then compute the components."""
         rows, settings = self.rows, self.settings
-        d = rows.n_columns
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
         reject_omission(rows)
         operator = DotOperator(
@@ -453,13 +450,7 @@ class KrylovDotFit(KrylovFit):
         result = iterate(operator, None, settings, self.iteration)
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
-        # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
         V = np.ascontiguousarray(result.vectors[:k].T)
-        products = ColumnProducts(d, unweighted(V, rows.weights), settings.center, settings.scale)
-        product = fold_columns(run, self.components, rows, products).product()  # last pass over X
-        scale = None
-        if settings.scale:
-            scale = column_scale(operator.squares, operator.mean, rows.n_present, settings.scale, rows.weight)
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
-        spectrum = dot_spectrum(rows, settings, dot, product, scale, corrected=False)
-        return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))
+        found = spectrum_by_columns(run, self.components, rows, settings, dot, corrected=False)
+        return replace(found, certificate=certificate)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
@@ -120,10 +120,7 @@ class TopFeatures(Shown):
 
 def column_variances(state: Moments | FusedProduct) -> Vector:
     """Return the variances (d,) of the columns, divisor n - 1, from the statistics of all rows."""
-    if isinstance(state, Moments):
-        squares = packed_diagonal(state.packed, state.n_features)
-    else:
-        squares = state.centred_squares()
+    squares = state.squares if isinstance(state, Moments) else state.centred_squares()
     return np.maximum(squares, 0.0) / (state.weight - 1)
 
 

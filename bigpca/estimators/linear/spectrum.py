@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_diagonal, packed_size, unpack
+from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_size, unpack
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.errors import format_bytes, warn_approximation
@@ -407,7 +407,7 @@ def solve_moments(
     joint, before, regression = moments, None, None
     check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
     if settings.covariates:
-        before = packed_diagonal(joint.packed, joint.n_features)[: -settings.covariates]
+        before = joint.squares[: -settings.covariates]
         moments, regression = without_covariates(joint, settings, again)
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
@@ -529,8 +529,7 @@ def without_covariates(
     for i in range(0, p, STRIP):
         S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
     # The difference of two sums of the size of the total is known to its rounding, and rows to that of their values.
-    squares = packed_diagonal(joint.packed, joint.n_features)
-    stored = rounded_squares(squares, joint.mean, joint.weight, max(settings.roundings))
+    stored = rounded_squares(joint.squares, joint.mean, joint.weight, max(settings.roundings))
     stored = stored[:p] + stored[p:] @ coef**2
     lost = ROUNDED * np.sqrt(p + q) * precision * total
     left = np.diagonal(S).copy()
@@ -552,8 +551,7 @@ def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
     from bigpca.solvers.moments import Scatter
 
     q, own = settings.covariates, slice(joint.n_features - settings.covariates, None)
-    squares = packed_diagonal(joint.packed, joint.n_features)[own]
-    noise = rounded_squares(squares, joint.mean[own], joint.weight, settings.roundings[-1])
+    noise = rounded_squares(joint.squares[own], joint.mean[own], joint.weight, settings.roundings[-1])
     S = unpack(joint.packed, joint.n_features)[-q:, -q:]
     return Scatter.of(S, noise, max(joint.precision, EPS), joint.count - 1)
 

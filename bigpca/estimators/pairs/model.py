@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Matrix, Vector, packed_diagonal, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
@@ -134,10 +134,8 @@ class JointMoments:
             return self
         whole, settings = self.moments, _settings(covariates, self.roundings)
         moments, found = without_covariates(whole, settings, again)
-        before, summed = (packed_diagonal(one.packed, one.n_features)[:-covariates] for one in (
-            whole, whole if again is None else again.moments
-        ))  # fmt: skip
-        left = packed_diagonal(moments.packed, moments.n_features)
+        before, summed = (one.squares[:-covariates] for one in (whole, whole if again is None else again.moments))
+        left = moments.squares
         # The difference of two sums of the size of the total is known to its rounding.
         share = np.divide(summed, left, out=np.ones(len(left)), where=left > 0)
         precision = max(moments.precision, EPS) * float(share.max(initial=1.0))
@@ -196,7 +194,7 @@ class JointMoments:
     def _rounded(self) -> Vector:
         """What rounding of the stored values adds to the sums of squares (p + q,)."""
         moments, widths = self.moments, (self.p, self.moments.n_features - self.p)
-        squares = packed_diagonal(moments.packed, moments.n_features) + self.explained
+        squares = moments.squares + self.explained
         return rounded_squares(squares, moments.mean, moments.weight, np.repeat(self.roundings[:2], widths))
 
     def _side(self, own: Columns, frame: Frame | None) -> Scatter:
@@ -235,7 +233,7 @@ class JointMoments:
         ValueError
         """
         check_enough_rows(self.moments.count, omitted, sums=self.moments.weight_sums)
-        S = packed_diagonal(self.moments.packed, self.moments.n_features)
+        S = self.moments.squares
         S = S if self.centred else S + self.moments.weight * self.moments.mean**2
         check_total(float(S.sum()))
         for name, part in (("X", S[: self.p]), ("Y", S[self.p :])):
@@ -257,7 +255,7 @@ class JointMoments:
         d, weight = self.moments.n_features, self.moments.weight
         if not self.scale:
             return np.ones(d)
-        squares = packed_diagonal(self.moments.packed, d)
+        squares = self.moments.squares
         found = column_scale(squares, self.moments.mean, self.moments.count, True, weight)
         constant = (found == 1.0) & (np.abs(squares / weight - 1.0) > 1e-9)
         return np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from scipy.linalg import pinv
 
-from bigpca.arrays import Matrix, Vector, packed_diagonal
+from bigpca.arrays import Matrix, Vector
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.pairs.model import (
@@ -221,7 +221,7 @@ def _held_out_errors(folds: FoldStates, joint: JointMoments, k: int) -> tuple[Ma
     """
     p, found, states = joint.p, [], cast("list[Moments]", folds.filled("an int"))
     q = joint.moments.n_features - p
-    variances = packed_diagonal(joint.moments.packed, p + q)[p:] / joint.moments.weight
+    variances = joint.moments.squares[p:] / joint.moments.weight
     for state, others in zip(states, left_out(states), strict=True):
         check_enough_rows(others.count, sums=others.weight_sums)
         kept = joint.of(others)

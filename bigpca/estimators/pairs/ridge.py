@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from sklearn.utils import RegressorTags, Tags
 
-from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal
+from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
@@ -190,7 +190,7 @@ class Ridge(Predicts):
         D, last = joint.deviating(W), joint.summed_mean
         if scores is None:
             residual, _ = squared_errors(joint.summed, p, D, last[:p], last[p:])
-            total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
+            total = joint.moments.squares[p:]
             scores = (1 - np.divide(residual, total, out=np.ones(q), where=total > 0))[None]
         intercept = joint.mean[p:] - W.T @ joint.mean[:p]
         if joint.second is not None:
@@ -228,5 +228,5 @@ def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float])
         own = kept.residuals(state)
         found = [joint.deviating(coefficients(kept, alpha)) for alpha in alphas]
         errors += np.stack([squared_errors(own, p, D, mean[:p], mean[p:])[0] for D in found])
-    total = packed_diagonal(joint.moments.packed, joint.moments.n_features)[p:]
+    total = joint.moments.squares[p:]
     return 1 - np.divide(errors, total, out=np.ones(errors.shape), where=total > 0)

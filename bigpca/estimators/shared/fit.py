@@ -391,11 +391,17 @@ def execute(
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.device[0]):
         run.adds = adds
         warn_repeats(rows.origin)
-        found = read(run)
+        found = with_reads(read(run), run.reads)
     member = getattr(rows.origin.stored, "member", "")
     made = Provenance.now(rows.origin.paths, member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)
     return found, replace(with_plan(made, planned.plan), solve_threads=threads)
+
+
+def with_reads(found: Read, reads: float) -> Read:
+    """Return a result whose certificate, if it has one, says how often X was read."""
+    certificate = getattr(found, "certificate", None)
+    return found if certificate is None else replace(found, certificate=replace(certificate, n_passes=reads))  # type: ignore[type-var]
 
 
 def with_plan(made: Provenance, plan: Plan) -> Provenance:

@@ -17,7 +17,7 @@ from scipy.linalg import eigh, pinv
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Integers, Matrix, Vector, packed_diagonal, unmasked, unpack
+from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes
 from bigpca.errors import brief, positive_integer, real_number, warn_approximation
@@ -74,9 +74,8 @@ class Sums:
         matrix, n = unpack(moments.packed, moments.n_features), moments.weight
         if about_zero:
             matrix += n * np.outer(moments.mean, moments.mean)
-        squares = packed_diagonal(level.packed, level.n_features)
-        check_total(float(squares.sum()), mean=level.mean)
-        noise = rounded_squares(squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
+        check_total(float(level.squares.sum()), mean=level.mean)
+        noise = rounded_squares(level.squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
         return cls(matrix, n if about_zero else n - 1, noise, moments.count - 1)
 
     @classmethod
@@ -944,7 +943,7 @@ class CorrespondenceAnalysis(PencilModel):
 
     def _facts(self, state: ProfileMoments, k: int) -> dict[str, Unchecked]:
         profiles = state.moments
-        masses, squares = profiles.mean, packed_diagonal(profiles.packed, profiles.n_features) / profiles.weight
+        masses, squares = profiles.mean, profiles.squares / profiles.weight
         inertia = np.divide(squares, masses, out=np.zeros_like(masses), where=masses > 0)
         return {"mean_": masses, "total_inertia_": float(inertia.sum())}
 

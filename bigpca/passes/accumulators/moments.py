@@ -180,6 +180,11 @@ class Moments(CentredRows):
         """The scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.packed, self.n_features)
 
+    @property
+    def squares(self) -> Vector:
+        """``sum_t w_t (x_t - mean)^2`` (d,), the diagonal of the scatter."""
+        return packed_diagonal(self.packed, self.n_features)
+
     def square(self, device: Device) -> Array:
         """Return the scatter as a new (d, d) matrix on a device, whether the state is there or not."""
         if self.device is None:
@@ -268,7 +273,7 @@ class Moments(CentredRows):
         """
         if self.lost is None:
             return None
-        return centring_error(self.lost, packed_diagonal(self.packed, self.n_features))
+        return centring_error(self.lost, self.squares)
 
     def times(self, M: Matrix) -> Moments:
         """Return the moments of rows ``x'M``, for M of shape (d, w)."""
