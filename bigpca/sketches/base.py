@@ -198,7 +198,7 @@ class Sketch(ABC):
         elif count:  # dense strips of sparse rows
             parts = list(parts)
             for start, stop in spans(count, max(1, STRIP_BYTES // (d * rows.dtype.itemsize))):
-                self._apply(given[start:stop].toarray(), parts, out[start:stop])
+                self._apply(rows[start:stop].toarray(), parts, out[start:stop])  # type: ignore[union-attr]
         return out
 
     def matrix(self, d: int, start: int = 0, stop: int | None = None) -> Matrix:

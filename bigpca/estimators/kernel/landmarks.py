@@ -7,6 +7,7 @@ Kernel PCA of a kernel with an exact finite feature map: PCA of the features, wi
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, cast
@@ -41,6 +42,7 @@ from bigpca.estimators.linear.spectrum import CovarianceFit, PCAResult, Settings
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.results import of_part
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import (
     LandmarkRequest,
@@ -214,12 +216,21 @@ def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
 
 
+def landmark_map(features: Sequence[LandmarkFeatures]) -> LandmarkMap:
+    """Return the map of rows to the features of landmarks, which several kernels may share."""
+    kernels, transforms = zip(*((one.kernel, one.transform) for one in features), strict=True)
+    return LandmarkMap(kernels, features[0].landmarks, transforms, features[0].shift, features[0].indices)
+
+
+def planned_map(kernels: tuple[Kernel, ...], m: int, d: int) -> LandmarkMap:
+    """Return such a map of broadcast zeros, which prices states and tiles without their memory."""
+    landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
+    return LandmarkMap(kernels, landmarks, transforms, np.zeros(d))
+
+
 def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassCost:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
-    d = rows.n_columns
-    landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
-    # Broadcast zeros price the states and tiles of these shapes without their memory.
-    template = LandmarkMoments.of(d, LandmarkMap(kernels, landmarks, transforms, np.zeros(d)))
+    template = LandmarkMoments.of(rows.n_columns, planned_map(kernels, m, rows.n_columns))
     cost = row_pass(rows, "features", [template], refinable=True, dtype=features_dtype(rows, kernels[0], m))
     evaluations = float(rows.n_rows) * m
     # A row has m kernel values; each kernel multiplies them by T (m, r), r <= m, and squares the result.
@@ -234,17 +245,10 @@ def fold_features(
     run: Run, cost: PassCost, rows: Rows, features: tuple[LandmarkFeatures, ...]
 ) -> Folded[LandmarkMoments]:
     """Return the moments of the features of all rows: one read of X, declared by :func:`features_pass`."""
-    first = features[0]
-    mapped = LandmarkMap(
-        tuple(f.kernel for f in features),
-        first.landmarks,
-        tuple(f.transform for f in features),
-        first.shift,
-        first.indices,
-    )
     # The precision depends on T, which is known now only. Rows are not shifted: kernels subtract their own shift, and
     # features are accumulated about the mean of their first block.
-    template, exact = LandmarkMoments.of(rows.n_columns, mapped), replace(cost, dtype=pass_dtype(rows, features))
+    template = LandmarkMoments.of(rows.n_columns, landmark_map(features))
+    exact = replace(cost, dtype=pass_dtype(rows, features))
     found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
     run.add_evaluations(found.state.evaluations)
     return found
@@ -489,9 +493,7 @@ class LandmarksFit(KernelFit):
         between = (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
         return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
 
-    @property
-    def n_references(self) -> int:
-        return self.choice.count
+    n_references = of_part("choice", "count")
 
     @property
     def most_axes(self) -> int:
@@ -784,9 +786,7 @@ class FeaturesFit(KernelFit):
             f"{self.pca.reason}"
         )
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.pca.notes
+    notes = of_part("pca", "notes")
 
     @property
     def sample(self) -> tuple[PassCost, ...]:

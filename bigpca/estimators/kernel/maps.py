@@ -20,6 +20,7 @@ from bigpca.devices import Device, precisely
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
+from bigpca.estimators.shared.results import of_part
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
 from bigpca.passes.reading.blocks import Values
@@ -127,10 +128,7 @@ class Expansion:
         p = self.references.shape[0]
         return float(np.sqrt(max(0.0, squares / p - float(sums @ sums) / p**2)))
 
-    @property
-    def takes_csr(self) -> bool:
-        """Whether new rows may be sparse, compared as they are with dense references."""
-        return self.kernel.accepts_csr
+    takes_csr = of_part("kernel", "accepts_csr")
 
     def products(
         self, rows: Values, weights: Matrix, centre: Vector | None = None, device: Device | None = None
@@ -365,10 +363,7 @@ class KernelScores(RowMap):
     nan_policy: str = "raise"
     device: Device | None = field(default_factory=device_of_setting)
 
-    @property
-    def takes_csr(self) -> bool:
-        """Whether the kernel compares sparse rows with dense ones."""
-        return self.expansion.takes_csr
+    takes_csr = of_part("expansion", "takes_csr")
 
     def on(self, device: Device) -> KernelScores | None:
         """With a kernel for devices, over rows."""
@@ -404,10 +399,7 @@ class Novelty(Float64Map):
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    @property
-    def takes_csr(self) -> bool:
-        """As for scores."""
-        return self.expansion.takes_csr
+    takes_csr = of_part("expansion", "takes_csr")
 
     def apply(self, rows: Values, where: str) -> Array:
         """Return squared distances (b, 1)."""

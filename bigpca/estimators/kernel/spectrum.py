@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of
+from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import MemoryBudgetError, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import (
@@ -25,7 +25,7 @@ from bigpca.estimators.linear.spectrum import IterationSettings, counted
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
-from bigpca.estimators.shared.results import RowCounts
+from bigpca.estimators.shared.results import RowCounts, of_part
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassState
@@ -112,15 +112,8 @@ class KernelSpectrum(RowCounts, Certified):
     state: object = stored(default=None)
     preimage: Expansion | None = stored(coding=OF_PREIMAGES, default=None)
 
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel, with its defaults filled in."""
-        return self.expansion.kernel
-
-    @property
-    def transform_dtype_(self) -> DType:
-        """Precision in which float32 rows are scored."""
-        return self.expansion.dtype
+    kernel_ = of_part("expansion", "kernel")  # with its defaults filled in
+    transform_dtype_ = of_part("expansion", "dtype")  # precision in which float32 rows are scored
 
     @property
     def total_variance_(self) -> float:
@@ -176,9 +169,7 @@ class KernelReading(Reading):
 
     settings: KernelSettings
 
-    @property
-    def max_evaluations(self) -> float:
-        return self.settings.max_kernel_evaluations
+    max_evaluations = of_part("settings", "max_kernel_evaluations")
 
 
 @dataclass(frozen=True)
@@ -200,10 +191,7 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
         """Seconds of one core; :meth:`offered` states from how many rows an iteration replaces the whole matrix."""
         return seconds(self.plan)
 
-    @property
-    def n_references(self) -> int:
-        """Number of rows with which the model compares others: all, or the landmarks."""
-        return self.rows.n_rows
+    n_references = of_part("rows", "n_rows")  # with which the model compares others: all rows, or the landmarks
 
     @property
     def regression(self) -> tuple[PassCost, ...]:

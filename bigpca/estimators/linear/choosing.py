@@ -18,6 +18,7 @@ from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import Fit, choose
+from bigpca.estimators.shared.results import of_part
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.run import Run
@@ -112,9 +113,7 @@ class NullFit(Fit[PCAResult]):
         """The fit, for any edge."""
         return self.decided(self.rule.at(np.inf))
 
-    @property
-    def solver(self) -> str:
-        return self.main.solver
+    solver = of_part("main", "solver")
 
     @property
     def account(self) -> str:
@@ -123,9 +122,7 @@ class NullFit(Fit[PCAResult]):
             before = f"{self.rule.n_flips} fits of one component to flipped rows ({self.null.solver})"
         return f"{before}, whose edge decides; {self.main.reason}"
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.main.notes
+    notes = of_part("main", "notes")
 
     @cached_property
     def columns(self) -> PassCost:

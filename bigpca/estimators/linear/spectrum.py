@@ -58,7 +58,6 @@ from bigpca.solvers.eigh import (
     rounded_squares,
     top_eigenpairs,
 )
-from bigpca.solvers.scaling import LearnedScale
 
 if TYPE_CHECKING:
     from bigpca.solvers.moments import Frame, Scatter
@@ -114,20 +113,9 @@ class Settings(IterationSettings):
     covariates: int = 0
     roundings: tuple[float, ...] = (EPS,)
 
-    @property
-    def center(self) -> bool:
-        """Whether the mean of the rows is subtracted."""
-        return self.standardization.center
-
-    @property
-    def scale(self) -> LearnedScale:
-        """By what is learned of the columns they are divided."""
-        return self.standardization.scale
-
-    @property
-    def scales(self) -> bool:
-        """Whether columns are divided by anything, learned or given."""
-        return self.standardization.scales
+    center = of_part("standardization", "center")
+    scale = of_part("standardization", "scale")  # by what is learned of the columns they are divided
+    scales = of_part("standardization", "scales")  # whether by anything, learned or given
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""

@@ -180,9 +180,7 @@ class LabelledFit(LabelledReading, Fit[SupervisedResult]):
 
     problem: Problem
 
-    @property
-    def price(self) -> float:
-        return self.plan.flops
+    price = of_part("plan", "flops")
 
     def output_bytes(self) -> int:
         """Return the bytes of a saved model: axes, statistics, and the classifier."""

@@ -26,7 +26,9 @@ from bigpca.estimators.kernel.landmarks import (
     features_of,
     landmark_expansion,
     landmark_features,
+    landmark_map,
     pass_dtype,
+    planned_map,
 )
 from bigpca.estimators.kernel.model import LANDMARKS, UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
@@ -41,7 +43,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.shared.fit import running
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
-from bigpca.estimators.shared.results import Traits
+from bigpca.estimators.shared.results import Traits, of_part
 from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
@@ -59,12 +61,11 @@ from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.parameters import Parameter
-from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes
@@ -88,10 +89,7 @@ class FeatureRead:
     kept: KeptStatistics
     evaluations: int
 
-    @property
-    def statistics(self) -> LabelStatistics:
-        """Of the features."""
-        return self.kept.statistics
+    statistics = of_part("kept", "statistics")
 
     def fit(self, axes: Axes) -> KernelSpectrum:
         """Return the result of the fit with these axes in the space of the features."""
@@ -116,12 +114,8 @@ class FeatureRead:
 
 def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassCost:
     """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
-    d = rows.n_columns
-    mapped = LandmarkMap(
-        (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
-    )
     cost = row_pass(
-        rows.mapped(mapped.step),
+        rows.mapped(planned_map((kernel,), m, rows.n_columns).step),
         "labelled-features",
         labelled.templates(m, whole=whole).values(),
         dtype=features_dtype(rows, kernel, m),
@@ -135,11 +129,8 @@ def read_features(
 ) -> FeatureRead:
     """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features_pass`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
-    mapped = LandmarkMap(
-        (features.kernel,), features.landmarks, (features.transform,), features.shift, features.indices
-    )
     exact = replace(cost, dtype=pass_dtype(rows, (features,)))
-    statistics = fold_labels(run, exact, rows.mapped(mapped.step), inner)  # one pass over X
+    statistics = fold_labels(run, exact, rows.mapped(landmark_map((features,)).step), inner)  # one pass over X
     run.add_evaluations((rows.n_rows - statistics.omitted) * len(features.landmarks))
     return FeatureRead(features, labelled.kept(statistics), run.evaluations)
 
@@ -160,41 +151,7 @@ class FeatureLabelFit(LandmarksFit):
     labelled: Labelled
     problem: Problem
 
-    @classmethod
-    def of(
-        cls,
-        rows: Rows,
-        resources: Resources,
-        settings: KernelSettings,
-        labelled: Labelled,
-        problem: Problem,
-        n_landmarks: int | None,
-        sampling: str | ArrayLike,
-    ) -> FeatureLabelFit:
-        """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
-
-        Raises
-        ------
-        ValueError
-            For a kernel without features, and for more landmarks than rows.
-        """
-        n = rows.n_rows
-        if not settings.kernel.positive_semidefinite:
-            raise ValueError(
-                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in. Use a "
-                f"kernel that is."
-            )
-        choice = Choice.of(n_landmarks, sampling, n, 1000 if n > EXACT_ROWS else n)
-        # All rows as landmarks need no draw: they are named by number, without rows of weight 0, which do not count.
-        if choice.count == n and isinstance(sampling, str):
-            all_rows = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
-            choice = Choice(len(all_rows), all_rows)
-        return cls(rows, resources, settings, choice, labelled, problem)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the scatter of features is kept whole."""
-        return self.problem.whole
+    whole = of_part("problem", "whole")
 
     @property
     def account(self) -> str:
@@ -389,8 +346,18 @@ class LabelledFeatures(KernelModel):
         rows, resources = rows_of_fit(self, rows)
         problem.check(rows.n_rows)
         labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
-        settings = self._settings(rows.n_columns, rows.seed)
-        return FeatureLabelFit.of(rows, resources, settings, labelled, problem, self.n_landmarks, self.sampling)
+        settings, n = self._settings(rows.n_columns, rows.seed), rows.n_rows
+        if not settings.kernel.positive_semidefinite:
+            raise ValueError(
+                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in. Use a "
+                f"kernel that is."
+            )
+        choice = Choice.of(self.n_landmarks, self.sampling, n, 1000 if n > EXACT_ROWS else n)
+        # All rows as landmarks need no draw: they are named by number, without rows of weight 0, which do not count.
+        if choice.count == n and isinstance(self.sampling, str):
+            all_rows = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
+            choice = Choice(len(all_rows), all_rows)
+        return FeatureLabelFit(rows, resources, settings, choice, labelled, problem)
 
     def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> LabelledGrowth:
         rows, resources = rows_of_fit(self, rows)
@@ -622,4 +589,4 @@ def hsic(
 
 
 def _criterion(statistics: LabelStatistics) -> float:
-    return float((statistics.psi**2).sum()) / max(1, statistics.count - 1) ** 2
+    return float((statistics.psi**2).sum() / max(1, statistics.count - 1) ** 2)

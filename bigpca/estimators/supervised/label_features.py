@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, overload
+from typing import Self, cast, overload
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.kernels.distance import RBF
-from bigpca.records import pack, stored
+from bigpca.records import pack, size_of, stored
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import weighted_pivots
@@ -22,23 +23,26 @@ MAX_CANDIDATES = 4096  # distinct labels among which landmarks are drawn, and on
 FLOAT64 = float(np.finfo(np.float64).eps)
 
 
-class LabelFeatures(Protocol):
+class LabelFeatures(ABC):
     """Features of real labels."""
 
     @property
     def columns(self) -> int:
         """Columns t of the labels."""
+        return cast("int", size_of(self, "t"))
 
     @property
     def count(self) -> int:
-        """Features m of each row."""
+        """Features m of each row: as many as columns, unless a subclass has more."""
+        return self.columns
 
+    @abstractmethod
     def features(self, values: Matrix) -> Matrix:
         """Return Delta (n, m) of labels (n, t)."""
 
 
 @dataclass(frozen=True)
-class LinearLabels:
+class LinearLabels(LabelFeatures):
     """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset; the mean has the
     smallest rounding error.
 
@@ -53,16 +57,6 @@ class LinearLabels:
     def of(cls, values: Matrix) -> LinearLabels:
         """Return features for labels (n, t) about their mean; columns of one value become exact zeros."""
         return cls(values[0] + (values - values[0]).mean(axis=0))
-
-    @property
-    def columns(self) -> int:
-        """Columns t of the labels."""
-        return len(self.offset)
-
-    @property
-    def count(self) -> int:
-        """As many features as columns."""
-        return len(self.offset)
 
     def features(self, values: Matrix) -> Matrix:
         """Return the labels less the offset."""
@@ -81,7 +75,7 @@ def candidates(values: Matrix) -> tuple[Matrix, Vector]:
 
 
 @dataclass(frozen=True)
-class LandmarkLabels:
+class LandmarkLabels(LabelFeatures):
     """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels in L, otherwise by
     Nyström.
 
@@ -98,11 +92,6 @@ class LandmarkLabels:
     gamma: float = stored(of=float, least=0)
     landmarks: Matrix = stored("l", "t")
     transform: Matrix = stored("l", "r")
-
-    @property
-    def columns(self) -> int:
-        """Columns t of the labels."""
-        return int(self.landmarks.shape[1])
 
     @property
     def count(self) -> int:
@@ -147,7 +136,7 @@ class LandmarkLabels:
 
 
 @dataclass(frozen=True)
-class FourierLabels:
+class FourierLabels(LabelFeatures):
     """``Delta = sqrt(2 / m) cos(y W + b)``: random Fourier features of the RBF label kernel (Rahimi & Recht 2007).
 
     Attributes
@@ -158,11 +147,6 @@ class FourierLabels:
 
     frequencies: Matrix = stored("t", "q")
     phases: Vector = stored("q")
-
-    @property
-    def columns(self) -> int:
-        """Columns t of the labels."""
-        return len(self.frequencies)
 
     @property
     def count(self) -> int:
@@ -182,22 +166,23 @@ class FourierLabels:
 
 
 @dataclass(frozen=True)
-class ColumnLabels:
+class ColumnLabels(LabelFeatures):
     """:class:`LinearLabels` of labels that come with the rows, about their column's origin.
 
     Attributes
     ----------
     column : LabelColumn
-    columns : int
+    width : int
+        Its columns.
     """
 
     column: LabelColumn
-    columns: int
+    width: int
 
     @property
-    def count(self) -> int:
-        """As many features as columns."""
-        return self.columns
+    def columns(self) -> int:
+        """Those of the column."""
+        return self.width
 
     @property
     def known(self) -> LinearLabels:

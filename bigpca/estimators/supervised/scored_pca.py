@@ -41,7 +41,7 @@ from bigpca.estimators.shared.opening import (
     rows_of_fit,
 )
 from bigpca.estimators.shared.outputs import whole_map
-from bigpca.estimators.shared.results import Result, Traits
+from bigpca.estimators.shared.results import Result, Traits, of_part
 from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
@@ -389,10 +389,7 @@ class ScoredResult(Result):
         """Columns of the output of the estimator."""
         return int(self.estimator_._result.width)
 
-    @property
-    def mean_(self) -> Vector:
-        """Means (d,) of the labelled rows."""
-        return self.kept.statistics.mean
+    mean_ = property(lambda self: self.kept.statistics.mean)  # of the labelled rows
 
     def checked(self) -> Self:
         """Return itself; raises ValueError if the estimator is of other columns."""
@@ -427,13 +424,9 @@ class ScoredFit(Reading):
     def account(self) -> str:
         return f"{self.scoring.account}; {self.fit.reason}"
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.fit.notes
+    notes = of_part("fit", "notes")
 
-    @property
-    def max_evaluations(self) -> float:
-        return self.fit.max_evaluations
+    max_evaluations = of_part("fit", "max_evaluations")
 
     @property
     def parts(self) -> tuple[Reading, ...]:

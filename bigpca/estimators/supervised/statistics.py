@@ -14,6 +14,7 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpa
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.shared.files import OF_VALUES
+from bigpca.estimators.shared.results import of_part
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
 from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
@@ -77,20 +78,10 @@ class LabelStatistics:
     precision: float = stored(of=float, least=0, default=FLOAT64)
     rounding: float = stored(of=float, least=0, default=FLOAT64)
 
-    @property
-    def count(self) -> int:
-        """Rows used."""
-        return self.moments.count
-
-    @property
-    def weight(self) -> float:
-        """Sum of the weights of the rows used; their number without weights."""
-        return self.moments.weight
-
-    @property
-    def n_effective(self) -> float:
-        """Kish's effective number of rows."""
-        return self.moments.n_effective
+    count = of_part("moments", "count")  # rows used
+    weight = of_part("moments", "weight")  # sum of their weights; their number without weights
+    n_effective = of_part("moments", "n_effective")
+    mean = of_part("moments", "mean")  # of the rows used (d,)
 
     @property
     def divisor(self) -> float:
@@ -107,11 +98,6 @@ class LabelStatistics:
     def freedom(self) -> float:
         """``n - c``, or the sum of the weights less c: the divisor of the covariance within classes; at least 1."""
         return degrees_of_freedom(self.count, self.moments.weight_sums, self.n_classes)
-
-    @property
-    def mean(self) -> Vector:
-        """Mean of the rows used (d,)."""
-        return self.moments.mean
 
     @property
     def n_classes(self) -> int:
@@ -143,7 +129,7 @@ class LabelStatistics:
     @property
     def most_rank(self) -> int:
         """Most directions in which the rows differ from the means of their classes."""
-        return max(0, self.count - self.n_classes)
+        return max(0, int(self.count) - self.n_classes)
 
     @property
     def noise(self) -> Vector:
@@ -292,15 +278,8 @@ class KeptStatistics:
     statistics: LabelStatistics = stored(of=LabelStatistics)
     supervision: Supervision = stored(of=Supervision)
 
-    @property
-    def n_samples_(self) -> int:
-        """Rows used."""
-        return self.statistics.count
-
-    @property
-    def n_omitted_(self) -> int:
-        """Rows omitted because of missing values."""
-        return self.statistics.omitted
+    n_samples_ = of_part("statistics", "count")
+    n_omitted_ = of_part("statistics", "omitted")
 
     def like(self, first: KeptStatistics) -> KeptStatistics:
         """Return the same statistics, by the label features of others.
