@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -29,8 +28,8 @@ from bigpca.estimators.linear.spectrum import (
     Settings,
     check_enough_rows,
     counted,
-    limit_of_states,
     linear_bytes,
+    not_kept,
     result_of,
     shown_components,
 )
@@ -67,6 +66,7 @@ from bigpca.solvers.scaling import Patterson
 
 MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
+PRODUCTS = "products of all rows"  # with a sketch, which a model keeps
 
 
 @dataclass(frozen=True)
@@ -519,8 +519,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     ) -> tuple[KeptRows, Provenance]:
         reject_undecided(self.n_components, variances=False)
         fit = self._planned(rows, minimum=1)
-        if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
-            raise ValueError(self._missing_state("partial_fit"))
+        size, keep = fit.settings.template(fit.rows.n_columns).state_bytes, setting(self, "keep_state_bytes")
+        if size > keep:
+            raise ValueError(not_kept("partial_fit", PRODUCTS, size, keep))
         found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
         return KeptRows(found.state, found.omitted, fit.rows.roundings), made
 
@@ -553,13 +554,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             )
         if not fitted:
             return ""
-        d: int | None = getattr(self, "n_features_in_", None)
-        size = inf if d is None else self._template(d).state_bytes
-        limit = limit_of_states(size, setting(self, "keep_state_bytes"))
-        return (
-            f"{what} needs the products of all rows, which are not kept because {limit}. Fit again with a larger "
-            "bigpca.config(keep_state_bytes=...), or a narrower sketch."
-        )
+        size = self._template(self.n_features_in_).state_bytes
+        return not_kept(what, PRODUCTS, size, setting(self, "keep_state_bytes"))
 
     def _template(self, d: int) -> FusedProduct:
         return self._settings(d).template(d)

@@ -26,7 +26,7 @@ from bigpca.estimators.linear.spectrum import (
     PCAResult,
     Settings,
     check_enough_rows,
-    no_state,
+    not_kept,
     solve_moments,
 )
 from bigpca.estimators.shared.fit import Fit, RandomState, called, execute
@@ -228,7 +228,7 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, None, d)
         reject_undecided(self.n_components, variances=True)
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
-            raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
+            raise ValueError(_no_moments(self, "partial_fit", d))
         # Products have the precision of one read of all rows, with those before.
         fit = _moments_fit(self, rows, 0 if old is None else old.count, getattr(old, "n_rows", 0))
         if old is not None:
@@ -317,10 +317,20 @@ class PCA(LinearModel[Moments]):
             )
         if not fitted:
             return ""
-        return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
+        if self.solver_ != "covariance":
+            return (
+                f'{what} needs the moments of all rows, but this model was fitted by solver="{self.solver_}", which '
+                'keeps none. Fit with solver="covariance", or begin with partial_fit.'
+            )
+        return _no_moments(self, what, self.n_features_in_)
 
     def _template(self, d: int) -> Moments:
         return Moments(d)
+
+
+def _no_moments(model: PCA, what: str, d: int, n: int = 1) -> str:
+    of = f"of {n} groups" if n > 1 else "of all rows"
+    return not_kept(what, f"moments {of}", n * Moments(d).state_bytes, setting(model, "keep_state_bytes"))
 
 
 def _cross_validated(model: PCA) -> CrossValidated | None:
@@ -369,8 +379,7 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
     folds = FoldStates(Moments(joined.n_columns), 1 if rule is None else rule.folds, offset=offset)
     of_groups = placed_in_folds(folds, joined, groups, least=1 if rule is None or before is not None else 2)
     if groups is not None and of_groups.state_bytes > settings.keep_state_bytes:
-        n, d = of_groups.n_folds, joined.n_columns
-        raise ValueError(no_state("fit(X, groups=labels)", "covariance", d, settings.keep_state_bytes, n))
+        raise ValueError(_no_moments(model, "fit(X, groups=labels)", joined.n_columns, of_groups.n_folds))
     return replace(fit, groups=of_groups)
 
 

@@ -561,25 +561,17 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
         degrees_of_freedom(n, sums)
 
 
-def no_state(what: str, solver: str, d: int, keep_state_bytes: int, n_groups: int = 1) -> str:
-    """Return the message that ``what`` (``partial_fit``, ``merge``) is impossible without the moments of all rows."""
-    if solver != "covariance":
-        return (
-            f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
-            f'Fit with solver="covariance", or begin with partial_fit.'
-        )
-    size, of = n_groups * Moments(d).state_bytes, f"of {n_groups} groups" if n_groups > 1 else "of all rows"
-    return (
-        f"{what} needs the moments {of}, {format_bytes(size)}, which are not kept because "
-        f"{limit_of_states(size, keep_state_bytes)}. Fit again with a larger bigpca.config(keep_state_bytes=...)."
-    )
-
-
-def limit_of_states(size: float, keep_state_bytes: int) -> str:
-    """Say why statistics of that size are not kept: by the limit of today, or by that of the fit."""
+def not_kept(what: str, statistics: str, size: float, keep_state_bytes: int) -> str:
+    """Return the message that ``what`` (``partial_fit``, ``merge``) is impossible without statistics that are not kept:
+    because of the limit of today, or of that of the fit.
+    """
+    limit = "keep_state_bytes was smaller when it was fitted (set by bigpca.config)"
     if size > keep_state_bytes:
-        return f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
-    return "keep_state_bytes was smaller when it was fitted (set by bigpca.config)"
+        limit = f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
+    return (
+        f"{what} needs the {statistics}, {format_bytes(size)}, which are not kept because {limit}. Fit again with a "
+        "larger bigpca.config(keep_state_bytes=...), or with fewer columns."
+    )
 
 
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:

@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, Self, TypeVar, cast
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import positive_integer
-from bigpca.estimators.linear.spectrum import limit_of_states
+from bigpca.estimators.linear.spectrum import not_kept
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import Fit, called, execute, unfitted
 from bigpca.estimators.shared.growing import Grows, MoreRows
@@ -151,11 +151,7 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
     def _missing_state(self, what: str) -> str:
         """Return the message that ``what`` is impossible without the sums of all rows."""
         size = self._finished(self._template(self.n_features_in_)).state_bytes
-        limit = limit_of_states(size, setting(self, "keep_state_bytes"))
-        return (
-            f"{what} needs the sums of all rows, which are not kept because {limit}. Fit with fewer columns, or set "
-            "keep_state_bytes."
-        )
+        return not_kept(what, "sums of all rows", size, setting(self, "keep_state_bytes"))
 
     def _restored(self, held: Held) -> Solved:
         held.context["state"] = lambda held, name: self._finished(self._template(held.size("d")))

@@ -26,7 +26,7 @@ from bigpca.estimators.linear.spectrum import (
     Remainder,
     Settings,
     check_enough_rows,
-    limit_of_states,
+    not_kept,
     whole_moments,
     without_covariates,
 )
@@ -652,11 +652,7 @@ class PairModel(Estimator[PairResult], Grows):
         if kept.state is None:
             d = self.n_features_in_ + self.n_targets_ + kept.n_covariates
             size = kept.state_bytes or self._template(d).state_bytes
-            raise ValueError(
-                f"{what} needs the moments of all rows, which are not kept because "
-                f"{limit_of_states(size, setting(self, 'keep_state_bytes'))}. Fit with fewer columns, or set "
-                "keep_state_bytes."
-            )
+            raise ValueError(not_kept(what, "moments of all rows", size, setting(self, "keep_state_bytes")))
         return kept.state
 
     def _made(self, found: PairFound) -> PairResult:

@@ -105,7 +105,7 @@ def test_a_state_is_kept_up_to_its_bytes() -> None:
     with bp.config(keep_state_bytes=exactly - 1):
         model = approximate().fit(X)
     for call in (lambda: model.partial_fit(X), lambda: merge(model, model)):
-        with pytest.raises(ValueError, match=r"needs the products of all rows, which are not kept .* keep_state_bytes"):
+        with pytest.raises(ValueError, match=r"needs the products of all rows, .* not kept .* keep_state_bytes"):
             call()
     with (
         pytest.raises(ValueError, match="partial_fit needs the products of all rows"),

@@ -174,7 +174,7 @@ def test_added_rows_and_merged_models_are_trajectories_of_their_own(name: str) -
     with bp.config(keep_state_bytes=0):
         small = make().fit(X)
         for call in (lambda: small.partial_fit(X), lambda: bp.merge(small, small)):
-            with pytest.raises(ValueError, match=r"needs the sums of all rows, which are not kept because"):
+            with pytest.raises(ValueError, match=r"needs the sums of all rows, .*B, which are not kept because"):
                 call()
 
 
@@ -225,7 +225,7 @@ def test_a_model_of_several_lags_is_saved_merged_and_grows_like_its_parts(tmp_pa
     with bp.config(keep_state_bytes=0):
         small = bp.TICA(2, lag=LAGS).fit(X)
     assert small.implied_timescales_.shape == (3, 2)
-    with pytest.raises(ValueError, match="of_lag needs the sums of all rows, which are not kept because"):
+    with pytest.raises(ValueError, match=r"of_lag needs the sums of all rows, .*B, which are not kept because"):
         small.of_lag(1)
     with pytest.raises(ValueError, match=r"lag = \(\) has no number"):
         bp.TICA(lag=()).fit(X)
