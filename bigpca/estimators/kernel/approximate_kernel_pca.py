@@ -16,12 +16,12 @@ from bigpca.blas import solving_alone
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
+    EigenPairs,
     KernelSettings,
     KernelSpectrum,
     PairsFit,
     check_kernel_components,
     check_references,
-    rounding_of,
     row_shift,
 )
 from bigpca.estimators.linear.approximate_pca import Sketched, solve_nystrom
@@ -120,20 +120,8 @@ class KernelSketchFit(PairsFit):
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.approximation == "ritz")
-        rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
-        return self.solved(
-            run,
-            values,
-            V,
-            operator.trace,
-            rounding=rounding,
-            shift=shift,
-            row_means=operator.row_means,
-            where=f"a sketch of {self.q} columns shows",
-            remedy=", or use a wider sketch",
-            certificate=certificate,
-            negative_mass=negative_mass,
-        )
+        found = EigenPairs.of(operator, values, V, certificate, negative_mass)
+        return self.solved(run, found, f"a sketch of {self.q} columns shows", ", or use a wider sketch")
 
 
 def _definite(

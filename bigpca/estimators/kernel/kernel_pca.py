@@ -22,6 +22,7 @@ from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_l
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
+    EigenPairs,
     KernelFit,
     KernelSettings,
     KernelSpectrum,
@@ -141,30 +142,6 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
 
 
 @dataclass(frozen=True)
-class DenseSpectrum:
-    """Eigenpairs of HKH.
-
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (k,); V : ndarray of shape (n, k)
-    row_means : ndarray of shape (n,)
-    trace, norm : float; of HKH, the Frobenius norm for the second
-    negative_mass : float
-        Absolute sum of the negative eigenvalues; 0 within rounding.
-    rounding : float
-        Below which an eigenvalue is 0, in the precision of the tiles.
-    """
-
-    eigenvalues: Vector
-    V: Matrix
-    row_means: Vector
-    trace: float
-    norm: float
-    negative_mass: float
-    rounding: float
-
-
-@dataclass(frozen=True)
 class DenseFit(PairsFit):
     """One sweep, an n x n matrix and its eigenproblem."""
 
@@ -200,23 +177,10 @@ class DenseFit(PairsFit):
         template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.layout.read_rows)
         stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.dtype))
         finish = partial(_solve, settings=settings, stored=stored, tiles=max(tiles, kernel.stored_eps(rows.dtype)))
-        found = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep over all pairs
-        negative_mass = None
-        if not kernel.positive_semidefinite:
-            negative_mass = found.negative_mass
-            warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
-        V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
-        return self.solved(
-            run,
-            found.eigenvalues,
-            V,
-            found.trace,
-            rounding=found.rounding,
-            shift=shift,
-            row_means=found.row_means,
-            where=f"the centred matrix of {kernel} has",
-            negative_mass=negative_mass,
-        )
+        found, norm = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep
+        if found.negative_mass is not None:
+            warn_indefinite(settings, found.negative_mass, norm, whole=True)
+        return self.solved(run, replace(found, shift=shift), f"the centred matrix of {kernel} has")
 
 
 def iterates(rows: Rows, settings: KernelSettings) -> bool:
@@ -233,8 +197,8 @@ def pairs_wanted(settings: KernelSettings, n: int) -> int | None:
     return None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
 
 
-def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: float) -> DenseSpectrum:
-    """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state.
+def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: float) -> tuple[EigenPairs, float]:
+    """Centre and eigen-decompose the kernel matrix, and return ``|HKH|_F`` too; memory: two n x n matrices beside K.
 
     ``stored`` is the eps of the rows, in which a kernel of the caller may compute, and ``tiles`` that of K's entries.
     """
@@ -261,15 +225,9 @@ def _solve(state: PassState, *, settings: KernelSettings, stored: float, tiles: 
     if settings.kernel.positive_semidefinite:
         # A positive semi-definite matrix has a trace below 0 by rounding only.
         trace = max(trace, 0.0)
-    return DenseSpectrum(
-        positive[:k],
-        np.ascontiguousarray(vectors[:k].T),
-        row_means,
-        trace,
-        norm,
-        negative_mass(eigenvalues, rounding),
-        rounding,
-    )
+    V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(vectors[:k])).T)
+    negative = negative_mass(eigenvalues, rounding) if signed else None
+    return EigenPairs(positive[:k], V, trace, rounding, row_means, np.zeros(0), negative_mass=negative), norm
 
 
 @dataclass(frozen=True)
@@ -445,19 +403,8 @@ class KernelKrylovFit(PairsFit):
             result, values, certificate, negative_mass = iterate_indefinite(operator, settings, iteration, run)
             k = len(values)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
-        rounding = rounding_of(values, operator.row_means, operator.tile_rounding)
-        return self.solved(
-            run,
-            values,
-            V,
-            operator.own_trace,
-            rounding=rounding,
-            shift=shift,
-            row_means=operator.row_means,
-            where=f"the iteration on the matrix of {kernel} finds",
-            certificate=certificate,
-            negative_mass=negative_mass,
-        )
+        found = EigenPairs.of(operator, values, V, certificate, negative_mass)
+        return self.solved(run, found, f"the iteration on the matrix of {kernel} finds")
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
         """Return the axes of the start; its eigenvalues determine the precision of the tiles."""

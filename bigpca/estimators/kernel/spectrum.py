@@ -27,6 +27,7 @@ from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
 from bigpca.estimators.shared.results import RowCounts, of_part
 from bigpca.kernels.base import Kernel
+from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
@@ -227,6 +228,38 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
 
 
 @dataclass(frozen=True)
+class EigenPairs:
+    """Eigenvalues (k,) and eigenvectors V (n, k) of HKH, and what is known of that matrix beside them.
+
+    Attributes
+    ----------
+    trace, rounding : float
+        Eigenvalues up to ``rounding`` are 0.
+    row_means : ndarray of shape (n,)
+        Of K.
+    shift : ndarray of shape (d,)
+        Which the kernel subtracted from rows.
+    """
+
+    values: Vector
+    V: Matrix
+    trace: float
+    rounding: float
+    row_means: Vector
+    shift: Vector
+    certificate: Certificate | None = None
+    negative_mass: float | None = None
+
+    @classmethod
+    def of(
+        cls, operator: KernelOperator, values: Vector, V: Matrix, certificate: Certificate, negative_mass: float | None
+    ) -> EigenPairs:
+        """Return what an operator knows."""
+        means, rounding = operator.row_means, rounding_of(values, operator.row_means, operator.tile_rounding)
+        return cls(values, V, operator.own_trace, rounding, means, operator.shift, certificate, negative_mass)
+
+
+@dataclass(frozen=True)
 class PairsFit(KernelFit):
     """Compares all pairs of rows, which it must know before and keep after."""
 
@@ -254,27 +287,13 @@ class PairsFit(KernelFit):
         output = expansion_bytes(rows, self.settings, k) + beside
         return SolveCost(flops, between, held_bytes=held, output_bytes=output)
 
-    def solved(
-        self,
-        run: Run,
-        values: Vector,
-        V: Matrix,
-        trace: float,
-        *,
-        rounding: float,
-        shift: Vector,
-        row_means: Vector,
-        where: str,
-        remedy: str = "",
-        certificate: Certificate | None = None,
-        negative_mass: float | None = None,
-    ) -> KernelSpectrum:
-        """Return the components of eigenvectors V (n, k) of HKH: scores are along ``H V / sqrt(lambda)``."""
-        coefficients = axis_coefficients(V, values, rounding)
-        expansion = training_expansion(run, self.rows, self.settings, shift, row_means, coefficients)
-        n = self.rows.n_rows
-        found = KernelSpectrum(n, 0, values, trace, expansion, run.evaluations, certificate, negative_mass)
-        return completed(found, self.settings.n_components, rounding, where, remedy)
+    def solved(self, run: Run, found: EigenPairs, where: str, remedy: str = "") -> KernelSpectrum:
+        """Return the components: scores are along ``H V / sqrt(lambda)``."""
+        coefficients = axis_coefficients(found.V, found.values, found.rounding)
+        expansion = training_expansion(run, self.rows, self.settings, found.shift, found.row_means, coefficients)
+        n, bounds, negative = self.rows.n_rows, found.certificate, found.negative_mass
+        spectrum = KernelSpectrum(n, 0, found.values, found.trace, expansion, run.evaluations, bounds, negative)
+        return completed(spectrum, self.settings.n_components, found.rounding, where, remedy)
 
 
 def with_regression(found: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:
