@@ -18,6 +18,7 @@ from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
 from bigpca.data.sparse import with_values
+from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
@@ -26,7 +27,10 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import (
     Block,
+    Look,
     Values,
+    block_on,
+    check_looks,
     group_shift,
     prepare_block,
     product_dtype,
@@ -35,7 +39,15 @@ from bigpca.passes.reading.blocks import (
     within_range,
 )
 from bigpca.passes.reading.layout import plan_layout
-from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, with_inputs
+from bigpca.passes.reading.readers import (
+    AHEAD,
+    ColumnReader,
+    Reader,
+    SendingReader,
+    ValueReader,
+    read_ahead,
+    with_inputs,
+)
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp
 from bigpca.planning import BlockForm, Layout, PassCost, peak_bytes
@@ -57,6 +69,7 @@ class PanelGroup:
     template: DotPanels
     stamp: str
     weights: Vector | None = None
+    device: Device | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fill one panel of the dot matrix."""
@@ -64,24 +77,39 @@ class PanelGroup:
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
         held: list[tuple[int, Values]] = []
-        with one_blas_thread():
-            for first, rows in read_ahead(reader, self.panel + self.stream):
+        looks, ahead = list[Look](), 1 if self.device is None else inputs.get(AHEAD, 1)
+        if self.device is not None and self._as_stored(shared[MAPS]):
+            reader = SendingReader(reader, self.device)
+        with one_blas_thread(), precisely(self.device):
+            for first, rows in read_ahead(reader, self.panel + self.stream, ahead):
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
-                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, shared[SHIFT], shared[MAPS])
+                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, shared[SHIFT], shared[MAPS], looks)
+                    if self.device is not None:
+                        slab = state.scaled(slab, self.device)
                     if first < stop:
                         held.append((first + i, slab))
                         note_rounded(slab.data if isinstance(slab, csr_array) else rows[i : i + self.slab_rows])
                     columns = csr_array(slab.T) if isinstance(slab, csr_array) else slab.T
                     for row, other in held:
-                        state.add_pair(row, other, first + i, columns)
+                        state.add_pair(row, other, first + i, columns, self.device)
                     del slab, columns
                 del rows
+            if self.device is not None:
+                check_looks(self.device, looks, state.arrays_there(), "raise")
+            state.close()
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Values:
+    def _as_stored(self, steps: tuple[MapStep, ...]) -> bool:
+        """Whether a device takes the rows in as they are stored; others are made in this process."""
+        return not steps and self.weights is None
+
+    def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...], looks: list[Look]) -> Values:
         n = slab.shape[0]
         where, owned = self.reader.where(row, row + n), self.reader.owned
+        if self.device is not None and self._as_stored(steps):
+            block = block_on(self.device, slab, row, shift, looks, nan_policy="raise", where=where, dtype=self.dtype)
+            return self.device.put(block.values)
         weights = None if self.weights is None else self.weights[row : row + n]
         if isinstance(slab, csr_array):  # about zero: a shift would make them dense
             if weights is not None:  # rows of weight 0 may hold anything
@@ -109,7 +137,8 @@ class PanelGroup:
             values, largest = map_rows(steps, complete, where), None
             if about.any():
                 np.subtract(values, about, out=values)
-        return within_range(values if weights is None else scaled_rows(values, np.sqrt(weights)), largest)
+        values = values if weights is None else scaled_rows(values, np.sqrt(weights))
+        return within_range(values, largest) if self.device is None else self.device.put(values)
 
 
 def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
@@ -131,6 +160,7 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     """
     check_any_order(rows, "a dot matrix of all rows")
     base, dtype = rows.layout(0), dtype or dot_dtype(rows)
+    device, there = (None, False) if rows.sparse else rows.device
     # The reads are joined into at most ``count`` groups of about equal size.
     n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
     joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
@@ -149,6 +179,12 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.prices.block(slab_rows, dtype.itemsize)[0])
     if rows.sparse:  # their transpose, and the sums of columns
         scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
+    held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
+    if device is not None:
+        # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
+        wide, there = rows.n_columns * dtype.itemsize, there and rows.weights is None
+        device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
+        held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
     return PassCost(
         name="dot",
         reads=layout.decoded_rows / max(1, n),
@@ -156,13 +192,15 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
         state_bytes=8 * n * n,
-        peak_bytes=peak_bytes(read, copied, scratch, 0)
-        + math.ceil(panel_rows * (rows.prices.held_row_bytes(dtype) + 8 * n)),
+        peak_bytes=peak_bytes(read, copied, scratch, 0) + held + 8 * n * panel_rows,
         flops=n * work.flops,
         products=n * work.products,
         loops=n * work.loops,
         layout=layout,
         dtype=dtype,
+        device=device,
+        there=there,
+        device_bytes=device_bytes,
     )
 
 
@@ -178,7 +216,8 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         members = layout.groups[group]
-        reader, futures = rows.reader(layout.reads[members[0]][0], layout.n_rows)
+        start, owned = layout.reads[members[0]][0], cost.device is None or bool(rows.steps)
+        reader, futures = rows.reader(start, layout.n_rows, there=cost.there, owned=owned)
         panel = tuple(layout.reads[i] for i in members)
         task = PanelGroup(
             group,
@@ -190,6 +229,7 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
             template,
             stamp(group),
             rows.weights,
+            cost.device,
         )
         return task, futures
 
@@ -203,7 +243,7 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         unit_bytes=rows.origin.row_bytes,
         whole=rows.n_rows,
         shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast,
-        input=rows.identity,
+        input=rows.identity | ({} if cost.device is None else cost.device.identity),
     )
     return run_pass(job, run)
 

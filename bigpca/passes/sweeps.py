@@ -259,12 +259,12 @@ def sweep_pass(
     which ``finish_bytes`` counts.
     """
     reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
-    device, there = rows.device if kernel.for_devices and isinstance(template, KernelProduct) else (None, False)
+    device, there = rows.device if kernel.for_devices else (None, False)
     d, dtype = rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
     cut = partial(kernel_layout, rows, kernel, device=device)
     layout, widest_layout = cut(dtype), cut(widest)
-    columns = template.n_columns if isinstance(template, KernelProduct) else 0
+    columns, kept = (template.n_columns, False) if isinstance(template, KernelProduct) else (0, True)
     # A task reads slabs and holds a prepared panel, tiles and products.
     itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
     prepared = (widest_layout.read_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
@@ -275,12 +275,13 @@ def sweep_pass(
     if device is not None:
         device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
         device_bytes += there * 4 * read
+        device_bytes += kept * dtype.itemsize * rows.n_rows * (layout.read_rows + layout.slab_rows)  # tiles of a panel
         prepared, tile = 8 * widest_layout.read_rows, FIXED_BYTES
     if widest_layout.ahead > 1:  # tiles that idle threads made: for each thread, at most those of a panel
         tile += widest_layout.read_rows * tile_rows * itemsize
     working = prepared + slab + tile + 4 * 8 * tile_rows * columns
-    panel = 0 if isinstance(template, KernelProduct) else 8 * layout.read_rows * rows.n_rows
-    merged = template.state_bytes if isinstance(template, KernelProduct) else 0
+    panel = 8 * layout.read_rows * rows.n_rows * kept
+    merged = 0 if kept else template.state_bytes
     evaluations = layout.total_evaluations
     return PassCost(
         name=name,

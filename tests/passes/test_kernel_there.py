@@ -19,6 +19,7 @@ from bigpca.devices import Device
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes import sweeps
 from bigpca.passes.accumulators import kernel_product
+from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.events import PassEvent
 from bigpca.passes.engine.run import Run
@@ -149,6 +150,17 @@ def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypat
     assert cost.reads * N * (4 * D + 8 * L) <= moved["put"] < cost.reads * N * 8 * (D + L + 8)
     products = cost.reads * N * 8 * L
     assert products <= moved["fetch"] < products + cost.reads * N * 8 + 1000  # and norms of rows
+
+
+def test_a_whole_matrix_is_computed_there_and_fetched_once_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, kernel, template = looks_of(monkeypatch), kernels.RBF(0.1), DotPanels(N, D, N)
+    with bp.config(arithmetic=STRICT):
+        cost = sweep_pass(Rows.of(bp.open(rows())), kernel, "kernel", template)
+        waits.clear()
+        found = sweep(bp.open(rows()), kernel, template).matrix()
+    np.testing.assert_allclose(np.triu(found), np.triu(rbf(rows().astype("f8"), 0.1)), rtol=0, atol=1e-12)
+    # Of each tile of rows of each panel, a look and its norms; and the tiles of the panel.
+    assert sum(count for count in waits if count > 1) == round(cost.reads * N) + cost.evaluations
 
 
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(usual_sizes: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,16 @@ from bigpca.arrays import packed_size
 from bigpca.data.views import array_of
 from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
+from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import ClassMoments, Moments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
+from bigpca.passes.engine.run import Run
+from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block
+from bigpca.passes.rows import Rows
 from bigpca.planning import BlockForm
 from bigpca.solvers.eigh import top_eigenpairs, whole_eigenvalues, whole_spectrum
 from tests.builders import data_with_spectrum, power_law
@@ -98,6 +102,7 @@ LABELLED: dict[str, Any] = {
         X, CODES
     ),
     "dot": lambda X: bp.PCA(K, solver="dot").fit(X[:250]),
+    "weighted dot": lambda X: bp.PCA(K, solver="dot", scale=True).fit(X[:500], sample_weight=WEIGHTS[:500]),
     "groups": lambda X: bp.ContrastivePCA(3).fit(X, CODES > 1),
     "penalties": lambda X: bp.Ridge(alphas=[0.1, 10.0]).fit(X, X[:, :2]),
 }
@@ -248,6 +253,37 @@ def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
     state = [model.rank_, packed_size(model.rank_)]
     # Of each tile, |x|^2 and |b|^2 of its rows, which choose the precision and bound the error.
     assert Counter(waits) == Counter([*[1] * len(layout.groups), *tiles, *tiles, *state, m])
+
+
+@pytest.mark.parametrize("size", [1.0, 3e19, 1e-25])
+@pytest.mark.parametrize("name", DEVICES[:3])
+def test_a_dot_matrix_takes_each_row_in_once_a_panel_and_gives_its_panels_out(
+    name: str, size: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(name)
+    A = (lazy("f8")[:400].compute() * size).astype("f8" if size == 1.0 else "f4")
+    X, shift = bp.ingest(A, tmp_path / "rows.zarr", chunk_rows=100), A.astype("f8").mean(axis=0)
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_SLAB_BYTES", 1)
+    monkeypatch.setattr("bigpca.passes.reading.layout.SLAB_ROWS", 100)
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    moved, found = {"put": 0, "fetch": 0}, list[Any]()
+    Device.summing(name)
+    watch(monkeypatch, moved)
+    waits = looks_of(monkeypatch)
+    for panels in (1, 2, 4):
+        with bp.config(arithmetic=name):
+            rows = Rows.of(X)
+            cost = panel_pass(rows, panels)
+            waits.clear()
+            moved.update(put=0, fetch=0)
+            found.append(fold_panels(Run(), cost, rows, lambda s: s.part("dot", DotPanels).matrix(), shift=shift))
+        assert cost.reads == (panels + 1) / 2
+        assert waits.count(1) == panels
+        assert sum(waits) == panels + 100 * 100 * 10  # tiles of the upper triangle
+        assert moved["put"] == cost.reads * (A.nbytes + 4 * shift.nbytes)
+    Y = A.astype("f8") - shift
+    np.testing.assert_allclose(np.triu(found[0]), np.triu(Y @ Y.T), rtol=0, atol=1e-6 * np.square(Y).sum(1).max())
+    assert all(np.array_equal(found[0], one) for one in found[1:])
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -485,6 +521,8 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
         (lambda X: bp.KernelPCA(K, **RBF, solver="krylov").plan(X), {"features", "kernel"}, {"landmarks", "start"}),
         (lambda X: bp.ApproximateKernelPCA(K, **RBF).plan(X), {"kernel"}, set()),
         (lambda X: bp.KernelSupervisedPCA(1, **RBF, solver="pairs").plan(X, Y), {"kernel"}, set()),
+        (lambda X: bp.KernelPCA(K, **RBF, solver="dense").plan(X), {"kernel"}, set()),
+        (lambda X: bp.PCA(K, solver="dot").plan(X[:250]), {"dot", "components"}, set()),
     ],
     "made": [
         (lambda X: bp.PCA(K, solver="covariance", preprocess=bp.rows.L2()).plan(X), {"moments"}, set()),
@@ -492,8 +530,6 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
         (lambda X: bp.PLSRegression(2).plan(X, X[:, :2]), {"pairs"}, set()),
     ],
     "nothing": [
-        (lambda X: bp.PCA(K, solver="dot").plan(X[:250]), {"components"}, {"dot"}),
-        (lambda X: bp.KernelPCA(K, **RBF, solver="dense").plan(X), set(), {"kernel"}),
         (lambda X: bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(X), set(), {"features", "landmarks"}),
         (lambda X: bp.SlowFeatureAnalysis(K).plan(X), set(), {"sums"}),
         (lambda X: bp.TICA(K).plan(X), set(), {"sums"}),

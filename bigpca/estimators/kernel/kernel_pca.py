@@ -64,7 +64,7 @@ from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
+from bigpca.passes.sweeps import fold_kernel, sweep_pass
 from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_components, starting_components
@@ -160,12 +160,12 @@ class DenseFit(PairsFit):
     def sweep(self) -> PassCost:
         """The sweep."""
         rows, kernel, n = self.rows, self.settings.kernel, self.rows.n_rows
-        template = DotPanels(n, rows.n_columns, kernel_layout(rows, kernel).read_rows)
+        cost = sweep_pass(rows, kernel, "kernel", DotPanels(n, rows.n_columns, 0), collected=True)
         # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation. The
         # temporaries of each thread's last tile are free then, but the allocator may still keep them.
-        held = 8 * n * (n + template.panel_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
+        held = 8 * n * (n + cost.layout.read_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
         solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.resources.threads * FIXED_BYTES
-        return sweep_pass(rows, kernel, "kernel", template, finish_bytes=held + solve, collected=True)
+        return replace(cost, finish_bytes=held + solve)
 
     def solve_cost(self) -> SolveCost:
         n, given = self.rows.n_rows, counted(self.settings.n_components)

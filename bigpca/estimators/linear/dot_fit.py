@@ -173,14 +173,19 @@ class DotFit(PCAFit):
 
     @cached_property
     def panels(self) -> PassCost:
-        """The fewest panels that fit and keep all threads busy (2 per thread), or as many as possible."""
+        """The fewest panels that fit and keep all threads busy (2 per thread), or as many as possible.
+
+        One thread drives a device, of whose memory they take half.
+        """
         rows, resources = self.rows, self.resources
         most = len(rows.layout(0).reads)
         room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
-        count = most if room <= 0 else min(most, max(1, 2 * resources.threads))  # where none fits, none is tried
+        busy = 2 * resources.threads if rows.sparse or rows.device[0] is None else 1
+        count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
         while True:
             cost = panel_pass(rows, count, dtype=self.dtype)
-            if cost.peak_bytes <= room or count >= most:
+            there = 0 if cost.device is None else cost.device_bytes - cost.device.share(2, 1 << 40)
+            if (cost.peak_bytes <= room and there <= 0) or count >= most:
                 return cost
             count = min(most, count + max(1, count // 4))
 

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
 from bigpca.blas import blas_threads
+from bigpca.devices import Device
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -38,7 +39,8 @@ WIDTH = 8192  # columns multiplied in the block's precision before the product i
 class DotPanels(Accumulator):
     """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y, or of a kernel matrix.
 
-    Rows that have weights are multiplied by the square roots of these before they are paired.
+    Rows that have weights are multiplied by the square roots of these before they are paired. Tiles of a device stay
+    there until their panel is complete.
 
     Attributes
     ----------
@@ -54,6 +56,8 @@ class DotPanels(Accumulator):
     n_features: int
     panel_rows: int
     panels: Pieces = field(default_factory=dict, metadata=KEPT)
+    _there: dict[int, list[Array]] = field(default_factory=dict, repr=False)  # tiles by first row, from the diagonal on
+    _scale: Array | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotPanels:
         panel = np.zeros((stop - start, self.n_samples - start))
@@ -62,13 +66,24 @@ class DotPanels(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
 
-    def add_pair(self, first: int, rows: Values, other_first: int, columns: Values) -> None:
+    def scaled(self, rows: Array, device: Device) -> Array:
+        """Return rows of a device times a power of two, found in the first ones: float32 then holds their products."""
+        if self._scale is None:
+            self._scale = device.power_of_two(rows)
+        return rows * self._scale
+
+    def add_pair(
+        self, first: int, rows: Values, other_first: int, columns: Values, device: Device | None = None
+    ) -> None:
         """Add the products of ``rows`` (a, d) from row ``first`` on with the transpose ``columns`` (d, b) of rows from
-        row ``other_first`` on; both are dense, or CSR.
+        row ``other_first`` on; both are dense, or CSR, or on a device and :meth:`scaled`.
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size. Of sparse
         rows, every term is.
         """
+        if device is not None:
+            self.add_tile(device.product(rows.T, columns), first, other_first, device=device)
+            return
         ((start, panel),) = self.panels.items()
         (a, d), b = rows.shape, columns.shape[1]
         target = panel[first - start : first - start + a, other_first - start : other_first - start + b]
@@ -78,13 +93,27 @@ class DotPanels(Accumulator):
         for j in range(0, d, WIDTH):
             target += rows[:, j : j + WIDTH] @ columns[j : j + WIDTH]
 
-    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: object = None) -> None:
-        """Store a tile of G (a, b) whose first entry is ``G[row, column]``.
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
+        """Store a tile of G (a, b) whose first entry is ``G[row, column]``; those of a device come in order of columns.
 
         The error of its entries is not used: eigenvalues of the whole matrix need no bounds.
         """
+        if device is not None:
+            self._there.setdefault(row, []).append(K)
+            return
         ((start, panel),) = self.panels.items()
         panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
+
+    def arrays_there(self) -> list[Array]:
+        return [tile for tiles in self._there.values() for tile in tiles]
+
+    def close(self) -> None:
+        for row, tiles in self._there.items():
+            device, ((start, panel),) = Device.of_array(tiles[0]), self.panels.items()
+            lines = device.xp.concat(tiles, axis=1)
+            lines = lines if self._scale is None else lines / self._scale / self._scale
+            panel[row - start : row - start + lines.shape[0], row - start :] = device.fetch(lines)
+        self._there, self._scale = {}, None
 
     def merge(self, other: DotPanels) -> DotPanels:
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels | other.panels)
