@@ -28,6 +28,7 @@ from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import ClassMoments, Moments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import fold_panels, panel_pass
@@ -105,7 +106,15 @@ LABELLED: dict[str, Any] = {
     "weighted dot": lambda X: bp.PCA(K, solver="dot", scale=True).fit(X[:500], sample_weight=WEIGHTS[:500]),
     "groups": lambda X: bp.ContrastivePCA(3).fit(X, CODES > 1),
     "penalties": lambda X: bp.Ridge(alphas=[0.1, 10.0]).fit(X, X[:, :2]),
+    "steps": lambda X: bp.SlowFeatureAnalysis(3).fit(X, groups=np.arange(N) // 99),
+    "lags": lambda X: bp.TICA(3, lag=(1, 300)).fit(X, groups=np.arange(N) // 700),
+    "noise": lambda X: bp.MinimumNoiseFraction(3, width=50, nan_policy="omit").fit(holed(X)),
 }
+
+
+def holed(X: Any) -> Any:
+    """Return rows of which some lack a value."""
+    return X.map_blocks(lambda rows: np.where(np.abs(rows - rows.mean(axis=0)) > 4 * rows.std(axis=0), np.nan, rows))
 
 
 @pytest.mark.parametrize("fit", LABELLED)
@@ -195,8 +204,8 @@ def waits_of(name: str, groups: int, reads: int) -> Counter[int]:
         return looks + Counter({c * D: 1, whole: 1})
     if name == "numbers":  # one class without its scatter; the product with the labels, and its shift
         return looks + Counter({D: 4})
-    if name == "folds":
-        return looks + Counter({D: 2, whole: 2})
+    if name in ("folds", "steps"):
+        return looks + Counter({D: 2 + 2 * (name == "steps"), whole: 2})  # and the rows at both ends
     columns = 24  # of each product; squares come with the first one
     return Counter({1: groups * reads, D: reads + 1, columns: reads, D * columns: reads, 0: reads - 1})
 
@@ -208,7 +217,7 @@ WAITING: dict[str, Any] = FITS | LABELLED | {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fit", ["covariance", "batches", "krylov", "classes", "numbers", "folds"])
+@pytest.mark.parametrize("fit", ["covariance", "batches", "krylov", "classes", "numbers", "folds", "steps"])
 def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     fit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,6 +522,11 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
         (lambda X: bp.PCA("cross-validated", solver="covariance").plan(X), {"moments"}, set()),
         (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"pairs"}, set()),
     ],
+    "steps": [
+        (lambda X: bp.SlowFeatureAnalysis(K).plan(X), {"sums"}, set()),
+        (lambda X: bp.TICA(K, lag=(1, 5)).plan(X), {"sums"}, set()),
+        (lambda X: bp.MinimumNoiseFraction(K).plan(X), {"sums"}, set()),
+    ],
     "features": [
         (lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9).plan(X), {"features", "landmarks"}, set()),
         (lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9, sampling="uniform").plan(X), {"features"}, DRAWN),
@@ -531,9 +545,6 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     ],
     "nothing": [
         (lambda X: bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(X), set(), {"features", "landmarks"}),
-        (lambda X: bp.SlowFeatureAnalysis(K).plan(X), set(), {"sums"}),
-        (lambda X: bp.TICA(K).plan(X), set(), {"sums"}),
-        (lambda X: bp.MinimumNoiseFraction(K).plan(X), set(), {"sums"}),
         (lambda X: bp.CorrespondenceAnalysis(K).plan(X), set(), {"sums"}),
         (lambda X: bp.PCA(K).plan(sp.csr_array((X[:100].compute() > 30).astype("f4"))), set(), {"moments"}),
     ],
@@ -591,7 +602,7 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds"])
+@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds", "steps"])
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
@@ -610,10 +621,12 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
         "left": LeftProduct(600, np.ones((200, 50))),
         "within": WithinProduct(600, 50, codes, WithinFactor(np.ones((9, 600)), W)),
         "folds": FoldStates(Moments(600), 3),
+        "steps": SteppedMoments.of(600, 3, sums=True),
     }
     state = states.get(kind) or features[0]
     planned = state.device_bytes(BlockForm(600, 200, itemsize=rows.itemsize))
-    block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=np.ones(200))
+    weights = None if kind == "steps" else np.ones(200)
+    block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=weights)
     # Arrays of array-api-strict are NumPy's; those that are put there were allocated before.
     put = {"thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}.get(kind, rows.nbytes)
     here = state.state_bytes if kind == "landmarks" else 0

@@ -46,12 +46,15 @@ class SteppedMoments(Accumulator):
         Number of rows.
     first, last : int
         Numbers of the first and the last row.
-    head, tail : ndarray of shape (lag, d + 1)
-        Rows ``first : first + lag`` and ``last - lag + 1 : last + 1``, with their codes; NaN where there is no row.
+    head, tail : ndarray of shape (lag, d)
+        Rows ``first : first + lag`` and ``last - lag + 1 : last + 1``; any numbers where there is no row.
+    head_codes, tail_codes : ndarray of shape (lag,)
+        Their codes, 0 without any; NaN where there is no row.
     """
 
     tag: ClassVar[str] = "SteppedMoments"
-    gaps: ClassVar[tuple[str, ...]] = ("head", "tail")
+    gaps: ClassVar[tuple[str, ...]] = ("head_codes", "tail_codes")
+    lives_there: ClassVar[bool] = True
 
     n_features: int
     lag: int
@@ -65,12 +68,15 @@ class SteppedMoments(Accumulator):
     count: int = kept(default=0)
     first: int = kept(default=0)
     last: int = kept(default=0)
-    head: Matrix = kept("_ends", "_columns")
-    tail: Matrix = kept("_ends", "_columns")
+    head: Matrix = kept("_ends", "n_features")
+    tail: Matrix = kept("_ends", "n_features")
+    head_codes: Vector = kept("_ends", here=True)
+    tail_codes: Vector = kept("_ends", here=True)
     _shift: Vector | None = field(default=None, repr=False)
     _step: Vector | None = field(default=None, repr=False)
     _recent: Matrix | None = field(default=None, repr=False)
     _numbers: Integers | None = field(default=None, repr=False)
+    _codes: Vector | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, d: int, lag: int, *, sums: bool = False, edges: tuple[tuple[int, int], ...] = ()) -> SteppedMoments:
@@ -85,10 +91,6 @@ class SteppedMoments(Accumulator):
     def _ends(self) -> int:
         return self.lag * self.ends
 
-    @property
-    def _columns(self) -> int:
-        return self.n_features + 1
-
     def for_rows(self, start: int, stop: int) -> SteppedMoments:
         if self.codes is None:
             return self
@@ -99,43 +101,64 @@ class SteppedMoments(Accumulator):
 
     def finished(self) -> SteppedMoments:
         """Return the state of whole trajectories, without its ends: rows that are added begin others."""
-        return replace(self, ends=False, head=np.zeros((0, self._columns)), tail=np.zeros((0, self._columns)))
+        rows, codes = np.zeros((0, self.n_features)), np.zeros(0)
+        return replace(self, ends=False, head=rows, tail=rows, head_codes=codes, tail_codes=codes)
 
     def update(self, block: Block) -> None:
         if not block.count:
             return
-        numbers, d = block.rows.astype(np.int64), self.n_features
-        if self._recent is None or self._numbers is None:
+        numbers, xp = block.rows.astype(np.int64), self.xp
+        if self._recent is None or self._numbers is None or self._codes is None:
             self.first, self._shift = int(numbers[0]), block.shift
-            self._recent, self._numbers = np.zeros((0, self._columns)), numbers[:0]
-            self.head = np.full((self.lag, self._columns), np.nan)
-        rows = np.zeros((block.count, self._columns))
-        rows[:, :d] = block.values
-        if self.codes is not None:
-            rows[:, d] = self.codes[numbers - self.first_row]
+            self._recent, self._numbers, self._codes = self.head[:0, :], numbers[:0], np.zeros(0)
+            self.head_codes = np.full(self.lag, np.nan)
+        rows = self.put(block.values.astype(np.float64, copy=False))
+        codes = np.zeros(block.count) if self.codes is None else self.codes[numbers - self.first_row].astype(np.float64)
         if not self.sums:
             self.level.update(block)
         # 1. Pairs whose later row is in this block; rows are in order of their numbers.
-        known, of_known = np.concatenate([self._recent, rows]), np.concatenate([self._numbers, numbers])
+        known, of_known = xp.concat([self._recent, rows]), np.concatenate([self._numbers, numbers])
+        codes_known = np.concatenate([self._codes, codes])
         at = np.searchsorted(of_known, numbers - self.lag)
         own = np.flatnonzero(of_known[at] == numbers - self.lag)
-        own = own[self._counted(known[at[own], d], rows[own, d], numbers[own] - self.lag)]
+        own = own[self._counted(codes_known[at[own]], codes[own], numbers[own] - self.lag)]
         if len(own):
-            earlier, steps = known[at[own], :d], rows[own, :d]
+            earlier, steps = self._taken(known, at[own]), self._taken(rows, own)
             steps -= earlier
             if self.sums:
                 earlier *= 2
                 earlier += steps
-                self.level.update(_block(earlier, 2 * block.shift, block))
-            self._step = steps.mean(axis=0) if self._step is None else self._step
+                self.level.update(self._block(earlier, 2 * block.shift, block))
+            self._step = xp.mean(steps, axis=0) if self._step is None else self._step
             steps -= self._step
-            self.steps.update(_block(steps, self._step, block))
+            self.steps.update(self._block(steps, self._step, block))
         # 2. The rows at both ends.
         self.count, self.last = self.count + block.count, int(numbers[-1])
-        head = numbers < self.first + self.lag
-        self.head[numbers[head] - self.first] = rows[head]
-        recent = of_known > self.last - self.lag
-        self._recent, self._numbers = known[recent], of_known[recent]
+        head = np.flatnonzero(numbers < self.first + self.lag)
+        if len(head):
+            at = numbers[head] - self.first
+            self.head, self.head_codes[at] = self._placed(self.head, at, self._taken(rows, head)), codes[head]
+        recent = np.flatnonzero(of_known > self.last - self.lag)
+        self._recent, self._numbers = self._taken(known, recent), of_known[recent]
+        self._codes = codes_known[recent]
+
+    def _taken(self, rows: Matrix, which: Integers) -> Matrix:
+        """Return a copy of some of the rows."""
+        found: Matrix = self.xp.take(rows, self.put(which), axis=0)
+        return found
+
+    def _placed(self, end: Matrix, at: Integers, rows: Matrix) -> Matrix:
+        """Return one of the ends with rows at some of its places."""
+        source = np.arange(self.lag)
+        source[at] = self.lag + np.arange(len(at))
+        return self._taken(self.xp.concat([end, rows]), source)
+
+    def _block(self, values: Matrix, shift: Vector, like: Block) -> Block:
+        """Return rows of pairs, less a shift, as a block."""
+        device, rows = self.device, like.rows[: values.shape[0]]
+        if device is None:
+            return replace(like, values=values, rows=rows, shift=shift, sums=column_sums(values))
+        return replace(like, values=device.rows(values), rows=rows, shift=shift, sums=device.sums(values))
 
     def _counted(self, earlier: Vector, later: Vector, numbers: Integers) -> NDArray[np.bool_]:
         """Return which pairs count, from the codes of both of their rows and the number of the earlier one."""
@@ -149,11 +172,11 @@ class SteppedMoments(Accumulator):
         self.steps.close()
         self.codes = None
         if self._recent is not None and self._numbers is not None and self._shift is not None:
-            self.tail = np.full((self.lag, self._columns), np.nan)
-            self.tail[self._numbers - (self.last - self.lag + 1)] = self._recent
-            for end in (self.head, self.tail):
-                end[:, : self.n_features] += self._shift
-        self._shift = self._step = self._recent = self._numbers = None
+            at, shift = self._numbers - (self.last - self.lag + 1), self.put(self._shift)
+            self.head, self.tail = self.head + shift, self._placed(self.tail, at, self._recent) + shift
+            self.tail_codes = np.full(self.lag, np.nan)
+            self.tail_codes[at] = self._codes
+        self._shift = self._step = self._recent = self._numbers = self._codes = None
 
     def merge(self, other: SteppedMoments) -> SteppedMoments:
         if not other.count or not self.count:
@@ -166,20 +189,32 @@ class SteppedMoments(Accumulator):
         gap = b.first - a.last - 1  # rows without values
         if gap < lag:
             # Pairs across the border; the tail of a and the head of b hold all of their rows.
-            earlier, later = a.tail[gap:], b.head[: lag - gap]
             numbers = a.last - lag + 1 + gap + np.arange(lag - gap)
-            own = self._counted(earlier[:, -1], later[:, -1], numbers)  # NaN, of no row, equals nothing
-            earlier, later = earlier[own, :-1], later[own, :-1]
-            if len(later):
-                both.steps = steps.merge(_moments(later - earlier))
-                both.level = level.merge(_moments(earlier + later)) if self.sums else level
+            # NaN, of no row, equals nothing.
+            own = np.flatnonzero(self._counted(a.tail_codes[gap:], b.head_codes[: lag - gap], numbers))
+            if len(own):
+                earlier, later = self._taken(a.tail, gap + own), self._taken(b.head, own)
+                both.steps = steps.merge(self._moments(later - earlier))
+                both.level = level.merge(self._moments(earlier + later)) if self.sums else level
         # The ends of both: one that is shorter than the lag lends the rows of the other.
-        both.head, both.tail = a.head.copy(), b.tail.copy()
-        if (begun := b.first - a.first) < lag:
-            both.head[begun:] = b.head[: lag - begun]
-        if (added := b.last - a.last) < lag:
-            both.tail[: lag - added] = a.tail[added:]
+        begun, added, xp = min(lag, b.first - a.first), min(lag, b.last - a.last), self.xp
+        both.head = xp.concat([a.head[:begun, :], b.head[: lag - begun, :]])
+        both.head_codes = np.concatenate([a.head_codes[:begun], b.head_codes[: lag - begun]])
+        both.tail = xp.concat([a.tail[added:, :], b.tail[lag - added :, :]])
+        both.tail_codes = np.concatenate([a.tail_codes[added:], b.tail_codes[lag - added :]])
         return both
+
+    def _moments(self, rows: Matrix) -> Moments:
+        """Return the moments of a few rows."""
+        state = Moments(self.n_features).there(self.device).fresh(0, rows.shape[0])
+        state.update(Block.about(rows, np.arange(rows.shape[0]), None, self.device))
+        state.close()
+        return state
+
+    def device_bytes(self, rows: BlockForm) -> int:
+        # Rows in float64, and those before them too; the ends; and pairs, whose sums are added one after the other.
+        held = 8 * self.n_features * (2 * rows.rows + 6 * self.lag) + self.steps.bytes_there
+        return held + self.level.device_bytes(replace(rows, itemsize=8))
 
     def cost(self, rows: BlockForm) -> Work:
         d = self.n_features
@@ -233,18 +268,8 @@ class LagStates(Accumulator):
     def merge(self, other: LagStates) -> LagStates:
         return replace(self, states=tuple(a.merge(b) for a, b in zip(self.states, other.states, strict=True)))
 
+    def device_bytes(self, rows: BlockForm) -> int:
+        return sum(one.device_bytes(rows) for one in self.states)
+
     def cost(self, rows: BlockForm) -> Work:
         return sum((one.cost(rows) for one in self.states), Work())
-
-
-def _block(values: Matrix, shift: Vector, like: Block) -> Block:
-    """Return rows of pairs, less a shift, as a block."""
-    return replace(like, values=values, rows=like.rows[: len(values)], shift=shift, sums=column_sums(values))
-
-
-def _moments(rows: Matrix) -> Moments:
-    """Return the moments of a few rows."""
-    state = Moments(rows.shape[1]).fresh(0, len(rows))
-    state.update(Block.about(rows, np.arange(len(rows)), None))
-    state.close()
-    return state
