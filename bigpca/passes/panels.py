@@ -15,11 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
-from bigpca.blas import one_blas_thread
+from bigpca.blas import each_piece, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, gram_bytes, precisely
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
 from bigpca.passes.engine.local import check_cancelled
@@ -50,10 +50,25 @@ from bigpca.passes.reading.readers import (
 )
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp
-from bigpca.planning import BlockForm, Layout, PassCost, peak_bytes
+from bigpca.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
 
 R = TypeVar("R")
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
+
+
+@dataclass(frozen=True)
+class PanelLayout(Layout):
+    """A group for each panel, whose rows are multiplied with those after them; strips are pairs of slabs."""
+
+    def parallelism(self, work: float, state_bytes: int) -> float:
+        """All products and decoded rows over those of the longest panel; nothing is merged."""
+        starts = [self.rows_of(group)[0] for group in range(len(self.groups))]
+        pairs = [
+            count * (self.n_rows - start - count / 2) for start, (count, _) in zip(starts, self.sizes, strict=True)
+        ]
+        product, read = work / max(1.0, sum(pairs)), float(BYTE_WORK * self.row_bytes)
+        longest = max(a * product / self.strips + b * read for a, (_, b) in zip(pairs, self.sizes, strict=True))
+        return (work + self.decoded_rows * read) / max(1.0, longest)
 
 
 @dataclass(frozen=True)
@@ -91,8 +106,11 @@ class PanelGroup:
                         held.append((first + i, slab))
                         note_rounded(slab.data if isinstance(slab, csr_array) else rows[i : i + self.slab_rows])
                     columns = csr_array(slab.T) if isinstance(slab, csr_array) else slab.T
-                    for row, other in held:
-                        state.add_pair(row, other, first + i, columns, self.device)
+
+                    def add(one: tuple[int, Values], row: int = first + i, columns: Values = columns) -> None:
+                        state.add_pair(*one, row, columns, self.device)
+
+                    each_piece(add, held)
                     del slab, columns
                 del rows
             if self.device is not None:
@@ -169,9 +187,13 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     decoded = np.diff(ends, prepend=0)
     for reads in ranges[0]:  # all rows after those of a panel are read past them
         decoded[reads.start] += n - ends[reads.stop - 1]
-    layout = replace(base, groups=ranges[0], segments=ranges[1], decoded=tuple(decoded.tolist()))
-    panel_rows = _panel_rows(layout)
     read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
+    held = max(1, -(-n // (len(stops) * slab_rows)) // 2)  # slabs, with which one is multiplied
+    layout = PanelLayout(
+        n, base.n_columns, base.row_bytes, base.slab_rows, base.reads, *ranges, decoded=tuple(decoded.tolist()),
+        strips=1 if rows.sparse else min(PIECES, held * -(-rows.n_columns // WIDTH)),
+    )  # fmt: skip
+    panel_rows = _panel_rows(layout)
     copied, scratch = (
         rows.prices.copied_row_bytes(dtype) * slab_rows,
         rows.prices.block(slab_rows, dtype.itemsize)[1].bytes,

@@ -452,6 +452,9 @@ def plan_writing(
     peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     (requests, in_flight), chunks, notes = rows.origin.requests, -(-rows.n_rows // chunk_rows), rows.origin.unnoticed
+    layout = _layout_of(rows, [(i, min(i + chunk_rows, rows.n_rows)) for i in range(0, rows.n_rows, chunk_rows)])
+    flops = 2.0 * rows.n_rows * rows.n_columns * width
+    cost = PassCost(name=name, peak_bytes=peak, flops=flops, layout=layout, dtype=working)
     if place is not None:
         from bigpca.storage import places  # for object stores only
         from bigpca.storage.requests import MAX_BYTES, flight_bytes
@@ -467,7 +470,7 @@ def plan_writing(
         reason="one read",
         passes=1,
         bytes_read=rows.prices.stored_bytes(rows.n_rows),
-        flops=2.0 * rows.n_rows * rows.n_columns * width,
+        flops=flops,
         tasks=chunks,
         state_bytes=0,
         block_rows=read_rows,
@@ -477,7 +480,17 @@ def plan_writing(
         notes=notes,
         requests=requests,
         flight_bytes=in_flight,
+        costs=(cost,),
     )
+
+
+def _layout_of(rows: Rows, ranges: Sequence[tuple[int, int]]) -> Layout:
+    """Return the layout of a read of whole output chunks, a group for each range of rows."""
+    base, groups = rows.layout(0), tuple(range(i, i + 1) for i in range(len(ranges)))
+    slab_rows, per_segment = max(base.slab_rows, base.read_rows), max(1, -(-len(groups) // 256))
+    segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))
+    n_rows = sum(b - a for a, b in ranges)
+    return Layout(n_rows, base.n_columns, base.row_bytes, slab_rows, tuple(ranges), groups, segments)
 
 
 def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: bool) -> int:
@@ -485,8 +498,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
     pending = list(range(-(-rows.n_rows // output.writer.chunk_rows))) if rows.order.open_ended else output.pending()
     if not pending or output.published:
         return 0
-    base = rows.layout(0)
-    slab_rows, most = max(base.slab_rows, base.read_rows), 1
+    most = 1
     if (output.place is not None or rows.origin.requests[0]) and not rows.order.in_order:
         threads = plan.resources.threads * plan.resources.processes
         chunk_bytes = max(1, int(output.writer.chunk_rows * rows.origin.row_bytes))
@@ -495,25 +507,15 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
     parts = _consecutive(pending, most)
     of = output.writer.row_range
     ranges = tuple((of(part[0])[0], min(of(part[-1])[1], rows.n_rows)) for part in parts)
-    groups = tuple(range(i, i + 1) for i in range(len(parts)))
-    per_segment = -(-len(groups) // 256)
-    segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))
-    n_rows = sum(b - a for a, b in ranges)
-    layout = Layout(n_rows, base.n_columns, base.row_bytes, slab_rows, ranges, groups, segments)
-    ahead = _reads_ahead(rows, min(slab_rows, output.writer.chunk_rows))
+    layout = _layout_of(rows, ranges)
+    ahead = _reads_ahead(rows, min(layout.slab_rows, output.writer.chunk_rows))
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reader, futures = rows.reader(*ranges[group], there=there)
         logs = output.joins and group + 1 < len(parts)  # after the last one the output is published
-        return WriteGroup(group, reader, parts[group], slab_rows, output.writer, ahead, logs), futures
+        return WriteGroup(group, reader, parts[group], layout.slab_rows, output.writer, ahead, logs), futures
 
-    cost = PassCost(
-        name=plan.solver,
-        reads=n_rows / max(1, rows.n_rows),
-        peak_bytes=plan.peak_bytes,
-        layout=layout,
-        dtype=working_dtype(rows.dtype),
-    )
+    cost = replace(plan.costs[0], reads=layout.n_rows / max(1, rows.n_rows), layout=layout)
     places = {output.writer.store: "writes"} if output.place is None else {}
     job = Pass(
         cost=cost,

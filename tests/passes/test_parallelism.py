@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 
 import bigpca as bp
 from bigpca import arrays, blas
+from bigpca.estimators import HOMES
+from bigpca.passes.accumulators import dot_matrix
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.project import output_chunk_rows, plan_writing
 from bigpca.passes.reading import layout
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import read_ahead
+from bigpca.passes.reading.row_maps import Affine
+from bigpca.passes.rows import Rows
 from bigpca.planning import PIECES
 
 DRAWN = {"sample", "landmarks"}  # reads that multiply little, if they multiply
@@ -77,7 +83,26 @@ def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
                 if busy < 32 and read.removeprefix("fit: ") not in DRAWN
             ]
             assert plan.idle is None or few
+        rows = Rows.of(bp.open(X))
+        size = output_chunk_rows(rows, 20)
+        plan = plan_writing(rows, Affine(np.zeros(d)), 5, size, "scores", find_resources(None))
+        few += [("transform", *one) for one in plan.parallelism.items() if one[1] < 32]
+        assert plan.parallelism
     assert few == []
+
+
+def test_the_table_of_fits_has_every_estimator() -> None:
+    X = np.zeros((99, 9), "f4")
+    names = {type(case(X, X, np.zeros(99))[0]).__name__ for case in FITS.values()}
+    assert names == {name for names in HOMES.values() for name in names.split() if name[0].isupper()}
+
+
+@pytest.mark.parametrize(("chunk", "least"), [(2000, 6.5), (100, 17)])
+def test_idle_threads_multiply_pairs_of_slabs_of_a_dot_matrix(chunk: int, least: float) -> None:
+    X = bp.open(zarr.zeros((2000, 26_214), chunks=(chunk, 26_214), dtype="f4"))
+    with dask.config.set(scheduler="threads", num_workers=32), bp.config(memory_limit="500 GiB"):
+        plan = bp.PCA(5, solver="dot").plan(X)
+    assert plan.parallelism["dot"] > least
 
 
 def test_a_plan_says_which_read_leaves_threads_idle_and_which_chunks_would_not() -> None:
@@ -138,6 +163,7 @@ def large_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layout, "STRIP_WORK", 1e4)
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 4096)
     monkeypatch.setattr(arrays, "SUMMED", 256)
+    monkeypatch.setattr(dot_matrix, "WIDTH", 16)
     for name in ("STRIP_COLUMNS", "FACTOR_COLUMNS", "STRIP_ROWS"):
         monkeypatch.setattr(blas, name, 8)
     rng = np.random.default_rng(0)
@@ -149,6 +175,7 @@ def large_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 LANDMARKS = {**RBF, "n_landmarks": 40}
 SPLIT = FITS | {
+    "dot": lambda X, Y, y: (bp.PCA(3, solver="dot"), X[:300]),
     "KernelPCA": lambda X, Y, y: (bp.KernelPCA(3, **RBF, solver="krylov"), X[:1500]),
     "NystromKernelPCA": lambda X, Y, y: (bp.NystromKernelPCA(5, **LANDMARKS), X),
     "KernelRoweis": lambda X, Y, y: (bp.KernelRoweisDiscriminantAnalysis(2, **LANDMARKS), X, y),
@@ -156,7 +183,8 @@ SPLIT = FITS | {
 
 
 @pytest.mark.parametrize(
-    "name", ["covariance", "krylov", "ApproximatePCA", "KernelPCA", "NystromKernelPCA", "Fisher", "KernelRoweis", "CCA"]
+    "name",
+    ["covariance", "krylov", "dot", "ApproximatePCA", "KernelPCA", "NystromKernelPCA", "Fisher", "KernelRoweis", "CCA"],
 )
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 def test_split_slabs_give_equal_bits_on_1_2_5_and_16_threads(

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
-from bigpca.blas import blas_threads
+from bigpca.blas import blas_threads, made_ahead
 from bigpca.devices import Device
 from bigpca.passes.accumulators.base import (
     KEPT,
@@ -33,6 +33,7 @@ from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale
 
 WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64
+AHEAD = 8  # such products that idle threads make at a time
 
 
 @dataclass
@@ -90,8 +91,12 @@ class DotPanels(Accumulator):
         if isinstance(rows, csr_array):
             csr.add_sparse_product(rows, columns, target)
             return
-        for j in range(0, d, WIDTH):
-            target += rows[:, j : j + WIDTH] @ columns[j : j + WIDTH]
+        dense = rows
+        for products in made_ahead(
+            lambda j: [dense[:, j : j + WIDTH] @ columns[j : j + WIDTH]], range(0, d, WIDTH), AHEAD
+        ):
+            for product in products:
+                target += product
 
     def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
         """Store a tile of G (a, b) whose first entry is ``G[row, column]``; those of a device come in order of columns.
