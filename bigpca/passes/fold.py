@@ -35,7 +35,7 @@ from bigpca.passes.reading.blocks import (
     sparse_block,
 )
 from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly, working_dtype
-from bigpca.passes.reading.readers import AHEAD, BEGUN, Reader, SendingReader, read_ahead, with_inputs
+from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states
 from bigpca.planning import Layout, PassCost, peak_bytes
@@ -321,9 +321,7 @@ class FoldGroup:
         count = omitted = 0
         shift: Vector | None = shared.get(SHIFT)
         strip_shift, looks = shift, list[Look]()
-        ahead = 1 if self.device is None else inputs.get(AHEAD, 1)
-        if self.device is not None and MAPS not in shared:
-            reader = SendingReader(reader, self.device)
+        reader, ahead = sent_to(self.device, reader, inputs, stored=MAPS not in shared)
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         calm = np.errstate(over="ignore", invalid="ignore")
         with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm:

@@ -39,15 +39,7 @@ from bigpca.passes.reading.blocks import (
     within_range,
 )
 from bigpca.passes.reading.layout import plan_layout
-from bigpca.passes.reading.readers import (
-    AHEAD,
-    ColumnReader,
-    Reader,
-    SendingReader,
-    ValueReader,
-    read_ahead,
-    with_inputs,
-)
+from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp
 from bigpca.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
@@ -92,9 +84,8 @@ class PanelGroup:
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
         held: list[tuple[int, Values]] = []
-        looks, ahead = list[Look](), 1 if self.device is None else inputs.get(AHEAD, 1)
-        if self.device is not None and self._as_stored(shared[MAPS]):
-            reader = SendingReader(reader, self.device)
+        looks, stored = list[Look](), self._as_stored(shared[MAPS])
+        reader, ahead = sent_to(self.device, reader, inputs, stored=stored)
         with one_blas_thread(), precisely(self.device):
             for first, rows in read_ahead(reader, self.panel + self.stream, ahead):
                 for i in range(0, rows.shape[0], self.slab_rows):
@@ -194,11 +185,9 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
         strips=1 if rows.sparse else min(PIECES, held * -(-rows.n_columns // WIDTH)),
     )  # fmt: skip
     panel_rows = _panel_rows(layout)
-    copied, scratch = (
-        rows.prices.copied_row_bytes(dtype) * slab_rows,
-        rows.prices.block(slab_rows, dtype.itemsize)[1].bytes,
-    )
-    work = DotPanels(n, rows.n_columns, panel_rows).cost(rows.prices.block(slab_rows, dtype.itemsize)[0])
+    form, prepared = rows.prices.block(slab_rows, dtype.itemsize)
+    copied, scratch = rows.prices.copied_row_bytes(dtype) * slab_rows, prepared.bytes
+    work = DotPanels(n, rows.n_columns, panel_rows).cost(form)
     if rows.sparse:  # their transpose, and the sums of columns
         scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
     held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
@@ -240,18 +229,9 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         members = layout.groups[group]
         start, owned = layout.reads[members[0]][0], cost.device is None or bool(rows.steps)
         reader, futures = rows.reader(start, layout.n_rows, there=cost.there, owned=owned)
-        panel = tuple(layout.reads[i] for i in members)
+        panel, later = tuple(layout.reads[i] for i in members), layout.reads[members[-1] + 1 :]
         task = PanelGroup(
-            group,
-            reader,
-            panel,
-            layout.reads[members[-1] + 1 :],
-            layout.slab_rows,
-            cost.dtype,
-            template,
-            stamp(group),
-            rows.weights,
-            cost.device,
+            group, reader, panel, later, layout.slab_rows, cost.dtype, template, stamp(group), rows.weights, cost.device
         )
         return task, futures
 

@@ -359,11 +359,8 @@ def fold_kernel(
         )
         return task, futures
 
-    shared = (
-        {SHIFT: shift, MAPS: rows.steps}
-        | rows.broadcast
-        | ({} if template.shared is None else {"kernel": template.shared})
-    )
+    shared = {SHIFT: shift, MAPS: rows.steps} | rows.broadcast
+    shared |= {} if template.shared is None else {"kernel": template.shared}
     job = Pass(
         cost=cost,
         templates={"kernel": template},

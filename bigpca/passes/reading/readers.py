@@ -14,7 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
 import cloudpickle
 import numpy as np
@@ -428,6 +428,13 @@ class SendingReader:
 
     def where(self, start: int, stop: int) -> str:
         return self.base.where(start, stop)
+
+
+def sent_to(device: Device | None, reader: Reader, inputs: Mapping[Key, object], *, stored: bool) -> tuple[Reader, int]:
+    """Return the reader of rows that a device takes in as they are ``stored``, and how many reads it makes ahead."""
+    if device is None:
+        return reader, 1
+    return SendingReader(reader, device) if stored else reader, cast("int", inputs.get(AHEAD, 1))
 
 
 def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
