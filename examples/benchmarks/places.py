@@ -174,12 +174,10 @@ def ratio(found: dict[str, dict[str, float]]) -> float:
 
 
 def listing(server: Server, options: argparse.Namespace) -> int:
-    server.set(0, 0)
     url = "s3://rows/listed.zarr"
     write(url, np.zeros((options.listed, 1), np.float32), 1)
-    source = row_source(url)
     server.set(0, 0)
-    assert len(source.stamps(0, options.listed)) == options.listed
+    assert len(row_source(url).stamps(0, options.listed)) == options.listed
     return server.set(0, 0)["LIST"]
 
 

@@ -258,11 +258,11 @@ def test_a_port_where_no_scheduler_speaks_exits_7_in_bounded_time(
         while True:
             try:
                 talks.append(server.accept()[0])
-            except OSError:
+                if words:
+                    talks[-1].sendall(words)
+                    talks[-1].shutdown(socket.SHUT_WR)
+            except OSError:  # all is closed
                 return
-            if words:
-                talks[-1].sendall(words)
-                talks[-1].shutdown(socket.SHUT_WR)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer, daemon=True).start()

@@ -209,14 +209,16 @@ def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
 
 
 def reject_underflow(kernel: Kernel, trace: float, rows: str = "all rows") -> None:
-    """Reject values k(x, x) of rows whose sum, ``trace``, is 0, or so small that float64 has lost their digits.
+    """Reject values k(x, x) of rows whose sum, ``trace``, is so small that float64 has lost their digits, or 0.
+
+    A kernel that is taken on trust may have zeros there without having lost anything: distances have.
 
     Raises
     ------
     ValueError
     """
     if kernel.positive_semidefinite:
-        check_total(trace, f"the sum of k(x, x) of {rows} under {kernel}", positive=True)
+        check_total(trace, f"the sum of k(x, x) of {rows} under {kernel}", positive=not kernel.taken_on_trust)
 
 
 def reject_overflow(kernel: Kernel, row_means: Vector) -> None:
