@@ -8,7 +8,7 @@ queries Dask and the machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -32,12 +32,12 @@ DOUBLE: DType = np.dtype(np.float64)
 class LOOPS:
     """What loops other than dense products take on one core of the machine where they were measured, in seconds.
 
-    Only estimates of time use them, divided by :attr:`Speed.loops`: no fit and no precision is chosen by them, because
-    a choice, and with it the bits, must not depend on a machine. "Value" means a stored value of sparse rows; "byte"
-    a byte of what is named.
+    Only estimates of time use them, divided by :attr:`Resources.loops`: no fit and no precision is chosen by them,
+    because a choice, and with it the bits, must not depend on a machine. "Value" means a stored value of sparse rows;
+    "byte" a byte of what is named.
     """
 
-    reference_value = 6.8e-9  # of the product by which :class:`Speed` compares a core with the reference
+    reference_value = 6.8e-9  # of the product by which :class:`Resources` compares a core with the reference
     prepared_value = 1.4e-8  # copied, converted, checked and summed
     noted_value = 5.7e-9  # the same for its square, and constant columns found
     product_value = 3e-9  # of X Q, beside
@@ -124,8 +124,8 @@ class Work:
     looped : float
         The part of ``flops`` that is not a dense product; ``loops`` has its time.
     loops : float
-        Seconds of what is not a dense product, on the core where the constants were measured; see :attr:`Speed.loops`.
-        For estimates of time alone: no fit is chosen by them.
+        Seconds of what is not a dense product, on the core where the constants were measured; see
+        :attr:`Resources.loops`. For estimates of time alone: no fit is chosen by them.
     """
 
     bytes: int = 0
@@ -142,31 +142,6 @@ class Work:
         return Work(
             self.bytes + other.bytes, self.flops + other.flops, self.looped + other.looped, self.loops + other.loops
         )
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What one core does in a second.
-
-    Attributes
-    ----------
-    single, double : float
-        Floating-point operations of matrix products in float32 and in float64.
-    read : float
-        Bytes of stored rows, decoded and prepared for a product.
-    loops : float
-        Speed at what is not a dense product, such as sparse products, relative to the core where its constants were
-        measured.
-    there_single, there_double : float
-        Operations of the device that multiplies blocks; 0 where its speed is not known.
-    """
-
-    single: float
-    double: float
-    read: float
-    loops: float = 1.0
-    there_single: float = 0.0
-    there_double: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -410,6 +385,16 @@ class Resources:
         Whether passes run in the planning process, which then also holds what an iteration keeps between passes.
     processes : int
         Processes that share the passes.
+    single, double : float
+        Floating-point operations of matrix products, in float32 and in float64, that one core does in a second; 0 where
+        nobody asked how long a plan takes.
+    read : float
+        Bytes of stored rows that it decodes and prepares for a product in a second.
+    loops : float
+        Its speed at what is not a dense product, such as sparse products, relative to the core where the constants of
+        :class:`LOOPS` were measured.
+    there_single, there_double : float
+        Operations of the device that multiplies blocks; 0 where they are not known.
     """
 
     threads: int
@@ -418,6 +403,12 @@ class Resources:
     where: str
     local: bool = True
     processes: int = 1
+    single: float = field(default=0.0, compare=False)
+    double: float = field(default=0.0, compare=False)
+    read: float = field(default=0.0, compare=False)
+    loops: float = field(default=1.0, compare=False)
+    there_single: float = field(default=0.0, compare=False)
+    there_double: float = field(default=0.0, compare=False)
 
     @property
     def room_bytes(self) -> int:
@@ -549,8 +540,6 @@ class Plan(Shown):
     rows_known : bool
         Whether the number of rows is known. If it is not, bytes_read, flops, tasks and evaluations are those of a
         million rows.
-    speed : Speed or None
-        Of one core; None where nobody asked how long it takes.
     requests : int
         To an object store, over all passes; 0 for local files.
     flight_bytes : int
@@ -575,9 +564,12 @@ class Plan(Shown):
     costs: tuple[PassCost, ...] = ()
     solve: SolveCost = SolveCost()
     rows_known: bool = True
-    speed: Speed | None = field(default=None, compare=False)
     requests: int = 0
     flight_bytes: int = 0
+
+    def timed(self, speed: Mapping[str, float]) -> Self:
+        """Return the same plan where these speeds of one core are known, which are those of :class:`Resources`."""
+        return replace(self, resources=replace(self.resources, **speed))  # type: ignore[arg-type]  # by name
 
     def flops_of(self, *, single: bool, there: bool) -> float:
         """Operations of passes that are dense products in float32 or in float64, here or on a device."""
@@ -586,7 +578,7 @@ class Plan(Shown):
 
     @property
     def loops(self) -> float:
-        """Seconds of the rest of the passes at the speed 1 of :attr:`bigpca.planning.Speed.loops`."""
+        """Seconds of the rest of the passes at the speed 1 of :attr:`Resources.loops`."""
         return sum(one.loops * one.times for one in self.costs)
 
     @property
@@ -624,9 +616,9 @@ class Plan(Shown):
         threads of one process. It assumes that every core is as fast as the one measured, and that storage keeps up.
         A device multiplies for one thread at a time.
         """
-        if self.speed is None:
+        threads, speed = self.resources.threads, self.resources
+        if not speed.single:
             return None
-        threads, speed = self.resources.threads, self.speed
         there = [
             (self.flops_of(single=single, there=True), rate)
             for single, rate in ((True, speed.there_single), (False, speed.there_double))
@@ -699,7 +691,7 @@ class Plan(Shown):
             *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
             ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
-            *([] if self.speed is None or self.seconds is None else [("time", self._time(self.speed))]),
+            *([] if self.seconds is None else [("time", self._time(self.resources))]),
             *([] if (idle := self.idle) is None else [("idle threads", idle)]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
@@ -718,8 +710,8 @@ class Plan(Shown):
             *(("note", note) for note in self.notes),
         ]
 
-    def _time(self, speed: Speed) -> str:
-        threads = self.resources.threads * self.resources.processes
+    def _time(self, speed: Resources) -> str:
+        threads = speed.threads * speed.processes
         loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
         there = ""
         if speed.there_single:

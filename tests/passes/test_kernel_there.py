@@ -204,10 +204,9 @@ def test_the_plan_says_how_long_a_device_takes(usual_sizes: None) -> None:
     with bp.config(arithmetic=STRICT):
         plan = model.plan(unreadable(100_000, D, 50_000, np.float32))
         fitted = model.fit(rows()).plan_
-    assert plan.speed is not None
     assert plan.seconds is not None
     assert plan.flops_of(single=True, there=True) > plan.evaluations
-    assert plan.seconds > plan.flops_of(single=True, there=True) / plan.speed.there_single > 0
+    assert plan.seconds > plan.flops_of(single=True, there=True) / plan.resources.there_single > 0
     assert any("on the device" in text for name, text in plan.cells() if name == "time")
     assert plan.idle is None  # no chunks would make a device faster
     assert fitted.seconds is None  # whose fit did not measure it

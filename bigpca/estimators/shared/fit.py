@@ -410,7 +410,7 @@ def with_plan(made: Provenance, plan: Plan) -> Provenance:
         made,
         planned_reads=plan.passes,
         planned_max_reads=plan.most_passes,
-        planned_seconds=replace(plan, speed=known_speed()).seconds,
+        planned_seconds=plan.timed(known_speed()).seconds,
         planned_bytes=plan.process_bytes * plan.resources.processes,
     )
 

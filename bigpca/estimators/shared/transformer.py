@@ -327,7 +327,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         rows = replace(open_weighted(self, X, sample_weight, given, groups, read=False), seed=fit_seed(self))
         planned = planned_fit(self, rows, self._opened_targets(y, read=False))
         planned.check_readable()
-        return replace(planned.plan, speed=speed_with(planned.device))
+        return planned.plan.timed(speed_with(planned.device))
 
     @solving
     def fit(

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from bigpca.blas import add_product, numerical_environment, one_blas_thread
 from bigpca.devices import Device
 from bigpca.passes.engine.local import Eligible, current_client, local_threads
 from bigpca.passes.reading.blocks import prepare_block
-from bigpca.planning import LOOPS, Resources, Speed
+from bigpca.planning import LOOPS, Resources
 from bigpca.settings import memory_limit as machine_limit
 
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
@@ -115,29 +115,29 @@ VERSION = 4  # of the measurement
 
 
 @cache
-def machine_speed() -> Speed:
+def machine_speed() -> dict[str, float]:
     """Return the speed of one core of this machine, from the cache or measured now."""
     key = json.dumps([VERSION, platform.node(), platform.machine(), numerical_environment()])
     with suppress(OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
         stored = json.loads(_cache_file().read_text())
         if stored["key"] == key:
-            return Speed(**{name: float(value) for name, value in stored["speed"].items()})
+            return {name: float(stored["speed"][name]) for name in ("single", "double", "read", "loops")}
     speed = measure()
     with suppress(OSError, RuntimeError):  # disk full, or no home directory
         path = _cache_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"key": key, "speed": asdict(speed)}))
+        partial.write_text(json.dumps({"key": key, "speed": speed}))
         partial.replace(path)
     return speed
 
 
-def speed_with(device: Device | None) -> Speed:
+def speed_with(device: Device | None) -> dict[str, float]:
     """Return the speed of one core, and that of a device, which is measured once in a process."""
     if device is None:
         return machine_speed()
     single, double = _device_speed(device)
-    return replace(machine_speed(), there_single=single, there_double=double)
+    return machine_speed() | {"there_single": single, "there_double": double}
 
 
 @cache
@@ -155,9 +155,9 @@ def _device_speed(device: Device) -> tuple[float, float]:
     return rates[0], rates[1]
 
 
-def known_speed() -> Speed | None:
-    """Return the speed if this process has asked for it; nothing is measured."""
-    return machine_speed() if machine_speed.cache_info().currsize else None
+def known_speed() -> dict[str, float]:
+    """Return the speed if this process has asked for it, else nothing; nothing is measured."""
+    return machine_speed() if machine_speed.cache_info().currsize else {}
 
 
 def _cache_file() -> Path:
@@ -166,7 +166,7 @@ def _cache_file() -> Path:
     return Path(root) / "bigpca" / "speed.json"
 
 
-def measure() -> Speed:
+def measure() -> dict[str, float]:
     """Measure products in both precisions; reading: a chunk is decoded, copied, shifted and searched for NaN; and
     SciPy's sparse product, the yardstick of everything but dense products, because it needs no compiler.
     """
@@ -189,9 +189,8 @@ def measure() -> Speed:
     Q, places = rng.standard_normal((COLUMNS, THIN), np.float32), rng.integers(0, COLUMNS, VALUES * COLUMNS)
     parts = np.ones(len(places), np.float32), places.astype(np.int32), np.arange(0, len(places) + 1, VALUES)
     product = partial(csr_array(parts, shape=(COLUMNS, COLUMNS)).__matmul__, Q)
-    return Speed(
-        rates[0], rates[1], STORED / _least_seconds(read), LOOPS.reference_value * len(places) / _least_seconds(product)
-    )
+    loops = LOOPS.reference_value * len(places) / _least_seconds(product)
+    return {"single": rates[0], "double": rates[1], "read": STORED / _least_seconds(read), "loops": loops}
 
 
 def _multiply(V: Array, W: Array, out: Array) -> None:

@@ -23,7 +23,7 @@ from bigpca import PCA, ApproximatePCA, select_solver
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
 from bigpca.passes.engine.events import PassEvent, PlanEvent
-from bigpca.planning import Plan, Resources, Speed
+from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
 
 ISSUE_FIELDS = {
@@ -99,9 +99,9 @@ def test_an_iteration_multiplies_in_the_precision_that_all_its_reads_are_worth(n
 @pytest.mark.parametrize("model", [PCA(5, solver="krylov"), bp.KernelPCA(5, kernel="rbf", solver="krylov")])
 def test_what_an_iteration_computes_between_its_reads_counts_in_the_time_alone(model: Any) -> None:
     plan = model.plan(unreadable(5000, 3000, chunk=100))
-    speed = Speed(single=1e10, double=1e10, read=1e9)
+    speed = {"single": 1e10, "double": 1e10, "read": 1e9}
     without = replace(plan, solve=replace(plan.solve, between=0.0))
-    more = replace(plan, speed=speed).seconds - replace(without, speed=speed).seconds  # type: ignore[operator]
+    more = plan.timed(speed).seconds - without.timed(speed).seconds  # type: ignore[operator]
     assert more == pytest.approx(plan.solve.between / 1e10 / plan.resources.threads)
     assert more > 0
     assert seconds(plan) == seconds(without)  # by which fits are chosen
@@ -110,8 +110,8 @@ def test_what_an_iteration_computes_between_its_reads_counts_in_the_time_alone(m
 def test_sparse_rows_are_timed_by_seconds_that_no_choice_depends_on() -> None:
     X = sp.random_array((2000, 300), density=0.1, format="csr", rng=np.random.default_rng(0))
     plan = PCA(5, solver="krylov").plan(X)
-    slow, fast = (Speed(single=1e10, double=1e10, read=1e9, loops=loops) for loops in (1, 2))
-    less = replace(plan, speed=slow).seconds - replace(plan, speed=fast).seconds  # type: ignore[operator]
+    slow, fast = ({"single": 1e10, "double": 1e10, "read": 1e9, "loops": loops} for loops in (1, 2))
+    less = plan.timed(slow).seconds - plan.timed(fast).seconds  # type: ignore[operator]
     assert less == pytest.approx(plan.loops / 2 / plan.resources.threads)
     assert less > 0
     assert (
