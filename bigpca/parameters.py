@@ -53,6 +53,9 @@ class Parameter:
         Names of the option, if they are not that of the parameter.
     panel : str
         Of the help.
+    acts : str
+        When the parameter acts: on the "sums" of rows, to which no others can be added if it was changed; on their
+        "solve"; or on the "scores" of a model that is fitted.
     """
 
     help: str = ""
@@ -68,6 +71,7 @@ class Parameter:
     form: str = ""
     flags: str = ""
     panel: str = ""
+    acts: str = "solve"
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -151,7 +155,7 @@ PANELS = {
             "Subtract the mean, the default (--no-center: latent semantic analysis).", flags="--center/--no-center"
         ),
         "scale": Parameter("Divide each feature by its standard deviation.", flags="--scale/--no-scale"),
-        "whiten": Parameter("Scores of unit variance.", flags="--whiten"),
+        "whiten": Parameter("Scores of unit variance.", flags="--whiten", acts="scores"),
         "preprocess": Parameter(
             "Applied to each row first: l2, power:0.5, power:0.5,l2 or normalize-total:1e4,log1p.", form="STEPS"
         ),
@@ -171,6 +175,7 @@ PANELS = {
             "[1, inf)",
             whole=True,
             many=True,
+            acts="sums",
         ),
         "width": Parameter(
             "mnf: pixels of a line of an image, whose rows are its pixels.",
@@ -188,12 +193,18 @@ PANELS = {
     },
     "Labels": {
         "missing_labels": Parameter("Rows without a label: an error, or used without one.", words=("raise", "drop")),
-        "label_kernel": Parameter("supervised: how labels are compared.", words=("linear", "rbf")),
+        "label_kernel": Parameter("supervised: how labels are compared.", words=("linear", "rbf"), acts="sums"),
         "label_gamma": Parameter(
-            "", "(0, inf)", "a number such as 0.1, or None for 1 / the variance of the labels,", none="none"
+            "",
+            "(0, inf)",
+            "a number such as 0.1, or None for 1 / the variance of the labels,",
+            none="none",
+            acts="sums",
         ),
         "r1": replace(FACTOR, help="roweis: weight of the labels (supervised PCA: 1)."),
         "r2": replace(FACTOR, help="roweis: weight of the scatter within (Fisher: 1)."),
+        "neighbours": Parameter(acts="sums"),
+        "preprocess_y": Parameter(acts="sums"),
         "robust": Parameter(
             "fisher, roweis: raise small eigenvalues within classes.",
             "(0, 1)",
@@ -206,7 +217,9 @@ PANELS = {
             "fisher, roweis: added to the within-class scatter; cca: to both covariances.", ANY, words=("pinv",)
         ),
         "alpha": Parameter("contrast: weights of the background, such as 0.5,1,2.", ANY, many=True),
-        "background": Parameter("contrast: label of the rows of the background; others are of interest.", form="LABEL"),
+        "background": Parameter(
+            "contrast: label of the rows of the background; others are of interest.", form="LABEL", acts="sums"
+        ),
         "alphas": Parameter("ridge: penalties, such as 0.1,1,10; folds choose one.", ANY, many=True),
         "cv": Parameter("ridge: folds by row number.", "[2, 20]", "a number of folds", whole=True),
         "fit_intercept": SWITCH,
@@ -217,6 +230,7 @@ PANELS = {
             "a number such as 100",
             whole=True,
             flags="--features",
+            acts="sums",
         ),
         "n_features_to_select": Parameter(
             "scored: number or share of columns to keep; cv chooses by cross-validation.",
@@ -231,10 +245,11 @@ PANELS = {
             "linear, cosine, rbf and laplacian (gamma), poly (gamma, degree, coef0), sigmoid (gamma, coef0); for "
             "histograms ChiSquare, Hellinger, HistogramIntersection, JensenShannon, ...",
             form="NAME",
+            acts="sums",
         ),
-        "gamma": Parameter("For rbf, poly, sigmoid, laplacian; 1 / columns if not given.", ANY),
-        "degree": Parameter("Of poly.", "[1, inf)", "a degree such as 3", whole=True),
-        "coef0": Parameter("For poly and sigmoid.", ANY, "a number such as 1"),
+        "gamma": Parameter("For rbf, poly, sigmoid, laplacian; 1 / columns if not given.", ANY, acts="sums"),
+        "degree": Parameter("Of poly.", "[1, inf)", "a degree such as 3", whole=True, acts="sums"),
+        "coef0": Parameter("For poly and sigmoid.", ANY, "a number such as 1", acts="sums"),
         "n_landmarks": Parameter(
             "Nystrom approximation with this many landmark rows, for large n.",
             "[1, inf)",
@@ -243,12 +258,14 @@ PANELS = {
             none="none",
             form="INT",
             flags="--landmarks",
+            acts="sums",
         ),
         "sampling": Parameter(
             "How landmarks are chosen: rpcholesky, uniform, kmeans, ...",
             words=("rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans"),
             others=True,
             form="NAME",
+            acts="sums",
         ),
         "components_from": Parameter(words=("rows", "landmarks")),
         "fit_inverse_transform": Parameter(

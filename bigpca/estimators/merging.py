@@ -15,7 +15,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.growing import alike, check_same_steps, kept_by, twin
-from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.estimators.shared.inputs import Unchecked, summed
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -89,7 +89,7 @@ def _check_alike(a: Model, b: Model) -> None:
         check_is_fitted(model)
         if isinstance(model, LinearModel):
             _check_state(model)
-    differing = [p for p in (*a._traits.alike, *a._traits.summed) if not alike(getattr(a, p), getattr(b, p))]
+    differing = [p for p in (*a._traits.alike, *summed(a)) if not alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
             f"models of {a.n_features_in_} and {b.n_features_in_} features"

@@ -27,6 +27,7 @@ import bigpca as bp
 from bigpca.cli.stores import describe_file
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.inputs import declared_parameters
 from bigpca.passes import rows as rows_module
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
@@ -753,3 +754,59 @@ def test_no_class_declares_for_its_bases_what_they_do_not_know() -> None:
         plain = {name for name, value in vars(kind).items() if not callable(value) and not hasattr(value, "__get__")}
         left = {name for name in plain - known if name[0] == "_" and name[:2] != "__"}
         assert not left, f"{kind.__name__} declares {left}, which no base reads"
+
+
+OTHERS: dict[str, Any] = {
+    "n_components": 1,
+    "tol": 0.1,
+    "max_iter": 20,
+    "whiten": True,
+    "regularization": 0.3,
+    "robust": True,
+    "normalize": True,
+    "r1": 0.2,
+    "r2": 0.9,
+    "alphas": 4.0,
+    "fit_intercept": False,
+    "alpha": 3.0,
+    "background": "ape",
+    "lag": 2,
+    "metric": np.eye(D),
+    "label_kernel": "linear",
+    "label_gamma": 0.7,
+    "n_features": 5,
+    "kernel": "laplacian",
+    "gamma": 0.5,
+    "degree": 2,
+    "coef0": 3,
+    "n_landmarks": 12,
+    "sampling": "uniform",
+    "preprocess_y": "l2",
+}
+OTHER_PARAMETERS = [
+    (name, one)
+    for name in GROWING
+    for one, other in OTHERS.items()
+    if not np.array_equal(vars(CASES[name].make()).get(one, other), other)
+    and (name, one) != ("PLSRegression of folds", "n_components")  # whose folds a number would not keep: rejected
+]
+
+
+@pytest.mark.parametrize(("name", "parameter"), OTHER_PARAMETERS)
+def test_a_parameter_that_is_changed_after_a_fit_acts_when_it_says_so(name: str, parameter: str) -> None:
+    """On sums: other rows are rejected. On the solve: it is as if it had been so. On scores: no fit is needed."""
+    case, other, half = CASES[name], {parameter: OTHERS[parameter]}, N // 2
+    first, rest = ((X[cut], None if case.y is None else case.y[cut]) for cut in (slice(half), slice(half, N)))
+
+    def scores(before: dict[str, Any], between: dict[str, Any], after: dict[str, Any]) -> Array:
+        model = case.make().set_params(**before).fit(*first).set_params(**between).partial_fit(*rest)
+        return np.asarray(model.set_params(**after).transform(NEW))
+
+    acts = declared_parameters(case.make())[parameter].acts
+    if acts == "sums":
+        with pytest.raises(ValueError, match=rf"{parameter} was changed after the fit"):
+            scores({}, other, {})
+        return
+    expected = scores(other, {}, {})
+    found = scores({}, {}, other) if acts == "scores" else scores({}, other, {})
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), rtol=1e-6, atol=1e-8 * np.abs(expected).max())

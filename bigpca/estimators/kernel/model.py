@@ -48,7 +48,6 @@ from bigpca.solvers.components import NComponents
 KernelLike: TypeAlias = Kernel | str | Callable[[Array, Array], Array]  # a function of two blocks of rows
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
 UNWEIGHTED = "a kernel matrix of all rows is centred with every row counted once"
-LANDMARKS = ("kernel", *WIDTHS, "n_landmarks", "sampling")  # parameters of features that rows are summed in
 MAX_REGRESSED = 10_000  # reference rows of a regression, which solves a dense system of their number
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features, solve_grown
-from bigpca.estimators.kernel.model import LANDMARKS, UNWEIGHTED, KernelLike, KernelModel, requested_kernel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import called, draw_fit_seed, execute, with_reads
@@ -92,7 +92,7 @@ class NystromKernelPCA(KernelModel):
     ((500, 2), True)
     """
 
-    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED, summed=LANDMARKS)
+    _traits = Traits(KernelSpectrum, "kpca", unweighted=UNWEIGHTED)
 
     n_components: NComponents = None
     _: KW_ONLY

@@ -99,8 +99,7 @@ class CCA(SideScores, Predicts):
     """
 
     _traits = Traits(
-        CCAResult, "cca", frozenset({"covariates"}), summary=(("correlation", "correlations_"),),
-        summed=("preprocess_y",), ranges=SCALED,
+        CCAResult, "cca", frozenset({"covariates"}), summary=(("correlation", "correlations_"),), ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
@@ -243,7 +242,6 @@ class PLSSVD(SideScores):
         "plssvd",
         frozenset({"covariates"}),
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
-        summed=("preprocess_y",),
         ranges=SCALED,
     )
     _axes = "weights"

@@ -94,8 +94,7 @@ class PLSRegression(SideScores, Predicts):
     """
 
     _traits = Traits(
-        RegressionResult, "pls", frozenset({"covariates", "groups"}), summary=(("r2", "r2_"),),
-        summed=("preprocess_y",), ranges=SCALED,
+        RegressionResult, "pls", frozenset({"covariates", "groups"}), summary=(("r2", "r2_"),), ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
 

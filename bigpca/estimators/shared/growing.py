@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import unfitted
-from bigpca.estimators.shared.inputs import Input, Unchecked
+from bigpca.estimators.shared.inputs import Input, Unchecked, summed
 from bigpca.estimators.shared.opening import open_like, record_rows, reject_groups, set_known
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
@@ -84,7 +84,7 @@ def check_same_steps(model: BaseEstimator) -> None:
     """
     fitted = model._steps
     now = model._steps_of(model.n_features_in_, fitted.view, fitted.grid)
-    changed = [one for one in model._traits.summed if not alike(now.parameters[one], fitted.parameters[one])]
+    changed = [one for one in summed(model) if not alike(now.parameters[one], fitted.parameters[one])]
     if any(getattr(now, one) != getattr(fitted, one) for one in ("preprocessing", "filled", "standardized")):
         changed = ["preprocess, nan_policy, center or scale"]
     if changed:

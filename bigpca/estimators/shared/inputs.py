@@ -48,7 +48,7 @@ from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import RowsThere
 from bigpca.errors import NonFiniteError, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
-from bigpca.parameters import PARAMETERS
+from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
@@ -436,9 +436,19 @@ def check_parameters(estimator: BaseEstimator) -> None:
     TypeError, ValueError
     """
     check_policies(estimator)
-    ranges = {**PARAMETERS, **estimator._traits.ranges}
-    for name in estimator.__signature__.parameters.keys() & ranges.keys():
-        ranges[name].check(name, getattr(estimator, name))
+    for name, one in declared_parameters(estimator).items():
+        one.check(name, getattr(estimator, name))
+
+
+def declared_parameters(estimator: BaseEstimator) -> dict[str, Parameter]:
+    """Return what is declared of the parameters of an estimator: in the table of all, or in the traits of its class."""
+    known = {**PARAMETERS, **estimator._traits.ranges}
+    return {name: known[name] for name in estimator.__signature__.parameters if name in known}
+
+
+def summed(estimator: BaseEstimator) -> list[str]:
+    """Return the parameters that act on what is summed of rows: also of those that are added to a model."""
+    return [name for name, one in declared_parameters(estimator).items() if one.acts == "sums"]
 
 
 def check_policies(estimator: BaseEstimator) -> None:

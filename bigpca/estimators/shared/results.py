@@ -204,10 +204,8 @@ class Traits:
         The attribute with the model whose components these are, if not this one.
     alike : tuple of str
         Parameters in which models must agree to be merged.
-    summed : tuple of str
-        Those that change what is summed: also of rows that are added to a model.
     ranges : mapping of str to Parameter
-        Of parameters that may be something else here.
+        Of parameters that may be something else here, or act at another time.
     """
 
     result: type[Result]
@@ -219,7 +217,6 @@ class Traits:
     summary: tuple[tuple[str, str], ...] = VARIANCES
     core: str = ""
     alike: tuple[str, ...] = ("preprocess",)
-    summed: tuple[str, ...] = ()
     ranges: Mapping[str, Parameter] = field(default_factory=dict)
 
     @property

@@ -30,7 +30,7 @@ from bigpca.estimators.kernel.landmarks import (
     pass_dtype,
     planned_map,
 )
-from bigpca.estimators.kernel.model import LANDMARKS, UNWEIGHTED, KernelLike, KernelModel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
     KernelSpectrum,
@@ -429,7 +429,6 @@ class KernelSupervisedPCA(LabelledFeatures):
         "kspca",
         LABELS,
         UNWEIGHTED,
-        summed=(*LANDMARKS, "label_kernel", "label_gamma"),
         ranges={"solver": Parameter(words=("landmarks", "pairs"))},
     )
 
@@ -494,7 +493,7 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
     See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
-    _traits = Traits(KernelSpectrum, "kroweis", LABELS, UNWEIGHTED, summed=LANDMARKS)
+    _traits = Traits(KernelSpectrum, "kroweis", LABELS, UNWEIGHTED)
     _featured = True
 
     n_components: NComponents = None

@@ -467,7 +467,7 @@ class MinimumNoiseFraction(SteppedModel):
     """
 
     _traits = Traits(
-        SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED, summed=("neighbours",),
+        SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("signal", "eigenvalues_"), ("noise_fraction", "noise_fractions_")),
     )  # fmt: skip
 
@@ -562,7 +562,7 @@ class TICA(SteppedModel):
     """
 
     _traits = Traits(
-        TimescalesResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED, summed=("lag",),
+        TimescalesResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("autocorrelation", "eigenvalues_"), ("timescale", "timescales_")),
     )  # fmt: skip
 
@@ -682,7 +682,7 @@ class ContrastivePCA(PencilModel):
     """
 
     _traits = Traits(
-        ContrastResult, "cpca", frozenset({"labels"}), summed=("background",),
+        ContrastResult, "cpca", frozenset({"labels"}),
         summary=(("alpha", "alphas_"), *VARIANCES),
     )  # fmt: skip
 

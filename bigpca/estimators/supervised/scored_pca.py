@@ -617,6 +617,8 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _more(self, kept: ScoredResult, more: MoreRows) -> tuple[ScoredResult, Provenance]:
         # Added to a copy: a read that fails leaves the model as it was.
         inner = copy(kept.estimator_)
+        if self.estimator is None:
+            inner.n_components = self.n_components
         rows = more.opened(self)
         reject_weights(rows, [type(self).__name__], self._traits.unweighted)
         y = labels_of_fit(self, rows.X, more.y)

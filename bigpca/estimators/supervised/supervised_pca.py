@@ -53,7 +53,7 @@ class SupervisedPCA(SupervisedModel):
     [[1.0, 0.0, 0.0]]
     """
 
-    _traits = Traits(SupervisedResult, "spca", LABELS, summed=("label_kernel", "label_gamma"))
+    _traits = Traits(SupervisedResult, "spca", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY
@@ -90,7 +90,7 @@ class SupervisedRandomProjection(SupervisedModel):
     See :class:`bigpca.estimators.supervised.model.SupervisedModel`.
     """
 
-    _traits = Traits(SupervisedResult, "srp", LABELS, summed=("n_features", "label_gamma"))
+    _traits = Traits(SupervisedResult, "srp", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY
