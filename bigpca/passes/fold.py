@@ -20,7 +20,7 @@ from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
+from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, Pass, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
@@ -37,13 +37,12 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly, working_dtype
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
-from bigpca.passes.rows import Rows, check_states
+from bigpca.passes.rows import Rows, check_states, pass_over
 from bigpca.planning import Layout, PassCost, peak_bytes
 from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
-SHIFT = "bigpca-shift"  # the key of the shift among the broadcast values
 
 
 @dataclass(frozen=True)
@@ -241,12 +240,6 @@ def fold_job(
 ) -> Pass[R]:
     """Return the pass of :func:`fold_to`, ready to run."""
     layout = cost.layout
-    check_states(rows, templates.values())
-    shared = {key: a.shared for key, a in templates.items() if a.shared is not None} | rows.broadcast
-    if shift is not None:
-        shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
-    if rows.steps:
-        shared[MAPS] = rows.steps
 
     def stamp(group: int) -> str:
         return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""
@@ -264,22 +257,8 @@ def fold_job(
         )  # fmt: skip
         return task, futures
 
-    bits = {} if cost.device is None else cost.device.identity
-    return Pass(
-        cost=cost,
-        templates=templates,
-        cut=cut,
-        stamp=stamp,
-        finish=finish,
-        shared=shared,
-        paths=rows.origin.paths,
-        unit_bytes=rows.origin.row_bytes,
-        whole=rows.n_rows,
-        input=rows.identity | bits,
-        has_row=rows.order.has if rows.order.in_order else None,
-        open_ended=rows.order.open_ended,
-        follows=rows.origin.requests[0] > 0,
-    )
+    job = pass_over(run, cost, rows, templates, cut, finish, stamp=stamp, shift=shift)
+    return replace(job, follows=rows.origin.requests[0] > 0)
 
 
 @dataclass(frozen=True)

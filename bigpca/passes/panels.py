@@ -21,10 +21,9 @@ from bigpca.data.sparse import with_values
 from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
+from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import (
     Block,
     Look,
@@ -41,7 +40,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp
+from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 from bigpca.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
 
 R = TypeVar("R")
@@ -80,17 +79,17 @@ class PanelGroup:
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fill one panel of the dot matrix."""
-        reader, shared = with_inputs(self.reader, inputs), inputs[SHARED]
+        reader, shift, steps = with_inputs(self.reader, inputs), inputs[SHARED][SHIFT], inputs[SHARED].get(MAPS, ())
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
         held: list[tuple[int, Values]] = []
-        looks, stored = list[Look](), self._as_stored(shared[MAPS])
+        looks, stored = list[Look](), self._as_stored(steps)
         reader, ahead = sent_to(self.device, reader, inputs, stored=stored)
         with one_blas_thread(), precisely(self.device):
             for first, rows in read_ahead(reader, self.panel + self.stream, ahead):
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
-                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, shared[SHIFT], shared[MAPS], looks)
+                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, shift, steps, looks)
                     if self.device is not None:
                         slab = state.scaled(slab, self.device)
                     if first < stop:
@@ -222,7 +221,6 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
     """
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
-    check_states(rows, [template])
     stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
@@ -235,18 +233,7 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         )
         return task, futures
 
-    job = Pass(
-        cost=cost,
-        templates={"dot": template},
-        cut=cut,
-        stamp=stamp,
-        finish=finish,
-        paths=rows.origin.paths,
-        unit_bytes=rows.origin.row_bytes,
-        whole=rows.n_rows,
-        shared={SHIFT: shift, MAPS: rows.steps} | rows.broadcast,
-        input=rows.identity | ({} if cost.device is None else cost.device.identity),
-    )
+    job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp, shift=shift)
     return run_pass(job, run)
 
 
@@ -383,7 +370,6 @@ def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState,
             "rows, or write the rows to a store chunked in columns first."
         )
     layout = cost.layout
-    check_states(rows, [template])
     present = None if rows.weights is None else rows.weights > 0
     stamp = one_stamp(run, rows)
 
@@ -394,17 +380,6 @@ def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState,
         task = ColumnGroup(group, reader, reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.weights)
         return task, {}
 
-    shared = {} if template.shared is None else {"dot": template.shared}
-    job = Pass(
-        cost=cost,
-        templates={"dot": template},
-        cut=cut,
-        stamp=stamp,
-        finish=finish,
-        shared=shared,
-        paths=rows.origin.paths,
-        unit_bytes=rows.n_rows * rows.dtype.itemsize,
-        whole=rows.n_columns,
-        input=rows.identity,
-    )
+    job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp)
+    job = replace(job, unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns)
     return run_pass(job, run)

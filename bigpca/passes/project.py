@@ -36,7 +36,7 @@ from bigpca.devices import tile_bytes
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassState, digest
+from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState, digest
 from bigpca.passes.engine.local import check_cancelled, check_end, current_client, local_threads
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
@@ -45,7 +45,7 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device
+from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device, pass_over
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
@@ -197,7 +197,7 @@ class WriteGroup:
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Write the chunks; memory: the slab in use and those being read, one mapped slab and one output chunk."""
-        reader, steps = with_inputs(self.reader, inputs), inputs[SHARED][MAPS]
+        reader, steps = with_inputs(self.reader, inputs), inputs[SHARED].get(MAPS, ())
         reads = {chunk: self._reads(chunk) for chunk in self.chunks}
         rows_done, begun = 0, list[Future[ChunkRecord]]()
         ahead = read_ahead(reader, list(chain.from_iterable(reads.values())), self.ahead)
@@ -517,19 +517,8 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
 
     cost = replace(plan.costs[0], reads=layout.n_rows / max(1, rows.n_rows), layout=layout)
     places = {output.writer.store: "writes"} if output.place is None else {}
-    job = Pass(
-        cost=cost,
-        templates={},
-        cut=cut,
-        stamp=None,
-        finish=_written,
-        shared={MAPS: rows.steps},
-        paths={**rows.origin.paths, **places},
-        unit_bytes=rows.origin.row_bytes,
-        whole=rows.n_rows,
-        has_row=rows.order.has if rows.order.in_order else None,
-        open_ended=rows.order.open_ended,
-    )
+    job = pass_over(run, cost, rows, {}, cut, _written, stamp=None)
+    job = replace(job, paths={**job.paths, **places})
     resumed = 0 if rows.order.open_ended else output.writer.n_chunks - len(pending)
 
     client = current_client()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -31,7 +31,7 @@ from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.driver import get_watched
-from bigpca.passes.engine.jobs import Inputs, digest
+from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R, digest
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.layout import plan_layout, working_dtype
@@ -144,10 +144,11 @@ class Origin:
             self.in_memory |= side.in_memory
             self.widths += (int(side.X.shape[1]),)
             direct += [side.stored] if side.stored is not None and side.view is None and not side.sparse else []
-        # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
-        longest = max(direct, key=lambda one: one.row_bytes, default=None)
-        apart = all(one.in_memory or one is longest for one in direct)
-        self.direct = tuple(direct) if apart and len(direct) == len(self.sides) else ()
+        self.direct = ()
+        if direct and len(direct) == len(self.sides):
+            # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
+            longest = max(direct, key=lambda one: one.row_bytes)
+            self.direct = tuple(direct) if all(one.in_memory or one is longest for one in direct) else ()
 
     @classmethod
     def of(cls, X: da.Array, **given: Unpack[Given]) -> Origin:
@@ -703,8 +704,7 @@ class Prices:
         counted, origin = tuple[PassCost, ...](), self.rows.origin
         if self.rows.order.counted:
             counted = (PassCost(name="count", bytes_read=self.stored_bytes(self.rows.n_rows)),)
-        rows = origin.looked_at[0]
-        if rows:
+        if origin.sparse and (rows := origin.looked_at[0]):
             share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
         search = carried(origin.X).search  # of columns that have values
@@ -840,6 +840,53 @@ def one_stamp(run: Run, rows: Rows) -> Callable[[int], str]:
     """Return the stamp of the groups of a pass in which each reads most rows: that of all, computed once."""
     whole = rows.origin.stamp(0, rows.n_rows) if run.checkpoint else ""
     return lambda group: whole
+
+
+def pass_over(
+    run: Run,
+    cost: PassCost,
+    rows: Rows,
+    templates: Mapping[str, Accumulator],
+    cut: Callable[[int], tuple[GroupTask, Inputs]],
+    finish: Finish[R],
+    *,
+    stamp: Callable[[int], str] | None,
+    shift: Vector | None = None,
+) -> Pass[R]:
+    """Return a pass over rows, ready to run: its broadcast values, and what identifies the rows in checkpoints.
+
+    Parameters
+    ----------
+    cost : PassCost
+        As the fit declared it.
+    templates : dict of str to Accumulator
+        By the names of the states.
+    cut, finish, stamp
+        As in :class:`bigpca.passes.engine.jobs.Pass`.
+    shift : ndarray of shape (d,) or None
+        What tasks subtract from rows, if that is the same in all groups.
+    """
+    check_states(rows, templates.values())
+    shared = {key: a.shared for key, a in templates.items() if a.shared is not None} | rows.broadcast
+    if shift is not None:
+        shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
+    if rows.steps:
+        shared[MAPS] = rows.steps
+    bits = {} if cost.device is None else cost.device.identity
+    return Pass(
+        cost=cost,
+        templates=templates,
+        cut=cut,
+        stamp=stamp,
+        finish=finish,
+        shared=shared,
+        paths=rows.origin.paths,
+        unit_bytes=rows.origin.row_bytes,
+        whole=rows.n_rows,
+        input=rows.identity | bits if run.checkpoint else {},
+        has_row=rows.order.has if rows.order.in_order else None,
+        open_ended=rows.order.open_ended,
+    )
 
 
 def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:

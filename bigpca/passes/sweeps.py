@@ -28,15 +28,14 @@ from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassState
+from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import Look, Values, block_on, check_looks, prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, reject_weights
+from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
 from bigpca.planning import Layout, PassCost, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
@@ -188,9 +187,9 @@ class KernelGroup:
 
     def _run(self, run_id: str, inputs: Inputs) -> PassState:
         reader = with_inputs(self.reader, inputs)
-        shared = inputs[SHARED]
+        shift, steps = inputs[SHARED][SHIFT], inputs[SHARED].get(MAPS, ())
         start, stop = self.reads[0][0], self.stop
-        template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
+        template = self.template.with_shared(inputs[SHARED].get("kernel"))
         state = template.fresh(start, stop)
         held: list[tuple[int, object]] = []
         # Overflows make row means of K infinite, which is checked after the sweep.
@@ -199,7 +198,7 @@ class KernelGroup:
                 tiles = [*self._tiles(first, rows)]
                 inside = sum(row < stop for row, _ in tiles)
                 for row, tile in tiles[:inside]:
-                    held.append((row, self._prepare(tile, row, shared[SHIFT], shared[MAPS])))
+                    held.append((row, self._prepare(tile, row, shift, steps)))
                     note_rounded(tile)
                     if self.device is not None and isinstance(state, KernelProduct):
                         state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
@@ -208,7 +207,7 @@ class KernelGroup:
 
                 def compare(one: tuple[int, Values]) -> Iterator[Tile]:
                     check_cancelled(run_id)
-                    return self._compared(held, one[0], self._prepare(one[1], one[0], shared[SHIFT], shared[MAPS]))
+                    return self._compared(held, one[0], self._prepare(one[1], one[0], shift, steps))
 
                 for several in made_ahead(compare, tiles[inside:], self.ahead):
                     for made in several:
@@ -359,19 +358,6 @@ def fold_kernel(
         )
         return task, futures
 
-    shared = {SHIFT: shift, MAPS: rows.steps} | rows.broadcast
-    shared |= {} if template.shared is None else {"kernel": template.shared}
-    job = Pass(
-        cost=cost,
-        templates={"kernel": template},
-        cut=cut,
-        stamp=stamp,
-        finish=finish,
-        shared=shared,
-        evaluations=layout.evaluations,
-        paths=rows.origin.paths,
-        unit_bytes=rows.origin.row_bytes,
-        whole=n,
-        input=rows.identity | ({} if cost.device is None else cost.device.identity),
-    )
+    job = pass_over(run, cost, rows, {"kernel": template}, cut, finish, stamp=stamp, shift=shift)
+    job = replace(job, evaluations=layout.evaluations)
     return run_pass(job, run)

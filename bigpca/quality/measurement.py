@@ -19,7 +19,7 @@ from bigpca.passes.fold import fold, row_pass, runs_layout
 from bigpca.passes.reading.layout import MIB, working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import Layout, PassCost, SolveCost
+from bigpca.planning import Layout, PassCost
 
 State = TypeVar("State", bound=Accumulator)
 STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
@@ -42,6 +42,7 @@ class Measurement(Reading, Generic[State]):
         Whether rows are unshifted, so that sums of integers are exact.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("pass_plan",)
     depends_on: ClassVar[tuple[str, ...]] = ("name",)
     account: ClassVar[str] = "one read"
 
@@ -60,12 +61,6 @@ class Measurement(Reading, Generic[State]):
         """The read."""
         dtype = self.dtype if self.part is None else working_dtype(self.rows.dtype)
         return row_pass(self.rows, self.name, [self.template], layout=self.part, dtype=dtype)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.pass_plan,)
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost()
 
     def read(self, run: Run) -> State:
         """Return the state."""

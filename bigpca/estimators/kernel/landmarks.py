@@ -613,6 +613,8 @@ class Growth(KernelReading):
     features : LandmarkFeatures
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("read_of_features",)
+
     features: LandmarkFeatures
 
     solver = "landmarks (given)"
@@ -629,9 +631,6 @@ class Growth(KernelReading):
     @abstractmethod
     def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
         """Read the new rows, and merge them with the latest fit."""
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.read_of_features,)
 
     def solve_cost(self) -> SolveCost:
         m = len(self.features.landmarks)

@@ -129,6 +129,7 @@ def reject_omission(rows: Rows) -> None:
 class DotFit(PCAFit):
     """n^2 d flops for the dot matrix from pairs of row panels, one more read for the components."""
 
+    reads: ClassVar[tuple[str, ...]] = ("before", "panels", "components")
     depends_on: ClassVar[tuple[str, ...]] = ("settings.center", "settings.scale")
     solver: ClassVar[str] = "dot"
 
@@ -202,13 +203,12 @@ class DotFit(PCAFit):
         states += [] if sparse else [ColumnMoments(d)]
         return row_pass(self.rows, "components", states, dtype=self.components_dtype)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        before: tuple[PassCost, ...] = ()
+    @property
+    def before(self) -> PassCost | None:
+        """The read that finds the scales, or the first rows, which give the shift."""
         if self.settings.scale:
-            before = (self.columns,)
-        elif self.settings.center and not self.rows.sparse:  # the first rows give the shift
-            before = (shift_pass(self.rows, self.panels.layout),)
-        return (*before, self.panels, self.components)
+            return self.columns
+        return shift_pass(self.rows, self.panels.layout) if self.settings.center and not self.rows.sparse else None
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
@@ -274,6 +274,8 @@ class DotColumnsFit(DotFit):
         Of the column blocks.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("sums", "components")
+
     layout: Layout
 
     @property
@@ -291,9 +293,6 @@ class DotColumnsFit(DotFit):
     def components(self) -> PassCost:
         """The read for the components."""
         return components_pass(self.rows, self.k, self.layout, self.components_dtype)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.sums, self.components)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> PCAResult:
         rows, settings = self.rows, self.settings

@@ -304,6 +304,7 @@ class KrylovFit(PCAFit):
     iteration : Iteration
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("operator_passes.costs",)
     depends_on: ClassVar[tuple[str, ...]] = ("settings.center", "settings.scale", *ITERATED)
     solver: ClassVar[str] = "krylov"
     exact: ClassVar[bool] = False
@@ -360,9 +361,6 @@ class KrylovFit(PCAFit):
             most=iteration.most_block,
         )
 
-    def passes(self) -> tuple[PassCost, ...]:
-        return self.operator_passes.costs
-
     def solve_cost(self) -> SolveCost:
         k, d = self.iteration.components, self.rows.n_columns
         certificate = certificate_bytes(k, d)
@@ -409,6 +407,8 @@ class KrylovFit(PCAFit):
 class KrylovDotFit(KrylovFit):
     """The iteration on the dot matrix of a column-chunked store, and one more read for the components."""
 
+    reads: ClassVar[tuple[str, ...]] = ("product", "components")
+
     @property
     def account(self) -> str:
         return (
@@ -435,9 +435,6 @@ class KrylovDotFit(KrylovFit):
         d = self.rows.n_columns
         k = min(self.iteration.columns, self.settings.wanted(self.rows.n_present, d))
         return components_pass(self.rows, k, self.product.layout)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.product, self.components)
 
     def run(self, run: Run) -> PCAResult:
         """Iterate on the dot matrix, then compute the components."""

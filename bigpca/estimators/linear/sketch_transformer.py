@@ -14,7 +14,7 @@ from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
+from bigpca.planning import PassCost
 from bigpca.records import Held
 from bigpca.sketches import Gaussian, Sketch
 
@@ -61,9 +61,6 @@ class SketchingFit(Fit[SketchResult]):
     def passes(self) -> tuple[PassCost, ...]:
         size = self.rows.prices.stored_bytes(self.rows.n_rows)
         return (PassCost(name="check", bytes_read=size),) if self.checked else ()
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost()
 
     def run(self, run: Run) -> SketchResult:
         rows = self.rows

@@ -593,6 +593,7 @@ class CovarianceFit(PCAFit):
         Of the groups, or folds, of the rows, whose moments are kept apart.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("moments", "again")
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
@@ -640,9 +641,6 @@ class CovarianceFit(PCAFit):
     def precision(self) -> float:
         """eps of the products."""
         return float(np.finfo(self.moments.dtype).eps)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.moments,) if self.again is None else (self.moments, self.again)
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_present, self.rows.n_columns

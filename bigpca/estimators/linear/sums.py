@@ -51,6 +51,7 @@ class SumsFit(Fit[Found], Generic[Found, State]):
         How many sets of axes the result has.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("sums",)
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
@@ -68,9 +69,6 @@ class SumsFit(Fit[Found], Generic[Found, State]):
     def sums(self) -> PassCost:
         """The read."""
         return row_pass(self.rows, "sums", [self.template], dtype=PRECISE)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.sums,)
 
     def solve_cost(self) -> SolveCost:
         d, size = self.rows.n_columns, self.template.state_bytes

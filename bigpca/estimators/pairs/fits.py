@@ -106,6 +106,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
         State -> the rows of a second read, or None where what covariates leave has enough digits.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("moments", "again")
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
@@ -136,9 +137,6 @@ class PairFit(Fit[Found], Generic[Found, State]):
             return None
         size = self.template.state_bytes
         return row_pass(rows, "refined", [self.template], cut_bytes=size, dtype=PRECISE).repeated(0, 1)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.moments,) if self.again is None else (self.moments, self.again)
 
     def solve_cost(self) -> SolveCost:
         d = self.rows.n_columns

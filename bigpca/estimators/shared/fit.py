@@ -50,11 +50,13 @@ PLANNED_ROWS = 1_000_000  # of batches whose number of rows is not known
 class Reading(ABC):
     """Planned reads of X, and their cost.
 
-    A subclass declares its passes (:meth:`passes`) with the templates and layouts that it executes; a run rejects any
-    other pass.
+    A subclass declares its passes (``reads``, or :meth:`passes` where these depend on more) with the templates and
+    layouts that it executes; a run rejects any other pass.
 
     Attributes
     ----------
+    reads : tuple of str
+        Names of own attributes with the cost of a pass, or of several, or None.
     depends_on : tuple of str
         Names of own attributes, such as "settings.tol", on which the passes depend beside the rows; never threads or
         limits, nor what only the solve depends on: one checkpoint of moments serves any number of components.
@@ -65,6 +67,7 @@ class Reading(ABC):
     """
 
     exact: ClassVar[bool] = True  # False for a result to a tolerance
+    reads: ClassVar[tuple[str, ...]] = ()
     depends_on: ClassVar[tuple[str, ...]] = ()
 
     rows: Rows
@@ -81,13 +84,16 @@ class Reading(ABC):
     def account(self) -> str:
         """The method in a few words, with its numbers."""
 
-    @abstractmethod
     def passes(self) -> tuple[PassCost, ...]:
-        """Declare all passes and other reads that a run may make."""
+        """Declare all passes and other reads that a run may make: those that ``reads`` names."""
+        found = list[PassCost]()
+        for one in [attrgetter(name)(self) for name in self.reads]:
+            found += [one] if isinstance(one, PassCost) else one or ()
+        return tuple(found)
 
-    @abstractmethod
     def solve_cost(self) -> SolveCost:
         """Return the cost of what the fitting process computes and holds."""
+        return SolveCost()
 
     def describe(self) -> dict[str, object]:
         """Return what identifies the passes, for the fingerprint of checkpoints."""
@@ -97,13 +103,15 @@ class Reading(ABC):
     @cached_property
     def lessons(self) -> tuple[Lesson, ...]:
         """Reads that find what the maps of rows were not given."""
-        return lessons(self.rows) if self.rows.steps else ()
+        return lessons(self.rows)
 
     @cached_property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
-        filling = () if self.rows.fill is None else fill_pass(self.rows)
-        return (*self.rows.prices.counting, *filling, *(one.cost for one in self.lessons), *self.passes())
+        before = [*self.rows.prices.counting, *([] if self.rows.fill is None else fill_pass(self.rows))]
+        if self.rows.steps:
+            before += [one.cost for one in self.lessons]
+        return (*before, *self.passes())
 
     @property
     def reason(self) -> str:
@@ -123,15 +131,12 @@ class Reading(ABC):
     @property
     def most_reads(self) -> float:
         """The most complete reads that a run may take; the first rows, which are kept, do not count."""
-        most = 0.0
-        for one in self.declared:
-            most += max(one.reads, one.most_reads) * one.most_times * bool(one.layout.groups)
-        return most
+        return sum(max(one.reads, one.most_reads) * one.most_times for one in self.declared if one.layout.groups)
 
     @property
     def readable(self) -> bool:
         """Whether rows can be read so often, and their number is known where that is necessary."""
-        return self.most_reads <= 1 or not (self.rows.order.once or self.rows.order.open_ended)
+        return not (self.rows.order.once or self.rows.order.open_ended) or self.most_reads <= 1
 
     @cached_property
     def plan(self) -> Plan:
@@ -158,7 +163,8 @@ class Reading(ABC):
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
             lines.append("missing values: one more read finds the means of the columns, which replace them")
-        lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
+        if rows.steps:
+            lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
@@ -329,10 +335,10 @@ def running(
     ValueError
         If files of the input changed during the run, or a checkpoint is given for rows whose changes go unnoticed.
     """
-    fit.check_readable()
-    fit.plan.check()
-    fit.check_devices()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
+    fit.check_readable()
+    plan.check()
+    fit.check_devices()
     if rows.origin.unstamped and checkpoint is not None:
         raise CheckpointError(
             f"checkpoint = {str(checkpoint)!r}, but {rows.origin.unstamped}, so no run can be resumed. Fit without "
@@ -357,7 +363,7 @@ def running(
                 run.read_beside(counted)
             if rows.fill is not None:
                 find_fill(run, rows, rows.fill)
-            for lesson in fit.lessons:
+            for lesson in fit.lessons if rows.steps else ():
                 lesson.learn(run)
             try:
                 yield run

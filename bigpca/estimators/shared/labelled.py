@@ -28,7 +28,7 @@ from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_l
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.summaries import search_columns, search_passes
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, Resources
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -147,9 +147,6 @@ class EmptyColumns(Reading):
 
     def passes(self) -> tuple[PassCost, ...]:
         return search_passes(self.rows)
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost()
 
 
 def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Rows:

@@ -194,6 +194,8 @@ class LabelledFit(LabelledReading, Fit[SupervisedResult]):
 class LabelsFit(LabelledFit):
     """One read of labelled rows, and a (d, d) or thin solve."""
 
+    reads: ClassVar[tuple[str, ...]] = ("labels", "again")
+
     @property
     def account(self) -> str:
         d = self.rows.n_columns
@@ -209,9 +211,6 @@ class LabelsFit(LabelledFit):
         if rows is None:
             return None
         return row_pass(rows, "refined", self.templates.values(), dtype=PRECISE).repeated(0, 1)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.labels,) if self.again is None else (self.labels, self.again)
 
     def solve_cost(self) -> SolveCost:
         d, state = self.rows.n_columns, self.labels.state_bytes
@@ -253,6 +252,7 @@ class KrylovRoweisFit(LabelledFit):
         Reads at most: ``max_passes``, or where that is None those that span the space, if their products fit in memory.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("labels", "product")
     depends_on: ClassVar[tuple[str, ...]] = (
         "templates",
         "k",
@@ -333,9 +333,6 @@ class KrylovRoweisFit(LabelledFit):
             work=4.0 * n * d * width * TYPICAL_READS,
             driver_bytes=held,
         ).repeated(min(TYPICAL_READS - 1, most), most)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.labels, self.product)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(output_bytes=self.output_bytes())

@@ -278,6 +278,7 @@ class Folding(Reading):
     templates : dict of str to Accumulator
     """
 
+    reads: ClassVar[tuple[str, ...]] = ("folds",)
     depends_on: ClassVar[tuple[str, ...]] = ("templates",)
     solver: ClassVar[str] = "folds"
     account: ClassVar[str] = "one read of rows and labels"
@@ -318,9 +319,6 @@ class Folding(Reading):
         layout = plan_layout(rows.origin.row_chunks, rows.n_columns, exact, sum(one.state_bytes for one in states))
         return row_pass(rows, "folds", states, layout=layout, dtype=exact)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.folds,)
-
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
 
@@ -337,10 +335,8 @@ def _take_folds(state: PassState) -> list[ClassMoments]:
 class Scoring(LabelledReading):
     """The read that the scores of features are computed from."""
 
+    reads: ClassVar[tuple[str, ...]] = ("labels",)
     account: ClassVar[str] = "one read of rows and labels"
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.labels,)
 
     @property
     def spread(self) -> LabelSpread | None:

@@ -125,6 +125,7 @@ Inputs: TypeAlias = Mapping[Key, Any]  # by key: values of Dask nodes or their f
 Finish = Callable[[PassState], R]
 STALLED_SECONDS = 60.0
 MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
+SHIFT = "bigpca-shift"  # the key of the shift
 
 
 class GroupTask(Protocol):

@@ -169,6 +169,7 @@ def test_riders_move_no_group_border_and_no_arithmetic() -> None:
 class ToyFit(PCAFit):
     """A solver that bigpca has never heard of: one read, and NumPy."""
 
+    reads: ClassVar[tuple[str, ...]] = ("moments",)
     solver: ClassVar[str] = "toy"
 
     @property
@@ -180,12 +181,6 @@ class ToyFit(PCAFit):
         template = Moments(self.rows.n_columns)
         cost = row_pass(self.rows, "toy", [template], cut_bytes=template.state_bytes, work=1.0)
         return replace(cost, bytes_read=0, flops=0.0)  # the cheapest of all
-
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.moments,)
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost()
 
     def run(self, run: Run) -> PCAResult:
         found = fold(run, self.moments, self.rows, Moments(self.rows.n_columns))
@@ -232,9 +227,6 @@ class ToyKernelFit(KernelFit):
     @property
     def price(self) -> float:
         return 0.0
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost()
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows = collect_rows(run, self.rows)
