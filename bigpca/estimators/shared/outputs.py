@@ -173,49 +173,6 @@ def check_float(dtype: DTypeLike, *codes: str) -> str:
     raise ValueError(f"dtype = {dtype!r}; scores are stored as {', '.join(others)} or {last}.")
 
 
-def map_rows(rows: Rows, f: RowMap, columns: int, *, made: Made, memory_limit: int | str | None) -> Lazy:
-    """Return ``f`` of opened rows: lazy if what a user gave is lazy, with the record of what made it, else computed.
-
-    Rows of batches, which are read once and in order, are mapped at once.
-    """
-    if not rows.origin.lazy:
-        return project_in_memory(rows.begun(), f, columns)
-    if has_batches(rows.X):
-        return project_in_order(rows.begun(), f, columns, memory_limit)
-    return carrying(project_lazily(rows.X, f, columns), made=made)
-
-
-def write_rows(
-    rows: Rows, f: RowMap, columns: int, to: Destination, *, name: str, made: Made, memory_limit: int | str | None
-) -> Lazy:
-    """Write ``f`` of the rows to ``to.out`` in one read, and return the Dask array over it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the output in tasks and messages.
-    made : Made
-        What made the output: stored beside it.
-    """
-    out = path_of(to.out, "out") if to.out is None or not is_objects(to.out) else to.out
-    with resolve_progress(to.progress) as report:
-        run = Run(None, report, "local" if rows.order.in_process else None)
-        names = to.names or tuple(f"column_{i}" for i in range(columns))
-        form = form_of(name_of(out), names)
-        return project_to(
-            rows,
-            f,
-            columns,
-            out,
-            name=name,
-            run=run,
-            made=made,
-            form=form,
-            overwrite=to.overwrite,
-            memory_limit=memory_limit,
-        )
-
-
 def reject_container(estimator: BaseEstimator, output: str, X: Unchecked = None) -> None:
     """Reject scikit-learn's output containers, which cannot hold lazy output, except for a Dask DataFrame X.
 
@@ -277,13 +234,35 @@ def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destin
 
 
 def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
-    """Return ``f`` of opened rows that are not preprocessed, such as scores."""
+    """Return ``f`` of opened rows that are not preprocessed, such as scores, or write it in one read.
+
+    Lazy if what a user gave is lazy, else computed; rows of batches, which are read once and in order, are mapped at
+    once. What is lazy or written has the record of what made it.
+    """
+    if to.out is None and not rows.origin.lazy:
+        return project_in_memory(rows.begun(), f, columns)
     what, limit = to.what or model._traits.output, setting(model, "memory_limit")
+    if to.out is None and has_batches(rows.X):
+        return project_in_order(rows.begun(), f, columns, limit)
     made = Made(what, f"{what} of X by {called(model)}", model._digest(), to.keys)
     if to.out is None:
-        return map_rows(rows, f, columns, made=made, memory_limit=limit)
-    with brought_by(model):
-        return write_rows(rows.begun(**policies(model)), f, columns, to, name=what, made=made, memory_limit=limit)
+        return carrying(project_lazily(rows.X, f, columns), made=made)
+    with brought_by(model), resolve_progress(to.progress) as report:
+        rows, out = rows.begun(**policies(model)), to.out if is_objects(to.out) else path_of(to.out, "out")
+        run = Run(None, report, "local" if rows.order.in_process else None)
+        form = form_of(name_of(out), to.names or tuple(f"column_{i}" for i in range(columns)))
+        return project_to(
+            rows,
+            f,
+            columns,
+            out,
+            name=what,
+            run=run,
+            made=made,
+            form=form,
+            overwrite=to.overwrite,
+            memory_limit=limit,
+        )
 
 
 def on_fitted_grid(
