@@ -771,6 +771,8 @@ OTHERS: dict[str, Any] = {
     "alpha": 3.0,
     "background": "ape",
     "lag": 2,
+    "width": 5,
+    "n_features_to_select": 2,
     "metric": np.eye(D),
     "label_kernel": "linear",
     "label_gamma": 0.7,
