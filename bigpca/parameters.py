@@ -291,6 +291,7 @@ PANELS = {
         "sketch": Parameter(
             "gaussian:500, sparse-sign:500, feature-hash:2000, srht:500, or for images downsample:3x224x224:3x56x56.",
             form="KIND:COLUMNS",
+            acts="sums",
         ),
         "approximation": Parameter(
             "How components are computed from the sketch; ritz needs one more read.",

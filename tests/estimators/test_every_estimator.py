@@ -784,6 +784,7 @@ OTHERS: dict[str, Any] = {
     "n_landmarks": 12,
     "sampling": "uniform",
     "preprocess_y": "l2",
+    "sketch": bp.sketches.Gaussian(4),
 }
 OTHER_PARAMETERS = [
     (name, one)

@@ -464,9 +464,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
-    _traits = Traits(
-        PCAResult, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation", "sketch")
-    )
+    _traits = Traits(PCAResult, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation"))
 
     n_components: NComponents = None
     sketch: Sketch | None = None
