@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +15,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
-from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, Source, Stamp
+from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, MemoryRows, Source, Stamp
 from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
 from bigpca.settings import memory_limit
@@ -215,77 +214,7 @@ def sparse_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> csr_array:
     return csr_block(values, rows.indices[:stored].copy(), rows.indptr, int(rows.shape[1]), label)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SparseRows(Source):
-    """Rows of a CSR matrix in memory; pickled with its values.
-
-    Attributes
-    ----------
-    matrix : scipy.sparse.csr_array or csr_matrix
-    """
-
-    matrix: Any
-    format: str = field(default="scipy", kw_only=True)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype in native byte order."""
-        return check_dtype(self.matrix.dtype)
-
-    @property
-    def stored_values(self) -> int:
-        """Number of stored values."""
-        return int(self.matrix.indptr[-1])
-
-    def row_chunks(self) -> tuple[int, ...]:
-        """Chunks of equally many rows, of about 16 MiB of stored values where they are densest."""
-        piece = NATIVE_BYTES // (self.dtype.itemsize + INDEX_BYTES)
-        n = self.array_shape[0]
-        return regular_chunks(n, fewest_rows(self.matrix.indptr, piece, min(n, NATIVE_BYTES // INDEX_BYTES)))
-
-    @property
-    def densest(self) -> float:
-        """Stored values of a mean row of the densest chunk."""
-        chunks = np.array(self.row_chunks())
-        ends = np.concatenate([[0], np.cumsum(chunks)])
-        return densest_rows(np.asarray(self.matrix.indptr)[ends], chunks)
-
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
-        """Copy rows, in canonical form."""
-        found, width = self.matrix, self.array_shape[1]
-        low, high = int(found.indptr[start]), int(found.indptr[stop])
-        indptr = found.indptr[start : stop + 1] - low
-        data, indices = found.data[low:high].astype(self.dtype), found.indices[low:high].copy()
-        block = csr_block(data, indices, indptr, width, "the sparse rows in memory", start)
-        return block if columns == (0, width) else block[:, slice(*columns)]
-
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return the CRC-32 of those rows in place of a file's mtime."""
-        rows = self.read_block(start, stop, (0, self.array_shape[1]))
-        return [("memory", rows.data.nbytes, _crc(rows, 0))]
-
-    def details(self) -> dict[str, Any]:
-        """Return the CRC-32 of all rows, in canonical form."""
-        crc, start, width = 0, 0, self.array_shape[1]
-        for rows in self.row_chunks():
-            crc = _crc(self.read_block(start, start + rows, (0, width)), crc)
-            start += rows
-        return {"crc32": crc, "stored_values": self.stored_values}
-
-
-def fewest_rows(indptr: Array, piece: int, most: int) -> int:
-    """Return the fewest rows that hold a piece of so many values, where rows are densest; at most ``most``."""
-    starts = np.arange(int(indptr[0]), int(indptr[-1]) - piece + 1, piece)
-    counts = np.searchsorted(indptr, starts + piece) - np.searchsorted(indptr, starts, side="right") + 1
-    return max(1, int(counts.min(initial=most)))
-
-
-def densest_rows(ends: Array, chunks: Array) -> float:
-    """Return the stored values of a mean row of the densest chunk, from where the values of chunks end."""
-    return float((np.diff(ends) / np.maximum(chunks, 1)).max(initial=0.0))
-
-
-def held_csr(X: Any) -> SparseRows:
+def held_csr(X: Any) -> CsrRows:
     """Return sparse rows in memory as a source, after a check of their structure; nothing is copied from CSR.
 
     Raises
@@ -305,18 +234,14 @@ def held_csr(X: Any) -> SparseRows:
         )
     stored = int(rows.indptr[-1])  # the vectors may be longer
     check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), "X")
-    return SparseRows((n, int(rows.shape[1])), rows)
-
-
-def _crc(rows: csr_array, crc: int) -> int:
-    for vector in (np.diff(rows.indptr).astype(np.int64), rows.indices, rows.data):
-        crc = zlib.crc32(np.ascontiguousarray(vector).data, crc)
-    return crc
+    vectors = rows.data[:stored], rows.indices[:stored], rows.indptr
+    data, indices, indptr = (MemoryRows(one.shape, np.asarray(one)) for one in vectors)
+    return CsrRows((n, int(rows.shape[1])), data, indices, indptr, stored, format="scipy")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CsrRows(Source):
-    """Rows of a stored matrix in compressed sparse rows (CSR): row t is ``data[indptr[t]:indptr[t + 1]]``.
+    """Rows of a matrix, stored or in memory, in compressed sparse rows: row t is ``data[indptr[t]:indptr[t + 1]]``.
 
     The columns of these values are ``indices[indptr[t]:indptr[t + 1]]``, in any order; duplicates are added up. A read
     of some rows reads their part of each array, and checks it: no number outside the matrix is ever used as a place.
@@ -352,7 +277,7 @@ class CsrRows(Source):
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return chunks of equally many rows, of 16 to 64 MiB where they are densest; reads ``indptr`` once."""
-        return _row_chunks(self)
+        return _chunked(self)[0]
 
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
         """Return as many rows as have, on average, the values of the chunks that are decoded."""
@@ -364,7 +289,7 @@ class CsrRows(Source):
     @property
     def densest(self) -> float:
         """Stored values of a mean row of the densest chunk."""
-        return _densest(self)
+        return _chunked(self)[1]
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> csr_array:
         """Read rows as SciPy's CSR in canonical form: columns sorted, duplicates added up; zeros are kept."""
@@ -389,7 +314,8 @@ class CsrRows(Source):
     def _window(self, first: int) -> Integers:
         """Return ``indptr`` of up to ``WINDOW_ROWS`` rows from ``first`` on, and where their last row ends."""
         last = min(first + WINDOW_ROWS, self.array_shape[0])
-        local = kind_of(self.label) == "disk"  # elsewhere stamps take as long as these numbers, which are read again
+        # Elsewhere stamps take as long as these numbers, which are read again.
+        local = kind_of(self.label) == "disk" and not self.in_memory
         stamps = self.indptr.stamps(first, last + 1) if local else []
         key = _Window(self.label, tuple(stamps), first, last, self)
         return _held_window(key) if local else _checked_window(key)
@@ -472,13 +398,18 @@ def _checked_window(window: _Window) -> Integers:
 _held_window = lru_cache(maxsize=WINDOWS_HELD)(_checked_window)
 
 
-@lru_cache(maxsize=16)
-def _row_chunks(rows: CsrRows) -> tuple[int, ...]:
+def _chunked(rows: CsrRows) -> tuple[tuple[int, ...], float]:
+    """Return what :func:`_row_chunks` does; nothing that is known of a matrix in memory keeps it there."""
+    return _row_chunks(rows) if rows.in_memory else _known_chunks(rows)
+
+
+def _row_chunks(rows: CsrRows) -> tuple[tuple[int, ...], float]:
     """Cut rows into chunks of one size, each of at most about two pieces: 16 MiB, or up to 64 MiB if chunks are large.
 
-    A piece has four chunks of the arrays, or one if they are larger than it, because the chunks where it begins and
-    ends are decoded for its neighbours too. The size is that of the densest piece, so that what is planned for chunks
-    of any density is what they take. Rows without values count too: no chunk is longer than ``WINDOW_ROWS``.
+    And return the stored values of a mean row of the densest chunk. A piece has four chunks of the arrays, or one if
+    they are larger than it, because the chunks where it begins and ends are decoded for its neighbours too. The size is
+    that of the densest piece, so that what is planned for chunks of any density is what they take. Rows without values
+    count too: no chunk is longer than ``WINDOW_ROWS``.
     """
     value_bytes = rows.data.dtype.itemsize + rows.indices.dtype.itemsize  # with its column
     wanted = max(1, NATIVE_BYTES // value_bytes)
@@ -488,19 +419,19 @@ def _row_chunks(rows: CsrRows) -> tuple[int, ...]:
     fewest = min(n, WINDOW_ROWS)
     for first in range(0, n, WINDOW_ROWS):
         window = rows._window(first)
-        fewest = fewest_rows(window, piece, fewest)
-    return regular_chunks(n, fewest)
-
-
-@lru_cache(maxsize=16)
-def _densest(rows: CsrRows) -> float:
-    chunks = np.array(rows.row_chunks())
+        starts = np.arange(int(window[0]), int(window[-1]) - piece + 1, piece)
+        counts = np.searchsorted(window, starts + piece) - np.searchsorted(window, starts, side="right") + 1
+        fewest = max(1, int(counts.min(initial=fewest)))
+    chunks = regular_chunks(n, fewest)
     edges = np.concatenate([[0], np.cumsum(chunks)])
     ends = np.zeros(len(edges), np.int64)
-    for first in range(0, rows.array_shape[0], WINDOW_ROWS):
+    for first in range(0, n, WINDOW_ROWS):
         here = (edges >= first) & (edges <= first + WINDOW_ROWS)
         ends[here] = rows._window(first)[edges[here] - first]
-    return densest_rows(ends, chunks)
+    return chunks, float((np.diff(ends) / np.maximum(chunks, 1)).max(initial=0.0))
+
+
+_known_chunks = lru_cache(maxsize=16)(_row_chunks)
 
 
 @dataclass(frozen=True)
