@@ -72,23 +72,15 @@ class LabelColumn:
         TypeError, ValueError
             For labels that are missing, not among the classes, or no finite numbers; names the rows.
         """
-        from bigpca.data.labels import label_values, rows_shown  # imports file formats
+        from bigpca.data.labels import label_values, reject_gaps  # imports file formats
 
-        where = f"labels of rows {row:,} to {row + len(labels) - 1:,}"
         try:
             values, gaps = label_values(labels)
             found = self._targets(values) if self.classes is None else self._codes(values, gaps)
+            if self.missing == "raise":
+                reject_gaps(gaps if self.present is None else gaps & self.present[row : row + len(gaps)], start=row)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{where}: {error}") from None
-        if self.present is not None:
-            gaps = gaps & self.present[row : row + len(gaps)]
-        if self.missing == "raise" and gaps.any():
-            numbers = np.zeros(row + len(gaps), bool)
-            numbers[row:] = gaps
-            raise ValueError(
-                f"{gaps.sum()} {where} are missing ({rows_shown(numbers)}). Fill them in, or leave those rows out: "
-                'missing_labels="drop".'
-            )
+            raise type(error)(f"labels of rows {row:,} to {row + len(labels) - 1:,}: {error}") from None
         stop = row + len(found)
         with self._lock:
             if stop > len(self._values):

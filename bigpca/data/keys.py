@@ -25,7 +25,7 @@ from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_cells, is_labelled, is_place, is_zarr_array, is_zarr_group, is_zarr_store
 from bigpca.data.grids import label
 from bigpca.data.label_files import cell_names, check_stored, column_names, read_label_file, split_column
-from bigpca.data.labels import ARGUMENTS, label_values, rows_shown, with_gaps
+from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, with_gaps
 from bigpca.data.source import Source, file_stamp
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import row_source, source_of
@@ -189,28 +189,6 @@ def label_places(
     return places, there
 
 
-def given_keys(keys: Any, count: int, word: str) -> NDArray[np.str_]:
-    """Read the keys that a caller gives for so many labels.
-
-    Raises
-    ------
-    ValueError
-        For a different number of keys, and for labels without a key.
-    """
-    values, gaps = label_values(keys, "key")
-    if len(values) != count:
-        raise ValueError(
-            f"the number of keys, {len(values):,}, does not match the number of {word}s, {count:,}. "
-            f"Give one key for each {word}."
-        )
-    if gaps.any():
-        raise ValueError(
-            f"{gaps.sum():,} of {count:,} {word}s have no key ({rows_shown(gaps)}), so they belong to no row. "
-            "Give them a key, or remove them."
-        )
-    return values.astype(np.str_)
-
-
 def joined(values: Any, found: tuple[NDArray[np.intp], NDArray[np.bool_]], absent: Any, word: str) -> NDArray[Any]:
     """Return the labels at the places of :func:`label_places`, and ``absent`` for rows without one."""
     places, there = found
@@ -304,16 +282,7 @@ def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDAr
     >>> row_keys([7, 12], 2).tolist()
     ['7', '12']
     """
-    values, gaps = label_values(keys, "key")
-    if values.ndim != 1:
-        raise ValueError(
-            f"keys have shape {values.shape}; one column, (n,), was expected. Name the column of the keys."
-        )
-    if n is not None and len(values) != n:
-        raise ValueError(
-            f"X has {n:,} row{'s'[: n != 1]}, but {len(values):,} key{'s'[: len(values) != 1]}. Give one key for each "
-            "row, in the order of the rows."
-        )
+    values, gaps = one_each(keys, n, "key", gaps=True)
     if values.dtype.kind not in "iuU" and not gaps.all():
         raise TypeError(
             f"keys have dtype {values.dtype}; strings or integers were expected. Convert them, for instance with "
@@ -341,18 +310,14 @@ def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDAr
             f"{brief(ascii(found[surrogate][0]))}: bytes of file names in another encoding. Give other keys there."
         )
     found = found.astype(f"U{max(1, lengths.max(initial=0))}", copy=False)  # integers were given room for any
-    _check_distinct(found, remedy)
-    return found
-
-
-def _check_distinct(keys: NDArray[np.str_], remedy: str) -> None:
-    names = _doubled(keys)
+    names = _doubled(found)
     if len(names):
-        doubled = np.isin(keys, names)
+        doubled = np.isin(found, names)
         raise ValueError(
-            f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {keys_listed(names)} "
+            f"{doubled.sum():,} of {len(found):,} rows share their key with another row: {keys_listed(names)} "
             f"({rows_shown(doubled)}). {remedy}"
         )
+    return found
 
 
 def stored_keys(source: Any) -> NDArray[np.str_] | None:
@@ -856,10 +821,14 @@ def _keys_of_labels(values: Any, table: LabelTable | None, keys: Any, word: str)
     if keys is False:
         return Keys()
     if keys is not None:
-        return Keys(given_keys(keys, len(label_values(values, word).values), word))
-    if table is None:
+        given = one_each(keys, len(label_values(values, word).values), "key", word)
+    elif table is None:
         return keys_of_rows(values)
-    return Keys(None if table.keys is None else given_keys(table.keys, len(table.keys), word))
+    elif table.keys is None:
+        return Keys()
+    else:
+        given = one_each(table.keys, None, "key", word)
+    return Keys(given.values.astype(np.str_))
 
 
 def _without_keys(X: Any, own: NDArray[Any] | None, table: LabelTable | None) -> str:
@@ -988,8 +957,5 @@ def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
     samples, view = view_of(X)
     if view is None:
         raise ValueError("X was opened without a pattern, so each sample is one row. Pass the labels as they are.")
-    values, gaps = label_values(in_row_order(y, samples))
-    if len(values) != samples.shape[0]:
-        given = counted(len(values), "label")
-        raise ValueError(f"y has {given}, but X has {counted(samples.shape[0], 'sample')}. Give one for each.")
-    return np.repeat(with_gaps(values, gaps), view.rows_per_sample, axis=0)
+    found = one_each(in_row_order(y, samples), samples.shape[0], of="sample", columns=True, gaps=True)
+    return np.repeat(with_gaps(*found), view.rows_per_sample, axis=0)

@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
 from bigpca.data.label_files import read_label_file, whole
-from bigpca.errors import check_choice, warn_rounded
+from bigpca.errors import check_choice, counted, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
 # The arguments that messages name.
-ARGUMENTS = {"label": "y", "weight": "sample_weight", "key": "keys", "value": "values", "group": "groups"}
+ARGUMENTS = {"label": "y", "weight": "sample_weight"}
+ARGUMENTS |= {word: f"{word}s" for word in ("key", "value", "group", "picture")}
 _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to numbers of seconds or days."}
 MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
 KINDS = ("auto", "classes", "one-hot", "targets")
@@ -81,6 +82,37 @@ def label_values(y: Any, word: str = "label") -> LabelValues:
     return LabelValues(values, np.any(gaps, axis=1) if gaps.ndim == 2 else gaps)
 
 
+def one_each(
+    y: Any, n: int | None = None, word: str = "label", of: str = "row", *, columns: bool = False, gaps: bool = False
+) -> LabelValues:
+    """Read one label for each of n rows, or of as many as there are: the door for whatever belongs to rows.
+
+    Parameters
+    ----------
+    y, word : as of :func:`label_values`
+    of : str
+        What n counts, for messages.
+    columns, gaps : bool
+        Whether a label may have several columns, and whether some may be missing.
+
+    Raises
+    ------
+    ValueError
+        For another number of them, and unless they are allowed, for several columns and missing ones.
+    """
+    found = label_values(y, word)
+    n, wide = len(found.values) if n is None else n, found.values.ndim > 1 and not columns
+    if len(found.values) != n or wide:
+        columns_given = f" in {found.values.shape[1]} columns" if wide else ""
+        raise ValueError(
+            f"there are {len(found.values):,} {word}s{columns_given} for {counted(n, of)}. Give one {word} for each "
+            f"{of}, in the order of the {of}s{', as one column: path::column of a file' if wide else ''}."
+        )
+    if not gaps:
+        reject_gaps(found.gaps, word)
+    return found
+
+
 def with_gaps(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     """Return values with None in the gaps; real numbers, which have NaN there, unchanged.
 
@@ -94,13 +126,13 @@ def with_gaps(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     return objects
 
 
-def rows_shown(rows: NDArray[np.bool_]) -> str:
-    """Format the first of the rows that are True, for messages.
+def rows_shown(rows: NDArray[np.bool_], start: int = 0) -> str:
+    """Format the first of the rows that are True, which are numbered from ``start``, for messages.
 
     >>> rows_shown(np.array([False, True, True])), rows_shown(np.arange(9) > 0)
     ('rows 1, 2', 'rows 1, 2, 3, 4, 5, ...')
     """
-    found = np.flatnonzero(rows)
+    found = np.flatnonzero(rows) + start
     listed = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
     return f"row{'s' if len(found) > 1 else ''} {listed}"
 
@@ -237,10 +269,17 @@ def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
     check_choice("missing", missing, ("raise", "drop"))
     if gaps.all():
         raise ValueError(f"all {len(gaps)} labels are missing. Give the column that holds them.")
-    if missing == "raise" and gaps.any():
+    if missing == "raise":
+        reject_gaps(gaps)
+
+
+def reject_gaps(gaps: NDArray[np.bool_], word: str = "label", start: int = 0) -> None:
+    """Reject missing labels of rows from ``start`` on."""
+    if gaps.any():
+        drop = ': missing="drop" (missing_labels="drop" of an estimator that has it)' if word == "label" else ""
         raise ValueError(
-            f"{gaps.sum()} of {len(gaps)} labels are missing ({rows_shown(gaps)}); a label for each row was expected. "
-            'Fill them in, or leave those rows out: missing="drop" (missing_labels="drop" of an estimator that has it).'
+            f"{gaps.sum():,} of {len(gaps):,} {word}s are missing ({rows_shown(gaps, start)}); one for each row was "
+            f"expected. Fill them in, or leave those rows out{drop}."
         )
 
 
@@ -481,12 +520,7 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     (2, 1)
     """
     _check_options(n, kind, min_classes)
-    values, gaps = label_values(y)
-    if len(values) != n:
-        raise ValueError(
-            f"there are {len(values)} labels, but X has {n} rows. Give one label for each row, in the order of the "
-            "rows."
-        )
+    values, gaps = one_each(y, n, columns=True, gaps=True)
     check_missing(gaps, missing)
     kind = kind_by_dtype(values) if kind == "auto" else kind
     if kind == "targets":

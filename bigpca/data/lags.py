@@ -129,7 +129,7 @@ def unlagged(rows: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
     if groups is None:
         starts, counts, n = np.zeros(1, np.int64), np.array([windows]), windows + chosen[-1]
     else:
-        n = len(found := _labels(groups, None))
+        n = len(found := _labels(groups))
         starts, counts = _windows(found, chosen[-1])
     if columns != d * len(chosen) or counts.sum() != windows:
         raise ValueError(
@@ -170,14 +170,11 @@ def _checked(lags: Iterable[int]) -> tuple[int, ...]:
     return chosen
 
 
-def _labels(groups: Any, X: Any) -> Array:
+def _labels(groups: Any, X: Any = None, n: int | None = None) -> Array:
     from bigpca.data.keys import in_row_order  # imports all formats of labels
-    from bigpca.data.labels import label_values
+    from bigpca.data.labels import one_each
 
-    values, gaps = label_values(groups if X is None else in_row_order(groups, X, word="group"), "group")
-    if values.ndim != 1 or gaps.any():
-        raise ValueError(f"groups have shape {values.shape} and {gaps.sum():,} gaps; one label a row was expected.")
-    return values
+    return one_each(groups if X is None else in_row_order(groups, X, word="group"), n, "group").values
 
 
 def _windows(labels: Array, reach: int) -> tuple[Runs, Runs]:
@@ -192,10 +189,7 @@ def _runs(opened: da.Array, reach: int, given: Any, groups: Any) -> tuple[Runs, 
     if groups is None:
         starts, counts = np.zeros(int(n > reach), np.int64), np.full(int(n > reach), n - reach)
     else:
-        labels = _labels(groups, given)
-        if len(labels) != n:
-            raise ValueError(f"groups have {len(labels):,} labels, but X has {n:,} rows. Give one for each.")
-        starts, counts = _windows(labels, reach)
+        starts, counts = _windows(_labels(groups, given, n), reach)
     if not len(starts):
         raise ValueError(
             f"no window of {reach + 1:,} rows fits into the {n:,} rows. Give fewer lags, or longer trajectories."

@@ -153,36 +153,49 @@ def _check_sums(block: csr_array, label: str, first_row: int) -> None:
         )
 
 
+def _damaged(label: str, what: str) -> CorruptedChunkError:
+    return CorruptedChunkError(f"{label}: {what}. It is damaged or was not written completely: write the matrix again.")
+
+
 def check_csr(indices: Array, indptr: Array, stored: int, width: int, label: str, first_row: int = 0) -> None:
     """Reject vectors of CSR that contradict each other, which SciPy would read beyond their ends.
 
     Raises
     ------
-    ValueError
+    CorruptedChunkError
         Names the row or the numbers that are wrong.
     """
-    if len(indptr) == 0 or int(indptr[0]) != 0 or int(indptr[-1]) != stored or len(indices) != stored:
-        ends = f"{int(indptr[0])} to {int(indptr[-1])}" if len(indptr) else "nothing"
-        raise ValueError(
-            f"{label}: its indptr counts values from {ends}, but there are {stored} values and {len(indices)} indices. "
-            "The CSR vectors are damaged; write them again."
+    if len(indptr) == 0 or int(indptr[-1]) != stored or len(indices) != stored:
+        ends = f"{int(indptr[-1]):,}" if len(indptr) else "nothing"
+        raise _damaged(
+            label, f"its indptr ends at {ends}, but there are {stored:,} values and {len(indices):,} indices"
         )
-    falling = np.flatnonzero(indptr[1:] < indptr[:-1])
-    if len(falling):
-        row = int(falling[0])
-        raise ValueError(
-            f"{label}: its indptr falls from {int(indptr[row])} to {int(indptr[row + 1])} at row {first_row + row}; it "
-            "must never fall. The CSR vectors are damaged; write them again."
-        )
+    check_ends(indptr, stored, label, first_row)
     for start in range(0, stored, CHECKED):
         part = indices[start : start + CHECKED]
         if int(part.min()) < 0 or int(part.max()) >= width:
             place = start + int(np.flatnonzero((part < 0) | (part >= width))[0])
             row = first_row + int(np.searchsorted(indptr, place, side="right")) - 1
-            raise ValueError(
-                f"{label}: row {row} has a value in column {int(indices[place])}, but there are {width} columns, from "
-                "0. The CSR vectors are damaged; write them again."
+            raise _damaged(
+                label,
+                f"row {row} has a value in column {int(indices[place])}, but there are {width} columns, from 0",
             )
+
+
+def check_ends(indptr: Array, stored: int, label: str, first_row: int = 0, *, whole: bool = True) -> None:
+    """Reject an indptr that falls, or is beyond the stored values; that of ``whole`` rows begins at 0."""
+    wrong = ""
+    if whole and indptr[0] != 0:
+        wrong = f"starts at {indptr[0]:,}; it must start at 0"
+    elif (falls := np.flatnonzero(indptr[1:] < indptr[:-1])).size:
+        t = int(falls[0])
+        wrong = f"falls from {indptr[t]:,} to {indptr[t + 1]:,} at row {first_row + t:,}; it must never fall"
+        wrong += " (32-bit integers that wrapped around?)" if indptr[t + 1] < 0 else ""
+    elif (beyond := np.flatnonzero((indptr < 0) | (indptr > stored))).size:
+        t = int(beyond[0])
+        wrong = f"is {indptr[t]:,} at row {first_row + t:,}, but there are only {stored:,} stored values"
+    if wrong:
+        raise _damaged(label, f"its indptr {wrong}")
 
 
 def sparse_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> csr_array:
@@ -228,10 +241,7 @@ def held_csr(X: Any) -> CsrRows:
     check_dtype(rows.dtype)
     n, ends = int(rows.shape[0]), len(rows.indptr)
     if ends != n + 1:
-        raise ValueError(
-            f"X: its indptr has {ends} numbers, but {n} rows have {n + 1}. The CSR vectors are damaged; write them "
-            "again."
-        )
+        raise _damaged("X", f"its indptr has {ends} numbers, but {n} rows have {n + 1}")
     stored = int(rows.indptr[-1])  # the vectors may be longer
     check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), "X")
     vectors = rows.data[:stored], rows.indices[:stored], rows.indptr
@@ -368,30 +378,10 @@ class _Window:
 
 
 def _checked_window(window: _Window) -> Integers:
-    """Read a part of ``indptr``.
-
-    Raises
-    ------
-    CorruptedChunkError
-        If it does not start at 0, decreases, or ends after the last value.
-    """
+    """Read a part of ``indptr``; raises as :func:`check_ends`."""
     rows, first = window.rows, window.first
     stored = values_of(rows.indptr, first, window.last + 1)
-    held = rows.data.array_shape[0]
-    wrong = ""
-    if first == 0 and stored[0] != 0:
-        wrong = f"starts at {stored[0]:,}; it must start at 0"
-    elif (falls := np.flatnonzero(stored[1:] < stored[:-1])).size:
-        t = int(falls[0])
-        wrong = f"falls from {stored[t]:,} to {stored[t + 1]:,} at row {first + t:,}; it must never decrease"
-        wrong += " (32-bit integers that wrapped around?)" if stored[t + 1] < 0 else ""
-    elif stored[-1] > held or stored[0] < 0:
-        t = int(np.argmax((stored > held) | (stored < 0)))
-        wrong = f"is {stored[t]:,} at row {first + t:,}, but there are only {held:,} stored values"
-    if wrong:
-        raise CorruptedChunkError(
-            f"{rows.label}: indptr {wrong}. It is damaged or was not written completely: write the matrix again."
-        )
+    check_ends(stored, rows.data.array_shape[0], rows.label, first, whole=first == 0)
     return stored.astype(np.int64, copy=False)
 
 
@@ -488,35 +478,27 @@ class SparseGroup:
             self._reject_format()
         lost = [name for name in SPARSE_PARTS if name not in parts]
         if lost:
-            raise ValueError(
-                f"{self.label} is sparse without {' and '.join(lost)}; {', '.join(SPARSE_PARTS)} were expected. "
-                "It was not written completely: write the matrix again."
-            )
+            expected = ", ".join(SPARSE_PARTS)
+            raise _damaged(self.label, f"a sparse matrix without {' and '.join(lost)}; {expected} were expected")
         for name in SPARSE_PARTS:
             shape, dtype = parts[name].array_shape, parts[name].dtype
             if len(shape) != 1:
                 raise ValueError(f"{self.label}: {name} has shape {brief(shape)}; one dimension was expected.")
             if name != "data" and dtype.kind not in "iu":
                 raise TypeError(
-                    f"{self.label}: {name} has dtype {dtype}; integers were expected, because they are positions. The "
-                    "matrix is damaged or was not written by SciPy or AnnData: write it again."
+                    f"{self.label}: {name} has dtype {dtype}; integers were expected, because they are positions. "
+                    "Write the matrix again by SciPy or AnnData."
                 )
         held, places, starts = (parts[name].array_shape[0] for name in SPARSE_PARTS)
         n, d = self._shape(starts)
         if held != places:
-            raise ValueError(
-                f"{self.label} has {held:,} values in data, but {places:,} columns in indices; the same number was "
-                f"expected. It was not written completely: write it again."
-            )
+            raise _damaged(self.label, f"{held:,} values in data, but {places:,} columns in indices")
         check_decoded(
             parts["data"].attributes, f"{self.label}/data", "Decode the values, and write them as a sparse matrix again"
         )
         last = int(values_of(parts["indptr"], n, n + 1)[0])
         if not 0 <= last <= held:
-            raise ValueError(
-                f"{self.label}: indptr ends at {last:,}, but there are {held:,} stored values. It is damaged or was "
-                "not written completely: write the matrix again."
-            )
+            raise _damaged(self.label, f"indptr ends at {last:,}, but there are {held:,} stored values")
         data, indices, indptr = (parts[name] for name in SPARSE_PARTS)
         return CsrRows((n, d), data, indices, indptr, last, path=self.path, member=self.name, format=data.format)
 
@@ -537,9 +519,8 @@ class SparseGroup:
                 'row or by column. Set the attribute "encoding-type" of the group to "csr_matrix" if it is by row.'
             )
         if starts != n + 1:
-            raise ValueError(
-                f"{self.label} has the shape {n:,} x {d:,}, so indptr must have {n + 1:,} numbers, but it has "
-                f"{starts:,}. It is damaged or was not written completely: write the matrix again."
+            raise _damaged(
+                self.label, f"of shape {n:,} x {d:,}, its indptr must have {n + 1:,} numbers, but it has {starts:,}"
             )
         return n, d
 

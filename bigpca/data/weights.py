@@ -32,7 +32,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     ValueError
         If they are not one column, or a weight is missing, negative or not finite.
     """
-    from bigpca.data.labels import label_values, rows_shown  # which imports the formats of files
+    from bigpca.data.labels import one_each, rows_shown  # which imports the formats of files
 
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")
@@ -40,9 +40,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
         from bigpca.data.keys import in_row_order
 
         weights = in_row_order(weights, X, word="weight")
-    values, gaps = label_values(weights, "weight")
-    if values.ndim != 1:
-        raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")
+    values, gaps = one_each(weights, word="weight", gaps=True)
     if values.dtype.kind not in "biuf":
         first = next((row for row, one in enumerate(values.tolist()) if not _is_number(one)), 0)
         raise TypeError(

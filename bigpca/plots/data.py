@@ -18,7 +18,7 @@ from bigpca.arrays import Array, Integers, Vector, unmasked
 from bigpca.data.checks import check_dtype
 from bigpca.data.containers import check_chunk_shape, is_dask_frame, is_path_list, reject_foreign
 from bigpca.data.keys import aligned
-from bigpca.data.labels import label_values
+from bigpca.data.labels import one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import is_sparse
@@ -405,16 +405,6 @@ class Values:
     column: str = ""
 
 
-def check_one_each(values: Array, name: str, n: int) -> None:
-    """Reject values that are not one for each of n rows."""
-    if len(values) != n or values.ndim != 1:
-        columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"
-        raise ValueError(
-            f"there are {len(values)} {name}{columns} for {n} rows; one for each row was expected, in the order of the "
-            "rows. If a file has several columns, name one: labels.csv::column."
-        )
-
-
 def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Values:
     """Return the kinds of some rows; integers, booleans and text are classes, real numbers are values.
 
@@ -438,9 +428,8 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
     """
     found = aligned(labels, X, absent=None)
     found.note("label")
-    values, gaps = label_values(found.values)
+    values, gaps = one_each(found.values, n, gaps=True)
     column = str(getattr(labels, "name", None) or "") if found.table is None else found.table.column
-    check_one_each(values, "labels", n)
     if values.dtype.kind == "f":
         return Values(np.where(gaps, np.nan, values)[rows], column)
     classes, codes, counts = np.unique(values[~gaps], return_inverse=True, return_counts=True)

@@ -27,7 +27,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.data.keys import Keys, aligned, keys_of_rows
-from bigpca.data.labels import label_values
+from bigpca.data.labels import label_values, one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
@@ -40,7 +40,6 @@ from bigpca.plots.data import (
     VALUES,
     DrawnScores,
     Weights,
-    check_one_each,
     chosen,
     column_shares,
     component_names,
@@ -320,7 +319,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
         If there is no such file, or a column must be named.
     """
     given = keys is None or keys is False
-    rows = keys_of_rows(scores) if given else Keys(_texts(keys, "keys", n).astype(np.str_))
+    rows = keys_of_rows(scores) if given else Keys(_texts(keys, "key", n).astype(np.str_))
     found = aligned(labels, rows, False if keys is False else None, absent=None, pictures=True)
     names, folder = None if rows.loose else rows.of_rows, Path.cwd()
     source = "" if labels is None else f"labels: {found.how or 'in the order of the rows, as they were given'}"
@@ -332,15 +331,14 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
         pictures = found.taken(found.table.pictures) if pictures is None else pictures
     labels, keys, pictures = (
         None if one is None else _texts(one, name, n)
-        for one, name in ((found.values, "labels"), (names, "keys"), (pictures, "pictures"))
+        for one, name in ((found.values, "label"), (names, "key"), (pictures, "picture"))
     )
     return Companions(labels, keys, pictures, folder, source, column)
 
 
 def _texts(values: Any, name: str, n: int) -> Array:
     """Return n values as an array of objects, None where there is none."""
-    given, gaps = label_values(values)
-    check_one_each(given, name, n)
+    given, gaps = one_each(values, n, name, gaps=True)
     objects = given.astype(object)
     objects[gaps] = None
     return objects

@@ -32,7 +32,7 @@ CSV_FAULTS = [
     ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'"),
     ("", "::a", KeyError, r"has no column 'a'. It has: nothing"),
     ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv cannot be read as .*Row #3: Expected 2 columns, got 1"),
-    ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"there are 3 labels, but X has 2 rows"),
+    ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"there are 3 labels for 2 rows"),
     ("a\n1\n\n2\n3,4\n", "", ValueError, r"Row #5: Expected 1 columns, got 2"),
     ("a\n1,2\n", "", ValueError, r"Row #2: Expected 1 columns, got 2"),
     ('a,b\n"1,2\n3,4\n', "::a", CorruptedChunkError, r"y.csv cannot be read as comma-separated UTF-8 text .*Repair"),
@@ -53,10 +53,10 @@ def test_tables_that_cannot_be_read_are_named_with_the_line_or_columns(
 
 ragged = [[0, 1], [1]]
 FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
-    ([0, 1, 1], 4, {}, ValueError, r"there are 3 labels, but X has 4 rows. Give one label for each row"),
-    ([0, 1, 1], 2, {}, ValueError, r"there are 3 labels, but X has 2 rows"),
-    ([], 2, {}, ValueError, r"there are 0 labels, but X has 2 rows"),
-    (np.zeros((0, 3)), 2, {}, ValueError, r"there are 0 labels, but X has 2 rows"),
+    ([0, 1, 1], 4, {}, ValueError, r"there are 3 labels for 4 rows. Give one label for each row"),
+    ([0, 1, 1], 2, {}, ValueError, r"there are 3 labels for 2 rows"),
+    ([], 2, {}, ValueError, r"there are 0 labels for 2 rows"),
+    (np.zeros((0, 3)), 2, {}, ValueError, r"there are 0 labels for 2 rows"),
     ([0, 1], 0, {}, ValueError, r"n = 0; an integer >= 1 was expected"),
     ([0, 1], -2, {}, ValueError, r"n = -2; an integer >= 1 was expected"),
     ([0, 1], 2.0, {}, ValueError, r"n = 2\.0; an integer >= 1 was expected"),

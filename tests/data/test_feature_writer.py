@@ -188,7 +188,7 @@ BAD: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "overflow": (_write((X, None), (X * 1e6, None), dtype="f2"), ValueError, r"row 50 has .* float16 cannot hold"),
     "keys doubled": (_write((X[:9], KEYS[:9]), (X[9:], KEYS[8:49])), ValueError, "1 key of earlier rows: 'image 8'"),
     "keys doubled in a batch": (_write((X[:2], ["a", "a"])), ValueError, "share their key with another row: 'a'"),
-    "keys too few": (_write((X, KEYS[:9])), ValueError, "X has 50 rows, but 9 keys"),
+    "keys too few": (_write((X, KEYS[:9])), ValueError, "there are 9 keys for 50 rows"),
     "keys missing": (_write((X[:9], KEYS[:9]), (X[9:], None)), ValueError, "row 9 has no keys, unlike earlier batches"),
     "keys too late": (_write((X[:9], None), (X[9:], KEYS[9:])), ValueError, "row 9 has keys, unlike earlier batches"),
     "two writers": (_two, OutputLockedError, "is held by run"),

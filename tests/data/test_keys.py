@@ -63,10 +63,10 @@ def test_keys_are_read_from_anything_that_labels_are_read_from(given: Any, tmp_p
         (["a", "b", "a", "c", "b"], ValueError, r"4 of 5 rows share their key .*: 'a', 'b' \(rows 0, 1, 2, 4\)"),
         (["a", None, "b", "", "c"], ValueError, r"2 of 5 rows have no key \(rows 1, 3\)"),
         ([None] * 5, ValueError, "5 of 5 rows have no key"),
-        (["a", "b"], ValueError, "X has 5 rows, but 2 keys"),
+        (["a", "b"], ValueError, "there are 2 keys for 5 rows"),
         ([0.5, 1, 2, 3, 4], TypeError, "keys have dtype float64; strings or integers"),
         ([True, False, True, False, True], TypeError, "keys have dtype bool"),
-        (np.ones((5, 2)), ValueError, r"keys have shape \(5, 2\)"),
+        (np.ones((5, 2)), ValueError, "there are 5 keys in 2 columns for 5 rows"),
         (["a" * (MAX_KEY_LENGTH + 1), *"bcde"], ValueError, r"1 of 5 keys have more than 1,024 .* \(row 0\)"),
     ],
 )

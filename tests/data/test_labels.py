@@ -318,9 +318,7 @@ def test_missing_labels_are_counted_and_coded_or_rejected(
     assert labels.missing == 2
     assert labels.used.tolist() == [True, False, True, False, True]
     assert labels.counts[[a, b]].tolist() == [2, 1]
-    with pytest.raises(
-        ValueError, match=r"2 of 5 labels are missing \(rows 1, 3\); a label for each row was exp.*drop"
-    ):
+    with pytest.raises(ValueError, match=r"2 of 5 labels are missing \(rows 1, 3\); one for each row was exp.*drop"):
         open_labels(source, 5)
 
 

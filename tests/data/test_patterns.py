@@ -271,7 +271,7 @@ def test_labels_of_samples_are_repeated_for_their_rows() -> None:
     np.testing.assert_array_equal(bp.data.repeat_labels(labels, X), np.repeat(np.array(labels, object), H * W))
     numbers = np.arange(2.0 * N).reshape(N, 2)
     np.testing.assert_array_equal(bp.data.repeat_labels(numbers, X), np.repeat(numbers, H * W, axis=0))
-    with pytest.raises(ValueError, match="36 labels, but X has 37 samples"):
+    with pytest.raises(ValueError, match="36 labels for 37 samples"):
         bp.data.repeat_labels(labels[1:], X)
     with pytest.raises(ValueError, match="opened without a pattern"):
         bp.data.repeat_labels(labels, bp.open(MAPS))

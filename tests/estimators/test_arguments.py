@@ -256,13 +256,13 @@ NOT_MISSING: dict[str, tuple[Argument, Array, str]] = {  # and what is said of a
     ),
     "reliability": (Argument("sample_weight", bp.data.reliability), WEIGHTS, "1 of 40 weights are missing"),
     "groups": (
-        Argument("groups", lambda g: bp.Ridge([1, 2]).fit(X, Y, groups=g).cv_scores_), CLASSES, "1 gaps and"
+        Argument("groups", lambda g: bp.Ridge([1, 2]).fit(X, Y, groups=g).cv_scores_), CLASSES, "1 of 40 g"
     ),
     "groups of PCA": (
-        Argument("groups", lambda g: numbers(bp.PCA(1).fit(X, groups=g).without_group(1).mean_)), CLASSES, "1 gaps and"
+        Argument("groups", lambda g: numbers(bp.PCA(1).fit(X, groups=g).without_group(1).mean_)), CLASSES, "1 of 40 g"
     ),
     "groups of cka": (
-        Argument("groups", lambda g: numbers(quality.cka(X, Y, groups=g).standard_error)), CLASSES, "1 gaps and"
+        Argument("groups", lambda g: numbers(quality.cka(X, Y, groups=g).standard_error)), CLASSES, "1 of 40 g"
     ),
     "landmark rows": (
         Argument("sampling", lambda L: bp.NystromKernelPCA(1, sampling=L).fit(X).eigenvalues_), X[:20],
@@ -283,7 +283,7 @@ NOT_MISSING: dict[str, tuple[Argument, Array, str]] = {  # and what is said of a
 NOT_MISSING |= {  # keys, and what functions of quality compare
     "keys": (
         Argument("keys", lambda keys: bp.data.by_key(WEIGHTS, pd.DataFrame(X), keys)), np.arange(N),
-        r"1 of 40 values have no key \(row 5\)",
+        r"1 of 40 keys are missing \(row 5\)",
     ),
     "similarity": (Argument("V", lambda V: quality.similarity(V, X)), X, "row 5 of V has no direction"),
     "eigenvalue_difference": (
@@ -404,7 +404,7 @@ def test_all_labels_keep_their_mask_and_notice_lost_chunks(name: str, tmp_path: 
     argument, values = LABELS[name]
     for form in ("masked", "HDF5, a chunk lost", "tensor with grad"):
         check(argument, FORMS[form], tmp_path, values)
-    with pytest.raises(ValueError, match=r"39 labels, but .* 40 rows"):
+    with pytest.raises(ValueError, match=r"39 labels for 40 rows"):
         argument.call(values[:-1])
 
 

@@ -520,7 +520,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "a label that is missing": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(np.where(np.arange(240) == 77, np.nan, CODES), 50),
                                                         classes=range(3))),
-        r"1 labels of rows \d+ to \d+ are missing \(rows? 77\)",
+        r"labels of rows \d+ to \d+: 1 of \d+ labels are missing \(row 77\)",
     ),
     "labels of one class": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES * 0, 50), classes=[0, 1])), "belong to 1 class"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bigpca.arrays import Array, named
+from bigpca.errors import counted
 from bigpca.estimators.shared.files import unpack_values
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.passes.accumulators.base import Accumulator
@@ -29,22 +30,19 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
         For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
     """
     from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
-    from bigpca.data.labels import class_values, label_values
+    from bigpca.data.labels import class_values, one_each
 
     sides = joined.origin.sides or (joined.origin,)
     if groups is not None:
-        values, gaps = label_values(in_row_order(groups, sides[0].given, word="group"), "group")
         if joined.order.open_ended:
             raise ValueError(
                 "there are groups, but batches of an unknown number of rows. Give it: "
                 "from_batches(batches, shape=(n, d))."
             )
-        names, codes = np.unique(values, return_inverse=True)
-        if values.shape != (joined.n_rows,) or gaps.any() or len(names) < least:
-            raise ValueError(
-                f"groups must have one label for each of the {joined.n_rows:,} rows, of at least {least} groups; they "
-                f"have shape {values.shape}, {gaps.sum():,} gaps and {len(names):,} different labels."
-            )
+        given = one_each(in_row_order(groups, sides[0].given, word="group"), joined.n_rows, "group")
+        names, codes = np.unique(given.values, return_inverse=True)
+        if len(names) < least:
+            raise ValueError(f"there are rows of {counted(len(names), 'group')}; at least {least} were expected.")
         labels = class_values(names, np.zeros(len(names), bool))
         return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
     for keys in (keys_of_rows(side.given) for side in sides):

@@ -201,7 +201,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "none": ([None] + [1.0] * (N - 1), ValueError, "1 of 90 weights are missing, .*: row 0"),
     "too few": (WEIGHTS[:5], ValueError, "there are 5 weights, but X has 90 rows"),
     "one number": (2.0, ValueError, "sample_weight = 2.0 is one number. Give one weight for each row"),
-    "two columns": (np.ones((N, 2)), ValueError, r"shape \(90, 2\); one column"),
+    "two columns": (np.ones((N, 2)), ValueError, "90 weights in 2 columns for 90 rows"),
     "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero, so no row is used"),
     "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but weights count rows, .*bp\.data\.reliability"),

@@ -96,7 +96,7 @@ def test_what_cannot_be_contrasted_is_rejected() -> None:
         bp.ContrastivePCA(1).fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha = \(\) has no number; one or several"):
         bp.ContrastivePCA(1, alpha=()).fit(X, Y)
-    with pytest.raises(ValueError, match="there are 349 labels, but X has 350 rows"):
+    with pytest.raises(ValueError, match="there are 349 labels for 350 rows"):
         bp.ContrastivePCA(1, background="none").fit(X, Y[1:])
 
 

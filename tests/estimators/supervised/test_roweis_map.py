@@ -214,7 +214,7 @@ def test_errors_that_cannot_be_are_rejected(found: RoweisMap) -> None:
     with pytest.raises(ValueError, match=r"1 held-out rows .* at least 2 were expected"):
         found.errors(NEW[:1], NEW_Y[:1], criterion="1-nn")
     assert found.errors(NEW[:1], NEW_Y[:1]).shape == (3, 3)
-    with pytest.raises(ValueError, match="there are 3 labels, but X has 90 rows"):
+    with pytest.raises(ValueError, match="there are 3 labels for 90 rows"):
         found.errors(NEW, NEW_Y[:3])
 
 

@@ -130,8 +130,8 @@ def test_parameters_that_cannot_be_are_rejected_before_any_read(name: str) -> No
 
 LABELS: dict[str, tuple[Any, str]] = {
     "none": (None, "requires y to be passed, but the target y is None. Give one label for each of 60 rows"),
-    "too few": (Y[:-1], "there are 59 labels, but X has 60 rows"),
-    "too many": (np.append(Y, 1), "there are 61 labels, but X has 60 rows"),
+    "too few": (Y[:-1], "there are 59 labels for 60 rows"),
+    "too many": (np.append(Y, 1), "there are 61 labels for 60 rows"),
     "missing": (gaps(Y), r"2 of 60 labels are missing \(rows 4, 9\).*missing_labels=\"drop\""),
     "one class": (np.zeros(N, int), r"all 60 labels belong to 1 class \(0\); at least 2 classes were expected"),
     "three dimensions": (np.zeros((N, 2, 2)), r"labels .* have shape \(60, 2, 2\)"),
