@@ -72,11 +72,21 @@ class LabelColumn:
         TypeError, ValueError
             For labels that are missing, not among the classes, or no finite numbers; names the rows.
         """
-        from bigpca.data.labels import label_values, reject_gaps  # imports file formats
+        from bigpca.data.labels import ClassLabels, label_values, reject_gaps, target_columns  # imports file formats
 
+        found: Array
         try:
             values, gaps = label_values(labels)
-            found = self._targets(values) if self.classes is None else self._codes(values, gaps)
+            if self.classes is None:
+                found, width = target_columns(values), self._values.shape[1]
+                if found.shape[1] != width:
+                    raise ValueError(
+                        f"they have {found.shape[1]} columns; {width} were expected, as in the first rows."
+                    )
+            else:
+                found = np.full(len(gaps), -1, np.int32)
+                if not gaps.all():
+                    found[~gaps] = ClassLabels(found[:0], self.classes, 0).encode(values[~gaps])
             if self.missing == "raise":
                 reject_gaps(gaps if self.present is None else gaps & self.present[row : row + len(gaps)], start=row)
         except (TypeError, ValueError) as error:
@@ -95,11 +105,6 @@ class LabelColumn:
         with self._lock:
             found: Array = self._values[rows]
         return found
-
-    @property
-    def empty(self) -> Array:
-        """Labels of no rows."""
-        return self._values[:0].copy()
 
     @property
     def nbytes(self) -> int:
@@ -124,22 +129,6 @@ class LabelColumn:
         """Return the labels of all rows that need one, after the read."""
         values = self._values[: self.rows]
         return values if self.present is None else values[self.present[: self.rows]]
-
-    def _targets(self, values: Array) -> NDArray[np.float64]:
-        from bigpca.data.labels import target_columns
-
-        found, width = target_columns(values), self._values.shape[1]
-        if found.shape[1] != width:
-            raise ValueError(f"they have {found.shape[1]} columns; {width} were expected, as in the first rows.")
-        return found
-
-    def _codes(self, values: Array, gaps: NDArray[np.bool_]) -> NDArray[np.int32]:
-        from bigpca.data.labels import ClassLabels
-
-        codes = np.full(len(gaps), -1, np.int32)
-        if not gaps.all():
-            codes[~gaps] = ClassLabels(codes[:0], np.asarray(self.classes), 0).encode(values[~gaps])
-        return codes
 
 
 @dataclass(frozen=True)
@@ -182,7 +171,7 @@ class ColumnRows:
             return np.where(np.isnan(found).any(axis=1), np.int32(-1), np.int32(0)) if self.coded else found
         start, stop, _ = rows.indices(len(self))
         if stop <= start:
-            return np.zeros(0, np.int32) if self.coded else self.column.empty
+            return np.zeros(0, np.int32) if self.coded else self.column[np.zeros(0, np.intp)]
         return replace(self, first=self.first + start, stop=self.first + stop)
 
     def digest(self) -> str:
@@ -207,12 +196,6 @@ class BatchLabels:
     stream: Any
     chunk: int
     repeats: int
-
-    @property
-    def classes(self) -> Array | None:
-        """The classes that were named, sorted."""
-        classes: Array | None = self.stream.classes
-        return classes
 
     @property
     def in_memory(self) -> bool:
@@ -244,8 +227,7 @@ class BatchLabels:
         ValueError
             For an iterator, which could not be iterated again for its rows.
         """
-        labels: Array = self.stream.labels()
-        return np.repeat(labels, self.repeats, axis=0)
+        return np.repeat(self.stream.labels(), self.repeats, axis=0)
 
 
 def split_batch(batch: Any, label: str) -> tuple[Any, Any]:
@@ -268,16 +250,12 @@ def split_batch(batch: Any, label: str) -> tuple[Any, Any]:
 
 
 def _batch_labels(labels: Any) -> Any:
-    """Return labels as an array, with gaps where they are masked."""
+    """Return labels as an array of NumPy."""
     if hasattr(labels, "detach") or is_on_gpu(labels):
         return host_array(labels)
-    from bigpca.data.label_files import whole  # as below
-    from bigpca.data.labels import with_gaps
+    from bigpca.data.labels import as_array  # imports file formats
 
-    found = whole(labels, "labels", "label", "One label for each row")
-    if not np.ma.isMaskedArray(found):
-        return np.asarray(found)
-    return unmasked(found) if found.dtype.kind == "f" else with_gaps(found.data, np.ma.getmaskarray(found))
+    return as_array(labels, "label")
 
 
 def _parts(batch: Any) -> Sequence[Any]:
@@ -325,13 +303,6 @@ class Columns:
 
     column: str | Sequence[str] | None = None
     keys: str | None = None
-
-    @property
-    def no_keys(self) -> Any:
-        """The keys of no rows; None if no column of keys is named."""
-        from bigpca.data.keys import KeyList  # imports file formats
-
-        return None if self.keys is None else KeyList()
 
     def of(self, batch: Any, label: str) -> tuple[Any, Any]:
         """Return a batch, or a pair of it and labels, with its rows in place of the columns, and the keys or None.
@@ -701,18 +672,14 @@ class BatchStream:
             For an iterator, which could not be iterated again for its rows, and for an unknown number of rows.
         """
         with self._alone():
-            if self.once:
+            if self.once or not self._declared:
+                why, other = "whose number of rows is not known", "shape=(n, d)"
+                if self.once:
+                    why, other = "which an iterator yields only once", "an iterable that can be iterated again (a list)"
                 raise ValueError(
-                    "the labels come with the batches of an iterator, which yields them only once, but this fit "
-                    "needs all labels before it reads the rows. For classes, name them: "
-                    "from_batches(batches, classes=[...]). Else pass an iterable that can be iterated again (a list, "
-                    "a DataLoader), pass all labels as y, or call partial_fit(X, y) for each batch."
-                )
-            if not self._declared:
-                raise ValueError(
-                    "the labels come with the batches, whose number of rows is not known, but this fit needs all "
-                    "labels before it reads the rows. Pass from_batches(batches, shape=(n, d)); for classes, naming "
-                    "them is enough: from_batches(batches, classes=[...])."
+                    f"the labels come with the batches, {why}, but this fit needs all labels before it reads the rows. "
+                    f"For classes, name them: from_batches(batches, classes=[...]). Else pass {other}, or all labels "
+                    "as y, or call partial_fit(X, y) for each batch."
                 )
             if self.position or self._head is not None:
                 self._restart()
@@ -733,7 +700,11 @@ class BatchStream:
     def _restart(self) -> None:
         """Begin to iterate, at the next batch that is needed."""
         self._torn = True  # while the fields below are not those of one row
-        self._keys = self._columns.no_keys
+        self._keys: Any = None
+        if self._columns.keys is not None:
+            from bigpca.data.keys import KeyList  # imports file formats
+
+            self._keys = KeyList()
         self._iterator: Iterator[Any] | None = None
         self._failure: Exception | None = None
         self._batch: Any = np.zeros((0, 0))  # or RowsThere, as what is read of it
@@ -862,7 +833,12 @@ class BatchStream:
             except StopIteration:
                 self._batch, self._first = self._batch[:0], self.position
                 self._ended, self._torn, self._rooms = True, False, []
-                self._check_count(self.position)
+                if not self._declared and self.count not in (None, self.position):
+                    raise ValueError(
+                        f"this iteration of the batches has {self.position:,} rows, but an earlier one had "
+                        f"{self.count:,}. The same rows were expected each time."
+                    ) from None
+                self.count = self.count if self._declared else self.position
                 return False
             except Exception as error:  # raised again if the read is repeated: the iterator may have ended by it
                 self._failure, self._torn, self._rooms = error, False, []
@@ -874,15 +850,6 @@ class BatchStream:
             if not least:
                 return True
         return self._left > 0
-
-    def _check_count(self, rows: int) -> None:
-        if not self._declared:
-            if self.count is not None and self.count != rows:
-                raise ValueError(
-                    f"this iteration of the batches has {rows:,} rows, but an earlier one had {self.count:,}. The same "
-                    "rows were expected each time."
-                )
-            self.count = rows
 
     def _checked(self, batch: Any) -> tuple[Any, Any]:
         """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
@@ -1201,9 +1168,8 @@ def blocks_in_batches(X: da.Array) -> tuple[da.Array, dict[Any, int]] | None:
         For batches of one array, and for rows of a pattern.
     """
     base, view = view_of(X)
-    known = batches_of(base)
-    source = None if known is None else source_of(known)
-    if not isinstance(source, BatchRows):
+    source = rows_of_batches(base)
+    if source is None:
         return None
     if view is not None:
         raise ValueError("pattern= cannot be used with batches of several blocks. Reshape the blocks in the batches.")
@@ -1216,24 +1182,28 @@ def batches_of(X: da.Array) -> da.Array | None:
 
     None for any other array.
     """
+    source = rows_of_batches(X)
+    return None if source is None else X if not np.isnan(X.shape[0]) else _laid_out(source.stream)
+
+
+def rows_of_batches(X: da.Array) -> BatchRows | None:
+    """Return the source of rows in batches, as they are laid out now; None for any other array."""
     original = f"original-{X.name}"
     source = _behind(graph_of(X).layers.get(original, {}), original)
-    if not isinstance(source, BatchRows):
-        return None
-    if not np.isnan(X.shape[0]):
-        return X if source_of(X) is source else None
-    return _laid_out(source.stream)
+    if not isinstance(source, BatchRows) or np.isnan(X.shape[0]):
+        return BatchRows.of(source.stream) if isinstance(source, BatchRows) else None
+    return source if source_of(X) is source else None
 
 
 def has_batches(X: da.Array) -> bool:
     """Whether an array, or the one that a view of it shows, is what :func:`from_batches` returned."""
-    return batches_of(view_of(X)[0]) is not None
+    return rows_of_batches(view_of(X)[0]) is not None
 
 
 def unread_batches(X: da.Array) -> Iterable[Any]:
     """Return the batches of what :func:`from_batches` returned, as they were given; raises as the stream's."""
-    source = source_of(known) if (known := batches_of(X)) is not None else None
-    if not isinstance(source, BatchRows):
+    source = rows_of_batches(X)
+    if source is None:
         raise TypeError("a Dask array is not batches. Pass what from_batches returned, or an iterable of batches.")
     return source.stream.unread()
 
@@ -1264,9 +1234,8 @@ def batch_labels(X: da.Array, y: Any) -> Any:
         For labels of batches whose number of rows is not known.
     """
     base, view = view_of(X)
-    known = batches_of(base)
-    source = None if known is None else source_of(known)
-    if not isinstance(source, BatchRows):
+    source = rows_of_batches(base)
+    if source is None:
         return y
     if y is not None and source.open_ended:
         raise ValueError(

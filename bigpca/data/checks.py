@@ -273,13 +273,24 @@ def decoding(
         raise CorruptedChunkError(f"{what} ({brief(error)}). {remedy}") from error
 
 
-def arrow_rows(column: Any, label: str) -> Array:
+def arrow_leaf(kind: Any) -> tuple[Any, int]:
+    """Return the type of what lists of Arrow hold, and how many of them one has; -1 for lists of any length."""
+    length = 1
+    while True:
+        kind = getattr(kind, "storage_type", kind)
+        if not hasattr(kind, "value_type"):
+            return kind, length
+        size = getattr(kind, "list_size", -1)
+        length, kind = length * size if min(length, size) > 0 else -1, kind.value_type
+
+
+def arrow_rows(column: Any, label: str, width: int | None = None) -> Array:
     """Return the numbers of a column of lists of Arrow, (n, d), or with more dimensions for lists of lists.
 
     Raises
     ------
     ValueError
-        For nulls, and for lists of another length than that of the first; names it.
+        For nulls, and for lists of another length than that of the first, or of another width; names it.
     """
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     column = getattr(column, "storage", column)
@@ -288,15 +299,17 @@ def arrow_rows(column: Any, label: str) -> Array:
         values, present = column.flatten(), len(column) - column.null_count
         lengths = np.asarray(column.drop_null().value_lengths())
         if len(column) == present and not len(lengths):
-            kind = column.type
-            while hasattr(kind, "value_type"):
-                kind = kind.value_type
-            return np.zeros((n, *sizes, 0), kind.to_pandas_dtype())
+            return np.zeros((n, *sizes, 0), arrow_leaf(column.type)[0].to_pandas_dtype())
         check_lengths(lengths, len(column), label)
         sizes.append(int(lengths[0]))
         column = getattr(values, "storage", values)
     if column.null_count:
         raise ValueError(f"{label} has nulls. Drop or fill those rows first.")
+    if width not in (None, size := math.prod(sizes)):
+        raise ValueError(
+            f"{label}: the list of row 0 has {size} values; {width} were expected, as in the first rows. Drop or "
+            "repair such rows first."
+        )
     return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *sizes)
 
 
@@ -492,7 +505,8 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     found: dict[str, Any] = {
         name: given[name] for name, same in PACKED.items() if name in given and given[name] != [same]
     }
-    found |= {name: given[name] for name in FILLS if name in given and not _all_nan(given[name])}
+    filled = {name: given[name] for name in FILLS if name in given}
+    found |= {name: fills for name, fills in filled.items() if any(one == one for one in fills)}  # but for NaN
     if "true" in str(attributes.get("_Unsigned", "")).lower():  # text of HDF5 may come as bytes
         found["_Unsigned"] = ["true"]
     units = attributes.get("units", "")
@@ -514,7 +528,3 @@ def _numbers(value: Any) -> list[Any]:
         with contextlib.suppress(ValueError):
             return [float(value)]
     return np.asarray(value).ravel().tolist()
-
-
-def _all_nan(values: list[Any]) -> bool:
-    return all(isinstance(value, float) and math.isnan(value) for value in values)

@@ -26,15 +26,15 @@ from bigpca.data.containers import is_cells, is_labelled, is_place, is_zarr_arra
 from bigpca.data.grids import label
 from bigpca.data.label_files import cell_names, check_stored, column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, with_gaps
-from bigpca.data.source import Source, file_stamp
+from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import row_source, source_of
-from bigpca.data.tables import TableRows, parquet_metadata, table_column
+from bigpca.data.tables import TABLE_SUFFIXES, TableRows
 from bigpca.data.views import carried, records_in, sources_in, taken_from, view_of, was_persisted
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import brief, counted
 from bigpca.storage.files import disk_path, kind_of, public
-from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
+from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
 
 log = logging.getLogger("bigpca")
@@ -358,19 +358,24 @@ def stored_keys(source: Any) -> NDArray[np.str_] | None:
 
 def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     """Return the keys beside what a path, a source or a Zarr array reads; raises as :func:`stored_keys`."""
-    if isinstance(source, TableRows) and source.key_column:
+    home = home_of(source)
+    path = home if isinstance(home, str) else ""
+    table = path.lower().endswith((".npy", *TABLE_SUFFIXES)) and (kind_of(path) != "disk" or os.path.isfile(path))
+    if table and not isinstance(source, Source):
         try:
-            return row_keys(source.texts(source.key_column))
+            source = row_source(path)
+        except (ValueError, TypeError):  # damaged, or not rows, such as labels: whoever reads them reports that
+            return None
+    if isinstance(source, Source) and (found := source.texts()) is not None:
+        try:
+            return row_keys(found)
         except ValueError:
-            if source.keys:
+            if not isinstance(source, TableRows) or source.key_column in (source.keys, KEY_COLUMN):
                 raise
             log.warning("the index in %s is not distinct, so it is not used as keys of the rows.", source.path)
             return None
-    home = home_of(source)
-    path = home if isinstance(home, str) else ""
-    if path.lower().endswith((".npy", ".parquet")) and (kind_of(path) != "disk" or os.path.isfile(path)):
-        found = _keys_in_table(path)
-        return None if found is None else row_keys(found)
+    if table:
+        return None
     with suppress(MemberError):
         if (node := _keys_beside(home)) is not None:
             return row_keys(read_whole(node, "key") if is_zarr_array(node) else node)
@@ -482,13 +487,10 @@ def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
         return None
 
 
-def _is_loose(index: Any) -> bool:
-    return getattr(index, "name", None) is None and getattr(getattr(index, "dtype", None), "kind", None) in ("i", "u")
-
-
 def keys_of_index(index: Any) -> Keys:
     """Return the keys that the index of a frame gives to its rows; numbers without a name are loose."""
-    loose, index = _is_loose(index), index.compute() if hasattr(index, "compute") else index
+    loose = index.name is None and getattr(index.dtype, "kind", "") in ("i", "u")
+    index = index.compute() if hasattr(index, "compute") else index
     return Keys(np.asarray(index) if loose else names_as_texts(np.asarray(index)), loose=loose)
 
 
@@ -537,19 +539,6 @@ def _place_of_keys(path: str) -> str | None:
     path = os.path.abspath(os.path.expanduser(path)) if path else ""
     beside = os.path.join(path, KEYS)
     return beside if path and is_array_directory(path) and is_array_directory(beside) else None
-
-
-def _keys_in_table(path: str) -> Any:
-    """Return the keys in a table that bigpca wrote; None where it has none."""
-    if path.lower().endswith(".npy"):
-        try:
-            shards: Any = row_source(path)
-        except (ValueError, TypeError):  # damaged, or not rows, such as labels: whoever reads them reports that
-            return None
-        return shards.texts()
-    schema = parquet_metadata(file_stamp(path)).schema.to_arrow_schema()
-    marked = TABLE_MARK in (schema.metadata or {}) and KEY_COLUMN in schema.names
-    return table_column(path, "parquet", KEY_COLUMN) if marked else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_names, hdf5_nodes, read_dataset
 from bigpca.data.source import Wanted, file_stamp
 from bigpca.data.tables import (
     PARQUET_SUFFIXES,
-    parquet_metadata,
+    parquet_schema,
     partition_values,
     table_column,
     table_paths,
@@ -287,7 +287,7 @@ def column_names(path: str) -> list[str]:
                 found = [name for name, array in arrays_of(node) if array.ndim == 1]
         elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and table_paths(path)):
             for file in table_paths(path)[:1]:
-                schema = parquet_metadata(file_stamp(file)).schema.to_arrow_schema()
+                schema = parquet_schema(file_stamp(file))
                 found = [field.name for field in schema if not field.type.num_fields]
         elif path.lower().endswith((".csv", ".tsv")) and os.path.exists(path):
             with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as text:
@@ -399,7 +399,7 @@ def _parquet_column(path: str, name: str | None, word: str) -> Array:
     for file in paths:
         check_regular(file)
         with decoding(f"{file} cannot be decoded", "Copy or write the file again."):
-            schema = parquet_metadata(file_stamp(file)).schema.to_arrow_schema()
+            schema = parquet_schema(file_stamp(file))
         if name is None or partition_values(path, file, name) is None:
             name = _choose(file, name, schema.names, "column", word)
             if schema.field(name).type.num_fields:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Complex, Integral, Real
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
 from bigpca.data.label_files import read_label_file, whole
-from bigpca.errors import check_choice, counted, warn_rounded
+from bigpca.errors import counted, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
 # The arguments that messages name.
@@ -23,7 +22,6 @@ ARGUMENTS = {"label": "y", "weight": "sample_weight"}
 ARGUMENTS |= {word: f"{word}s" for word in ("key", "value", "group", "picture")}
 _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to numbers of seconds or days."}
 MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
-KINDS = ("auto", "classes", "one-hot", "targets")
 _FAMILIES = {"U": "strings", "S": "bytes"}
 
 
@@ -66,7 +64,7 @@ def label_values(y: Any, word: str = "label") -> LabelValues:
     >>> values[~gaps].tolist(), gaps.tolist()
     (['b', 'a'], [False, True, False])
     """
-    given = _as_array(y, word)
+    given = as_array(y, word)
     if given.ndim not in (1, 2) or 0 in given.shape[1:]:
         raise ValueError(
             f"{word}s ({type(y).__name__}) have shape {given.shape}; (n,), or (n, m) with m >= 1, was expected. "
@@ -137,7 +135,7 @@ def rows_shown(rows: NDArray[np.bool_], start: int = 0) -> str:
     return f"row{'s' if len(found) > 1 else ''} {listed}"
 
 
-def _as_array(y: Any, word: str) -> NDArray[Any]:
+def as_array(y: Any, word: str) -> NDArray[Any]:
     """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y), word)
@@ -234,7 +232,10 @@ def _compact(given: list[Any], families: set[str], word: str) -> NDArray[Any]:
             f"Convert them to one type, such as [str({word}) for {word} in {ARGUMENTS[word]}]."
         )
     try:
-        return np.array(given, np.float64) if REALS in families or not given else _integers(given)
+        if REALS in families or not given:
+            return np.array(given, np.float64)
+        exact = [int(value) for value in given]  # NumPy alone would round [2**63, -1] to float64
+        return np.array(exact, np.int64 if max(exact) <= np.iinfo(np.int64).max else np.uint64)
     except OverflowError:
         largest = max(given, key=abs)
         raise ValueError(
@@ -246,11 +247,6 @@ def _compact(given: list[Any], families: set[str], word: str) -> NDArray[Any]:
 def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _integers(given: Iterable[Any]) -> NDArray[Any]:
-    exact = [int(value) for value in given]  # NumPy alone would round [2**63, -1] to float64
-    return np.array(exact, np.int64 if max(exact) <= np.iinfo(np.int64).max else np.uint64)
 
 
 def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
@@ -266,7 +262,6 @@ def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
 
 def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
     """Reject missing labels if ``missing`` is "raise", and labels that are all missing in any case."""
-    check_choice("missing", missing, ("raise", "drop"))
     if gaps.all():
         raise ValueError(f"all {len(gaps)} labels are missing. Give the column that holds them.")
     if missing == "raise":
@@ -276,7 +271,7 @@ def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
 def reject_gaps(gaps: NDArray[np.bool_], word: str = "label", start: int = 0) -> None:
     """Reject missing labels of rows from ``start`` on."""
     if gaps.any():
-        drop = ': missing="drop" (missing_labels="drop" of an estimator that has it)' if word == "label" else ""
+        drop = ': missing_labels="drop"' if word == "label" else ""
         raise ValueError(
             f"{gaps.sum():,} of {len(gaps):,} {word}s are missing ({rows_shown(gaps, start)}); one for each row was "
             f"expected. Fill them in, or leave those rows out{drop}."
@@ -334,10 +329,10 @@ def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
 
 def one_hot_columns(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the column number of the 1 in each row that has a label."""
-    if values.ndim != 2 or values.dtype.kind in "US":
+    if values.dtype.kind in "US":
         raise ValueError(
-            f"one-hot labels have shape {values.shape} and dtype {values.dtype}; numbers 0 and 1 of shape (n, c) with "
-            "c >= 2 were expected. Give one column, (n,), for other classes."
+            f"labels have shape {values.shape} and dtype {values.dtype}; one column, (n,), of them was expected, or "
+            "one-hot rows of the numbers 0 and 1."
         )
     ones = np.count_nonzero(values == 1, axis=1)
     bad = ~gaps & ((ones != 1) | ~_is_binary(values).all(axis=1))
@@ -487,7 +482,7 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
         A path is a ``.npy`` file, a ``.csv`` file with a header, Parquet or a Zarr store; ``"path::name"`` names one of
         several columns or arrays. Labels are small, so they are read whole.
     n : int >= 1, rows of X
-    kind : {"auto", "classes", "one-hot", "targets"}
+    kind : {"auto", "classes", "targets"}
         "auto" interprets integers, booleans and strings as classes, a bool or integer (n, c) array of 0 and 1 as
         one-hot (the classes are the numbers of its columns that occur), and real numbers, (n,) or (n, m), as targets.
         "classes" also accepts real numbers, if they are integers or one-hot.
@@ -519,13 +514,12 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     >>> open_labels([0.5, 1.5], 2).values.shape
     (2, 1)
     """
-    _check_options(n, kind, min_classes)
     values, gaps = one_each(y, n, columns=True, gaps=True)
     check_missing(gaps, missing)
     kind = kind_by_dtype(values) if kind == "auto" else kind
     if kind == "targets":
         return TargetLabels(target_columns(values), int(gaps.sum()))
-    labels = _coded((one_hot_columns if kind == "one-hot" else class_values)(values, gaps), gaps)
+    labels = _coded(class_values(values, gaps), gaps)
     check_several(labels.classes, n - labels.missing, min_classes)
     return labels
 
@@ -542,13 +536,6 @@ def check_several(classes: NDArray[Any], labelled: int, min_classes: int) -> Non
             f"all {labelled} labels belong to {len(classes)} class ({_listed(classes)}); at least "
             f"{min_classes} classes were expected. Use an unsupervised method such as PCA, or other labels."
         )
-
-
-def _check_options(n: int, kind: str, min_classes: int) -> None:
-    for name, number in (("n", n), ("min_classes", min_classes)):
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-            raise ValueError(f"{name} = {number!r}; an integer >= 1 was expected.")
-    check_choice("kind", kind, KINDS)
 
 
 def _coded(present: NDArray[Any], gaps: NDArray[np.bool_]) -> ClassLabels:

@@ -204,6 +204,10 @@ class Source(ABC):
         """Names of the columns of a table."""
         return None
 
+    def texts(self) -> Array | None:
+        """Read the keys of the rows that stand beside their numbers in the same file; None where there are none."""
+        return None
+
     @property
     def label(self) -> str:
         """Location of the rows, for messages."""

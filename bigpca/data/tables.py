@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.data.checks import MemberError, arrow_rows, check_dtype, decoding, natural_key
+from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype, decoding, natural_key
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
@@ -34,6 +34,7 @@ from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
 PARQUET_SUFFIXES = (".parquet", ".pq")
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 CSV_SUFFIXES = (".csv", ".tsv")
+TABLE_SUFFIXES = (*PARQUET_SUFFIXES, *ARROW_SUFFIXES, *CSV_SUFFIXES)
 CSV_BYTES = 4 << 20  # of a block of lines: its text and its numbers are held beside the rows
 TEXT_COPIES = 7  # of a block: as read, and in the parser and the pools of memory that Arrow keeps, by measurement
 MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
@@ -144,13 +145,7 @@ class TableRows(StoredRows):
             raise CorruptedChunkError(
                 f"{where} holds {len(column):,} rows, but {group.rows:,} are declared: it is damaged. Copy it again."
             )
-        rows, d = arrow_rows(column, where), self.shape[1]
-        if rows[0].size != d:
-            raise ValueError(
-                f"{where}: the list of row 0 has {rows[0].size} values; {d} were expected, as in the first rows. "
-                "Drop or repair such rows first."
-            )
-        return np.asarray(rows, self.dtype).reshape(group.rows, d)
+        return np.asarray(arrow_rows(column, where, self.shape[1]), self.dtype).reshape(group.rows, self.shape[1])
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each file of those rows."""
@@ -196,12 +191,16 @@ class TableRows(StoredRows):
 
     @property
     def key_column(self) -> str:
-        """The column that names the rows: the one that the caller named, or the index that pandas wrote; or ""."""
-        return self.keys or (_index_column(self._schema) if self.array_shape[0] else "")
+        """The column that names the rows: that of the caller, of scores, or of the index that pandas wrote; or ""."""
+        if self.keys or not self.array_shape[0]:
+            return self.keys
+        marked = TABLE_MARK in (self._schema.metadata or {}) and KEY_COLUMN in self._schema.names
+        return KEY_COLUMN if marked else _index_column(self._schema)
 
-    def texts(self, name: str) -> Array:
-        """Return another column, one value for each row."""
-        return table_column(self.path, self.format, name)
+    def texts(self) -> Array | None:
+        """Read the column that names the rows."""
+        name = self.key_column
+        return table_column(self.path, self.format, name) if name else None
 
     @property
     def parsed(self) -> bool:
@@ -422,13 +421,7 @@ def _list_column(form: str, stamp: Stamp, wanted: str | None) -> tuple[str, str,
             f"a column, leave member out, or pass dask.dataframe.read_parquet(path). Its columns: {_listed(schema)}."
         )
     name = wanted or lists[0]
-    kind, length = schema.field(name).type, 1
-    while True:
-        kind = getattr(kind, "storage_type", kind)
-        if not hasattr(kind, "value_type"):
-            break
-        length, kind = length * getattr(kind, "list_size", -1) if length > 0 else -1, kind.value_type
-        length = length if length > 0 else -1
+    kind, length = arrow_leaf(schema.field(name).type)
     try:
         stored = check_dtype(kind.to_pandas_dtype()).str
     except (TypeError, NotImplementedError) as error:
@@ -541,7 +534,8 @@ def _opened(stamp: Stamp) -> Any:
     return ObjectFile(*split(stamp[0]), stamp[1])
 
 
-def _parquet_schema(stamp: Stamp) -> Any:
+def parquet_schema(stamp: Stamp) -> Any:
+    """Return the columns of a file, with their metadata."""
     return parquet_metadata(stamp).schema.to_arrow_schema()
 
 
@@ -712,10 +706,6 @@ def _csv_parsed(group: _Group, head: _Head, names: list[str] | None, kind: Any) 
     return found
 
 
-def _csv_schema(stamp: Stamp) -> Any:
-    return csv_head(stamp).schema
-
-
 def _csv_groups(stamp: Stamp) -> Iterable[_Group]:
     return _csv_blocks(stamp[0], csv_head(stamp))
 
@@ -763,11 +753,11 @@ def _check_no_row_number(stamp: Stamp, fields: list[Any], wanted: Wanted) -> Non
 
 
 FORMS = {
-    "parquet": TableFormat(PARQUET_SUFFIXES, _parquet_schema, _parquet_groups, _parquet_read),
+    "parquet": TableFormat(PARQUET_SUFFIXES, parquet_schema, _parquet_groups, _parquet_read),
     "arrow": TableFormat(
         ARROW_SUFFIXES, lambda stamp: _arrow_index(stamp)[0], lambda stamp: _arrow_index(stamp)[1], _arrow_read
     ),
-    "csv": TableFormat(CSV_SUFFIXES, _csv_schema, _csv_groups, _csv_read),
+    "csv": TableFormat(CSV_SUFFIXES, lambda stamp: csv_head(stamp).schema, _csv_groups, _csv_read),
 }
 
 

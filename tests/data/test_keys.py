@@ -186,6 +186,21 @@ def test_a_store_without_keys_has_none(tmp_path: Path) -> None:
     assert stored_keys(held) is stored_keys(bp.open(held)) is None
 
 
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.feather", "rows.csv"])
+def test_a_path_has_the_keys_that_it_has_when_it_is_opened(name: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.eye(5), NAMES, list("vwxyz"))
+    if name == "rows.feather":
+        table = pa.Table.from_pandas(frame)
+        with pa.ipc.new_file(tmp_path / name, table.schema) as file:
+            file.write_table(table)
+    else:
+        (frame.to_parquet if name == "rows.parquet" else frame.to_csv)(tmp_path / name)
+    for rows in (tmp_path / name, bp.open(tmp_path / name)):
+        keys = stored_keys(rows)
+        assert keys is not None
+        assert keys.tolist() == NAMES
+
+
 def test_names_of_rows_do_not_travel_with_blocks() -> None:
     index = pd.Index([f"row {i:090}" for i in range(1000)], name="key")
     X = carrying(da.from_array(np.zeros((1000, 2)), chunks=(10, 2)) + 1, index=index)

@@ -136,9 +136,8 @@ def test_integers_are_targets_where_that_is_asked_for() -> None:
         (ONE_HOT.astype(bool), "auto"),
         (ONE_HOT.astype("u1").tolist(), "auto"),
         (pd.get_dummies(pd.Series(INTEGERS)), "auto"),
-        (ONE_HOT.astype("f4"), "one-hot"),
         (ONE_HOT.astype("f4"), "classes"),
-        (ONE_HOT, "one-hot"),
+        (ONE_HOT, "classes"),
         (da.from_array(ONE_HOT, chunks=(4, 3)), "auto"),
     ],
 )
@@ -354,7 +353,7 @@ def test_a_row_that_lacks_one_of_its_targets_is_missing() -> None:
 def test_one_hot_rows_may_be_missing() -> None:
     y = ONE_HOT.astype(float)
     y[3] = np.nan
-    labels = open_labels(y, N, kind="one-hot", missing="drop")
+    labels = open_labels(y, N, kind="classes", missing="drop")
     assert isinstance(labels, ClassLabels)
     assert np.flatnonzero(labels.codes < 0).tolist() == [3]
     assert labels.missing == 1

@@ -284,7 +284,7 @@ REJECTED: dict[str, Door] = {
     ),
     "SciPy CSR whose indptr falls": Door(lambda p, X: _damaged(X, "indptr", 3, 99), "falls from 99 to 24 at row 3"),
     "SciPy CSR whose indptr ends late": Door(
-        lambda p, X: _damaged(X, "indptr", -1, 900), "counts values from 0 to 900, but there are 360 values"
+        lambda p, X: _damaged(X, "indptr", -1, 900), "its indptr ends at 900, but there are 360 values"
     ),
     "SciPy CSR whose indptr is short": Door(lambda p, X: _shortened(X), "indptr has 60 numbers, but 60 rows have 61"),
     "SciPy CSR with a column too many": Door(

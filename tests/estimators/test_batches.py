@@ -522,6 +522,10 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
                                                         classes=range(3))),
         r"labels of rows \d+ to \d+: 1 of \d+ labels are missing \(row 77\)",
     ),
+    "labels of strings and numbers": (
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches([(X[:2], ["1", 1])], classes=["1", "2"])),
+        r"labels hold integers \(1\) and strings \('1'\)",
+    ),
     "labels of one class": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES * 0, 50), classes=[0, 1])), "belong to 1 class"
     ),

@@ -421,7 +421,7 @@ def labels_beside(
     y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, weights: Vector | None
 ) -> Labelled | None:
     """Return the labels of batches as they are known before the read; None if they must be read in advance."""
-    classes, features, width, added = y.classes, None if like is None else like.features, 0, like is not None
+    classes, features, width, added = y.stream.classes, None if like is None else like.features, 0, like is not None
     # Added rows have labels of the kind of the first fit: its classes, or as many columns.
     if like is not None and like.classes is None:
         classes, width = None, 0 if features is None else features.columns
