@@ -90,7 +90,7 @@ _BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored 
     "F6_E3M2": 6,
     "F4": 4,
 }
-SKIP_BYTES = 2**20  # decoded at a time of a compressed member, on the way to the rows that are wanted
+STEP_BYTES = 2**20  # decoded at a time of a compressed member
 MAX_FORMAT_BYTES = 64  # of the name of a format, as scipy.sparse.save_npz writes it
 STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
@@ -389,17 +389,11 @@ def _check_spans(
 
 @dataclass(eq=False)
 class _Stream:
-    """An open compressed member and its current row, kept so that rows in order are decoded once."""
+    """An open compressed member, and where its first row begins; kept so that rows in order are decoded once."""
 
     file: IO[bytes] | None = None
-    row: int = 0
+    first: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def close(self) -> None:
-        """Start again at the first row."""
-        if self.file is not None:
-            self.file.close()
-        self.file, self.row = None, 0
 
 
 @lru_cache(maxsize=STREAMS)
@@ -444,40 +438,25 @@ class CompressedMember(StoredRows):
 
     def _read_rows(self, stream: _Stream, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, *self.array_shape[1:]), self.bits)
-        view = rows.reshape(-1).view(np.uint8).data
         with stream.lock:
             try:
-                # Decode the open member up to the first row: from its start, if it is already behind it.
-                if stream.row > start:
-                    stream.close()
                 if stream.file is None:
                     with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
                         stream.file = archive.open(f"{self.member}.npy")
                     npy_header(stream.file, self.path)
-                skip = (start - stream.row) * self._row_bytes
-                while skip:
-                    skip -= len(_some(stream.file, min(skip, SKIP_BYTES)))
-                done = 0
-                while done < len(view):
-                    piece = _some(stream.file, min(len(view) - done, SKIP_BYTES))
-                    view[done : done + len(piece)] = piece
-                    done += len(piece)
-                stream.row = stop
+                    stream.first = stream.file.tell()
+                # Decodes up to the first row: from the start of the member, if it is already behind it.
+                stream.file.seek(stream.first + start * self._row_bytes)
+                if fill_from(stream.file, rows, STEP_BYTES) < rows.nbytes:
+                    raise EOFError("it ended early")
             except BaseException:
-                stream.close()
+                stream.file = None
                 raise
         return rows
 
     def details(self) -> dict[str, Any]:
         """Return byte order and layout."""
         return {"stored": self.stored, "order": self.order, "compressed": True}
-
-
-def _some(stream: IO[bytes], count: int) -> bytes:
-    piece = stream.read(count)
-    if not piece:
-        raise EOFError("it ended early")
-    return piece
 
 
 class _Tensor(NamedTuple):

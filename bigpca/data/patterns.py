@@ -23,7 +23,7 @@ Taken: TypeAlias = slice | NDArray[np.int64]
 GEM_MIN = 1e-6  # of the values that are pooled by their generalised mean
 STRIP_BYTES = 2**20  # of samples in float64: they stay in a core's cache
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
-TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|\.\.\.|->|\S")
+AXES = re.compile(r"\(([^()]*)\)|([^\s()]+|\S)")  # joined by brackets, or alone
 
 
 @dataclass(frozen=True)
@@ -413,13 +413,16 @@ def _sides(text: str) -> tuple[Axes, Axes]:
     >>> _sides("n c h w -> (n h w) c")
     ((('n',), ('c',), ('h',), ('w',)), (('n', 'h', 'w'), ('c',)))
     """
-    tokens = TOKEN.findall(text)
-    if tokens.count("->") != 1:
+    if text.count("->") != 1:
         raise ValueError(f"the pattern {brief(repr(text))} needs one arrow; {SPELLING}.")
-    arrow = tokens.index("->")
-    left, right = _groups(tokens[:arrow], text), _groups(tokens[arrow + 1 :], text)
+    left, right = (
+        tuple(tuple((joined or alone).split()) for joined, alone in AXES.findall(side)) for side in text.split("->")
+    )
     for side in (left, right):
-        names = [name for group in side for name in group]
+        names = [name for group in side for name in group or ("()",)]
+        wrong = next((name for name in names if not name.isidentifier()), None)
+        if wrong is not None:
+            raise ValueError(f"the pattern {brief(repr(text))} has {wrong!r} where an axis was expected; {SPELLING}.")
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"the pattern {text!r} has the axis {twice!r} twice on one side. Name each axis once.")
@@ -438,26 +441,6 @@ def _sides(text: str) -> tuple[Axes, Axes]:
             f"begin with {left[0][0]!r}. Write ({left[0][0]} ...)."
         )
     return left, right
-
-
-def _groups(tokens: Sequence[str], text: str) -> Axes:
-    groups: list[tuple[str, ...]] = []
-    inside: list[str] | None = None
-    for token in tokens:
-        if token == "(" and inside is None:
-            inside = []
-        elif token == ")" and inside:
-            groups.append(tuple(inside))
-            inside = None
-        elif not token.isidentifier():
-            raise ValueError(f"the pattern {brief(repr(text))} has {token!r} where an axis was expected; {SPELLING}.")
-        elif inside is None:
-            groups.append((token,))
-        else:
-            inside.append(token)
-    if inside is not None:
-        raise ValueError(f"the pattern {brief(repr(text))} has a bracket that is not closed; {SPELLING}.")
-    return tuple(groups)
 
 
 def _shape(sample: tuple[int, ...]) -> str:

@@ -342,10 +342,12 @@ class DirectRows:
         return True
 
 
-def fill_from(file: Any, target: NDArray[Any]) -> int:
-    """Read into a contiguous array, and return the bytes read: fewer than it has where the file ended."""
+def fill_from(file: Any, target: NDArray[Any], step: int = 2**30) -> int:
+    """Read into a contiguous array, at most ``step`` bytes at a time, and return the bytes read: fewer than it has
+    where the file ended.
+    """
     view, done = target.reshape(-1).view(np.uint8).data, 0
-    while done < len(view) and (count := file.readinto(view[done : done + 2**30])):
+    while done < len(view) and (count := file.readinto(view[done : done + step])):
         done += count
     return done
 

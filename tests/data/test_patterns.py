@@ -154,7 +154,7 @@ def test_columns_are_chosen_by_the_names_of_frames_and_coordinates() -> None:
         ({"pattern": "n c h w -> (n h w c)"}, "4 axes on the left and 1 on the right"),
         ({"pattern": "n c h w -> n c h w"}, "4 axes on the left and 4 on the right"),
         ({"pattern": "n c h w -> (h n w) c"}, "must begin with 'n'"),
-        ({"pattern": "n (c h w -> (n h w) c"}, "a bracket that is not closed"),
+        ({"pattern": "n (c h w -> (n h w) c"}, r"has '\(' where an axis was expected"),
         ({"pattern": "n ((c) h) w -> n c"}, r"has '\(' where an axis was expected"),
         ({"pattern": "n ... c -> (n ...) c"}, r"has '\.\.\.' where an axis was expected"),
         ({"pattern": 3}, "pattern = 3 is a int"),
