@@ -108,15 +108,15 @@ class FlatFile(StoredRows):
     order : {"C", "F"}
     lead : int, bytes
         What stands before the values of each row, such as its key; 0 for plain arrays.
-    checked : (int, int) or None
-        CRC-32 of the values and of so many bytes before them, which the first read of a process compares: reads in any
-        order, of any rows, must not give damaged ones.
+    checked : str
+        The member of a zip that holds the values, and its CRC-32, which the first read of a process compares: reads in
+        any order, of any rows, must not give damaged ones. Empty for none.
     """
 
     offset: int
     order: str = "C"
     lead: int = 0
-    checked: tuple[int, int] | None = None
+    checked: str = ""
     format: str = field(default="npy", kw_only=True)
 
     @property
@@ -140,10 +140,9 @@ class FlatFile(StoredRows):
         if self.remote or self.lead:
             return np.ascontiguousarray(self._records(start, stop)[VALUES][:, slice(*columns)])
         self.check_size()
-        if self.checked is not None:
+        if self.checked:
             with _CHECKING:
-                bounds = self.offset - self.checked[1], self.offset + self._nbytes
-                _check_crc(file_stamp(self.path), bounds, self.checked[0], self.array_shape, self.offset)
+                _check_crc(file_stamp(self.path), self.checked)
         width, stored = row_width(self.array_shape), self.bits
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
@@ -208,18 +207,16 @@ class FlatFile(StoredRows):
 
 
 @lru_cache(maxsize=64)
-def _check_crc(stamp: Stamp, bounds: tuple[int, int], expected: int, shape: tuple[int, ...], offset: int) -> None:
-    """Read a member of a .npz file in one state from end to end, and compare its CRC-32; once per process."""
-    path, found, left = stamp[0], 0, bounds[1] - bounds[0]
-    with open_regular(path, buffering=0) as file:
-        file.seek(bounds[0])
-        while left and (piece := file.read(min(left, PIECE_BYTES))):
-            found, left = zlib.crc32(piece, found), left - len(piece)
-    if found != expected:
-        raise CorruptedChunkError(
-            f"{path}: the array of shape {shape} at byte {offset:,} has the CRC-32 {found:08x}, "
-            f"but {expected:08x} was written: it is damaged. Copy the file again."
-        )
+def _check_crc(stamp: Stamp, member: str) -> None:
+    """Read a member of a zip in one state from end to end, which compares its CRC-32; once per process."""
+    with (
+        decoding(f"{stamp[0]}: {brief(member)} is damaged", "Copy the file again.", errors=BAD_ZIP),
+        open_regular(stamp[0]) as file,
+        zipfile.ZipFile(file) as archive,
+        archive.open(member) as values,
+    ):
+        while values.read(PIECE_BYTES):
+            pass
 
 
 def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
@@ -496,7 +493,7 @@ def torch_file(path: str, member: str | None) -> FlatFile:
             "forged. Copy it again."
         )
     flat = raw_file(path, _data_offset(path, info) + first, tensor.shape, stored, layout, format="torch", member=name)
-    return replace(flat, checked=(info.CRC, 0)) if nbytes == info.file_size else flat
+    return replace(flat, checked=info.filename) if nbytes == info.file_size else flat
 
 
 def _torch_archive(path: str) -> tuple[dict[str, _Tensor], dict[str, zipfile.ZipInfo], str]:
@@ -676,7 +673,7 @@ def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> S
         return CompressedMember(shape, stored, order, path=path, member=member)
     start = _data_offset(path, info) + header_bytes
     flat = raw_file(path, start, shape, stored, order, format="npz", member=member)
-    return replace(flat, checked=(info.CRC, header_bytes))
+    return replace(flat, checked=info.filename)
 
 
 def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:

@@ -203,7 +203,7 @@ def test_a_damaged_member_of_an_npz_is_named_wherever_it_is_read(form: str, what
     for stop in (4, 600) if form != "compressed" else (600,):  # in the latter, as far as it was decoded
         reads = [lambda start, stop: sources.row_source(path).read(start, stop)]
         for read in reads + [whole.read] * (what != "the checksum"):
-            with pytest.raises(CorruptedChunkError, match=r"x\.npz.*(CRC-32 .* was written: it is damaged|Bad CRC-32)"):
+            with pytest.raises(CorruptedChunkError, match=r"x\.npz.*Bad CRC-32"):
                 read(0, stop)
 
 
