@@ -176,6 +176,15 @@ def brief(value: object, limit: int = MAX_NAME) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def listed(values: Any, most: int = 5) -> str:
+    """Format the first of a list or an array of values for a message, each by :func:`brief`.
+
+    >>> listed([3, 4]), listed(["a", "b", "c"], 2)
+    ('3, 4', 'a, b, ...')
+    """
+    return ", ".join(map(brief, values[:most])) + (", ..." if len(values) > most else "")
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import unmasked
 from bigpca.data.checks import MemberError, arrow_rows, check_lengths, check_promised
 from bigpca.devices import RowsThere
-from bigpca.errors import brief, closest
+from bigpca.errors import brief, closest, listed
 
 if TYPE_CHECKING:
     import zarr
@@ -202,10 +202,9 @@ def check_columns(X: Any, label: str = "X") -> None:
         if not _NUMBERS.match(kind):
             wrong.append(f"{brief(repr(name))} ({brief(kind)})")
     if wrong:
-        shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
         raise TypeError(
-            f"columns of {label} do not hold numbers: {shown}. Numbers were expected in every column. Leave these out, "
-            "convert them (dates to days, for example), or pass one as the labels y."
+            f"columns of {label} do not hold numbers: {listed(wrong)}. Numbers were expected in every column. Leave "
+            "these out, convert them (dates to days, for example), or pass one as the labels y."
         )
 
 

@@ -30,7 +30,7 @@ from bigpca.data.tables import (
     table_rows,
 )
 from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zip_source
-from bigpca.errors import brief
+from bigpca.errors import brief, listed
 from bigpca.storage.files import kind_of, open_regular, public
 
 _REMEDIES = {  # by extension
@@ -134,10 +134,9 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
                 f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy, .parquet, .pt or "
                 ".safetensors files. Pass the list of its files, in order: bp.open([path, ...])."
             )
-    shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
     raise FileNotFoundError(
-        f"{path} holds {shown}: a Zarr store, .npy shards or tables (.parquet, .arrow, .csv) were expected. Check "
-        "the folder."
+        f"{path} holds {listed(names) or 'nothing'}: a Zarr store, .npy shards or tables (.parquet, .arrow, .csv) were "
+        "expected. Check the folder."
     )
 
 

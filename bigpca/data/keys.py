@@ -32,7 +32,7 @@ from bigpca.data.sources import row_source, source_of
 from bigpca.data.tables import TABLE_SUFFIXES, TableRows
 from bigpca.data.views import carried, records_in, sources_in, taken_from, view_of, was_persisted
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
-from bigpca.errors import brief, counted
+from bigpca.errors import brief, counted, listed
 from bigpca.storage.files import disk_path, kind_of, public
 from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
@@ -206,8 +206,7 @@ def keys_listed(keys: NDArray[Any]) -> str:
     >>> keys_listed(np.array(["a", "b"]))
     "'a', 'b'"
     """
-    shown = ", ".join(brief(repr(key)) for key in keys[:SHOWN_KEYS].tolist())
-    return shown + (", ..." if len(keys) > SHOWN_KEYS else "")
+    return listed([repr(key) for key in keys[: SHOWN_KEYS + 1].tolist()], SHOWN_KEYS)
 
 
 def _doubled(keys: NDArray[np.str_]) -> NDArray[np.str_]:

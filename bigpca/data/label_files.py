@@ -46,7 +46,7 @@ from bigpca.data.tables import (
 )
 from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
-from bigpca.errors import MAX_MESSAGE, brief, closest, naming_argument, shorten
+from bigpca.errors import MAX_MESSAGE, brief, closest, listed, naming_argument, shorten
 from bigpca.storage.files import check_regular, kind_of, open_regular, public, read_npy_header, without_credentials
 
 if TYPE_CHECKING:
@@ -122,11 +122,7 @@ def cell_column(path: str, name: str | None, word: str) -> Array | None:
         if short not in columns and "/" in (name or ""):
             return None  # the place of an array
         if short not in columns:
-            listed = shorten(", ".join(map(brief, columns)), MAX_MESSAGE // 4) or "none"
-            what = (
-                f"obs has no column {brief(repr(short))}" if short else f"name the column of obs that holds the {word}s"
-            )
-            raise MemberError(f"{path}: {what}, as in 'path::name'.{closest(short, columns)} It has: {listed}.")
+            short = _choose(f"{path}: obs", short or None, columns, "column", word)
         found = node(f"obs/{short}")
         members = list(found) if hasattr(found, "keys") else [""]
         parts: dict[str, Any] = {one: _values(node(f"obs/{short}/{one}".rstrip("/")), word) for one in members}
@@ -309,20 +305,16 @@ def split_column(source: str) -> tuple[str, str | None]:
 
 
 def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: str) -> str:
-    listed = (
-        shorten(", ".join(map(brief, names[:20])), MAX_MESSAGE // 4) + (", ..." if len(names) > 20 else "") or "nothing"
-    )
+    shown = shorten(listed(names, 20), MAX_MESSAGE // 4) or "nothing"
     if name is None and len(names) == 1:
         return names[0]
-    if name is None:
-        raise ValueError(
-            f"{path} has {len(names)} {what}s. Name the one that holds the {word}s, as in 'path::name': {listed}."
-        )
-    if names.count(name) != 1:
+    if name is not None and names.count(name) == 1:
+        return name
+    found = f"{len(names)} {what}s."
+    if name is not None:
         found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
-        hint = closest(name, names)
-        raise MemberError(f"{path} has {found} {brief(repr(name))}.{hint} It has: {listed}. Name one of them.")
-    return name
+        found += f" {brief(repr(name))}.{closest(name, names)}"
+    raise MemberError(f"{path} has {found} Name the one that holds the {word}s, as in 'path::name': {shown}.")
 
 
 def _npy(path: str) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
 from bigpca.data.label_files import read_label_file, whole
-from bigpca.errors import counted, warn_rounded
+from bigpca.errors import counted, listed, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
 # The arguments that messages name.
@@ -131,8 +131,7 @@ def rows_shown(rows: NDArray[np.bool_], start: int = 0) -> str:
     ('rows 1, 2', 'rows 1, 2, 3, 4, 5, ...')
     """
     found = np.flatnonzero(rows) + start
-    listed = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
-    return f"row{'s' if len(found) > 1 else ''} {listed}"
+    return f"row{'s' if len(found) > 1 else ''} {listed(found)}"
 
 
 def as_array(y: Any, word: str) -> NDArray[Any]:
@@ -430,8 +429,8 @@ class ClassLabels:
         if len(given) < len(union):
             unknown = np.delete(union, given)
             raise ValueError(
-                f"{len(unknown)} classes are new: {_listed(unknown)}. The {len(given)} known classes are "
-                f"{_listed(union[given])}. Name every class."
+                f"{len(unknown)} classes are new: {listed(unknown)}. The {len(given)} known classes are "
+                f"{listed(union[given])}. Name every class."
             )
         codes = np.full(self.n, -1, np.int32)
         codes[self.used] = own[self.codes[self.used]]
@@ -533,7 +532,7 @@ def check_several(classes: NDArray[Any], labelled: int, min_classes: int) -> Non
     """
     if len(classes) < min_classes:
         raise ValueError(
-            f"all {labelled} labels belong to {len(classes)} class ({_listed(classes)}); at least "
+            f"all {labelled} labels belong to {len(classes)} class ({listed(classes)}); at least "
             f"{min_classes} classes were expected. Use an unsupervised method such as PCA, or other labels."
         )
 
@@ -575,14 +574,10 @@ def merge_classes(old: ArrayLike, new: ArrayLike) -> tuple[NDArray[Any], NDArray
     families = [_FAMILIES.get(one.dtype.kind, "numbers") for one in (first, second)]
     if families[0] != families[1]:
         raise TypeError(
-            f"the classes so far are {families[0]} ({_listed(first)}), but the new ones are {families[1]} "
-            f"({_listed(second)}). Convert the new labels to the type of the old ones."
+            f"the classes so far are {families[0]} ({listed(first)}), but the new ones are {families[1]} "
+            f"({listed(second)}). Convert the new labels to the type of the old ones."
         )
     union = join_classes(first, second)
     # In the dtype of the union, which represents both: NumPy would compare int64 and uint64 in float64.
     old_positions, new_positions = (np.searchsorted(union, one.astype(union.dtype)) for one in (first, second))
     return union, old_positions, new_positions
-
-
-def _listed(classes: NDArray[Any]) -> str:
-    return ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")

@@ -16,7 +16,7 @@ from bigpca.data.grids import COMPONENT
 from bigpca.data.provenance import Made, provenance_of
 from bigpca.data.sources import source_of
 from bigpca.data.views import carried, taken_from
-from bigpca.errors import ModelFormatError
+from bigpca.errors import ModelFormatError, listed
 
 STATISTICS = ("t2", "spe", "mahalanobis")  # columns of other outputs of models
 ROWS = "rows"  # what a reconstruction is
@@ -167,8 +167,8 @@ def _check_order(X: Any, names: list[str] | None, components: list[str]) -> None
     for known in (components, [str(i) for i in range(len(components))]):
         if names is not None and names != known and sorted(names) == sorted(known):
             raise ValueError(
-                f"the columns of X are {', '.join(names[:5])}{', ...' * (len(names) > 5)}; the components in their "
-                f"order, {', '.join(known[:5])}{', ...' * (len(known) > 5)}, were expected. Sort the columns."
+                f"the columns of X are {listed(names)}; the components in their order, {listed(known)}, were expected. "
+                "Sort the columns."
             )
 
 

@@ -18,6 +18,7 @@ from bigpca.blas import in_strips, one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
+from bigpca.errors import listed
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, Pass, PassState
@@ -226,7 +227,7 @@ def _without_rows(rows: Rows) -> str:
         return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean".'
     return said + (
         f"{len(empty)} of {rows.viewed_columns} columns have no value in the first {stop - start} rows: "
-        f"{', '.join(map(str, empty[:5]))}{', ...' * (len(empty) > 5)}. Leave them out by bp.open(source, columns=...)."
+        f"{listed(empty)}. Leave them out by bp.open(source, columns=...)."
     )
 
 

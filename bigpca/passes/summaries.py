@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers
 from bigpca.data.views import carried
-from bigpca.errors import Shown, counted, warn_approximation
+from bigpca.errors import Shown, counted, listed, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.moments import StoredColumnMoments
@@ -111,7 +111,7 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
         return
     empty = np.flatnonzero(found.absent)
     if len(empty) and found.totals[0]:
-        shown = ", ".join(map(str, empty[:SHOWN_COLUMNS])) + (", ..." if len(empty) > SHOWN_COLUMNS else "")
+        shown = listed(empty, SHOWN_COLUMNS)
         raise ValueError(
             f"{len(empty)} of {len(found.weights)} columns have no value in any row, so there is no mean to fill in: "
             f"{shown}. Leave them out by bp.open(source, columns=...)."

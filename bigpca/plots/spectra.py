@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.arrays import Vector
-from bigpca.errors import counted
+from bigpca.errors import counted, listed
 from bigpca.plots.data import eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
@@ -268,8 +268,7 @@ def drift(found: Any, *, ax: Axes | None = None) -> Axes:
     worst = z.max(axis=1)
     beyond = [names[i] for i in np.argsort(-worst, kind="stable") if worst[i] > LIMIT]
     title = f"{len(beyond)} of {counted(len(names), 'group')} beyond the limit"
-    listed = ", ".join(beyond[:NAMED]) + (", ..." if len(beyond) > NAMED else "")
-    return tidy(ax, f"{title}: {listed}" if beyond else title)
+    return tidy(ax, f"{title}: {listed(beyond, NAMED)}" if beyond else title)
 
 
 def relative_width(values: Vector, low: Vector, high: Vector) -> float:

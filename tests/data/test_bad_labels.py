@@ -28,9 +28,9 @@ from tests.data.label_savers import (
 
 CSV_FAULTS = [
     ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns. Name the one that holds the labels, .*: a, b\."),
-    ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'. It has: a, b\. Name one of them"),
+    ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'. Name the one .*: a, b\."),
     ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'"),
-    ("", "::a", KeyError, r"has no column 'a'. It has: nothing"),
+    ("", "::a", KeyError, r"has no column 'a'. Name .*: nothing"),
     ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv cannot be read as .*Row #3: Expected 2 columns, got 1"),
     ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"there are 3 labels for 2 rows"),
     ("a\n1\n\n2\n3,4\n", "", ValueError, r"Row #5: Expected 1 columns, got 2"),
@@ -211,7 +211,7 @@ def test_columns_of_parquet_are_named_and_broken_files_too(tmp_path: Path) -> No
     path = tmp_path / "y.parquet"
     with pytest.raises(ValueError, match=r"y.parquet has 2 columns. Name the one that holds the labels.*: id, y\."):
         open_labels(path, N)
-    with pytest.raises(KeyError, match=r"y.parquet has no column 'z'. It has: id, y\. "):
+    with pytest.raises(KeyError, match=r"y.parquet has no column 'z'. Name .*: id, y\."):
         open_labels(f"{path}::z", N)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CorruptedChunkError, match=r"y.parquet is not a complete Parquet file .*Copy or write it again"):
@@ -239,7 +239,7 @@ def test_members_of_zarr_groups_are_named(tmp_path: Path) -> None:
     for wrong, error, match in [
         (store, ValueError, r"g.zarr has 2 arrays. Name the one that holds the labels.*features"),
         (zarr.open_group(store), ValueError, r"g.zarr has 2 arrays"),
-        (f"{store}::y", KeyError, r"g.zarr has no array 'y'. It has: .*here/y"),
+        (f"{store}::y", KeyError, r"g.zarr has no array 'y'. .*here/y"),
         (f"{save_zarr(tmp_path, INTEGERS)}::y", KeyError, r"is one Zarr array, so it has no member 'y'"),
     ]:
         with pytest.raises(error, match=match):

@@ -29,7 +29,7 @@ from bigpca.data.labels import (
     open_labels,
 )
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import positive_integer, real_number, warn_approximation
+from bigpca.errors import listed, positive_integer, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
@@ -464,11 +464,10 @@ def reject_singletons(labels: ClassLabels) -> None:
     """
     alone = labels.classes[labels.counts == 1]
     if len(alone):
-        named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
-            f"{len(alone)} of {labels.n_classes} classes have only one row ({named}), and the within-class scatter "
-            "needs at least 2 of every class. Give more rows, leave these out (set their labels to missing, and use "
-            'missing_labels="drop"), or use SupervisedPCA (r2 = 0).'
+            f"{len(alone)} of {labels.n_classes} classes have only one row ({listed(alone, SHOWN)}), and the "
+            "within-class scatter needs at least 2 of every class. Give more rows, leave these out (set their labels "
+            'to missing, and use missing_labels="drop"), or use SupervisedPCA (r2 = 0).'
         )
 
 
