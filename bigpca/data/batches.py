@@ -19,11 +19,12 @@ from scipy.sparse import coo_array, csr_array, hstack, issparse
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
 from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
-from bigpca.data.containers import check_columns, embeddings, foreign, table_rows
+from bigpca.data.containers import check_columns, embeddings, foreign, table_rows, table_schema
+from bigpca.data.grids import string_names
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
-from bigpca.data.views import array_of, graph_of, view_of
+from bigpca.data.views import array_of, graph_of, named, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
 from bigpca.errors import MemoryBudgetError, brief, counted
 from bigpca.storage.chunks import fitted
@@ -285,9 +286,8 @@ def names_of_columns(rows: Any) -> list[Any] | None:
     """Return the names of the columns of a table or a dict; None for anything else."""
     if isinstance(rows, Mapping):
         return list(rows)
-    if hasattr(rows, "column_names"):  # of Arrow
-        return list(rows.column_names)
-    return list(rows.columns) if hasattr(rows, "columns") and hasattr(rows, "dtypes") else None
+    schema = table_schema(rows)
+    return None if schema is None else [name for name, _ in schema]
 
 
 @dataclass(frozen=True)
@@ -567,6 +567,13 @@ class BatchStream:
         """An array of the library, and on the device, of the first batch."""
         self._require_first()
         return getattr(self._batch, "array", self._batch)
+
+    @property
+    def names(self) -> Array | None:
+        """The names of the columns of batches that are tables; None for others, and for a column of vectors."""
+        self._require_first()
+        names = self._names or []
+        return string_names(names) if len(names) == row_width((0, *self.row_shape)) else None
 
     def read(self, start: int, stop: int) -> Any:
         """Return rows ``start:stop``, (stop - start, d), where the batches are; fewer at the end of an unknown number.
@@ -1056,9 +1063,9 @@ def from_batches(
         a pair (rows, labels); fits that need labels use these if y is None, and fits of two sides, such as CCA, take
         the second array (b, q) as rows of Y. Or a dict {name: rows} of blocks with the same number of rows, which are
         joined side by side in the order of the first batch, such as layers of a network. Or a table of pandas, polars
-        or Arrow: its only column of vectors, or all columns, are the features. With ``column``, those of a table or of
-        a dict. An iterable that can be iterated again (a list, a DataLoader), or a Dataset, Scanner or Table of Arrow,
-        works for fits of several reads; an iterator works only for fits of one read.
+        or Arrow: its only column of vectors, or all columns, are the features, with their names. With ``column``, those
+        of a table or of a dict. An iterable that can be iterated again (a list, a DataLoader), or a Dataset, Scanner or
+        Table of Arrow, works for fits of several reads; an iterator works only for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     dtype : dtype, optional
@@ -1143,7 +1150,9 @@ class ReadAgain:
 
 def _open_stream(stream: BatchStream) -> da.Array:
     X = _laid_out(stream)
-    return X if stream.count is not None else array_of(graph_of(X), X.name, ((np.nan,), X.chunks[1]), X._meta)
+    if stream.count is None:
+        X = array_of(graph_of(X), X.name, ((np.nan,), X.chunks[1]), X._meta)
+    return named(X, stream.names)
 
 
 def _laid_out(stream: BatchStream) -> da.Array:

@@ -173,6 +173,13 @@ def reject_foreign(X: Any, label: str = "X", expected: str = "An array of rows, 
         raise TypeError(f"{label} is {found.what}. {expected} was expected. {found.remedy}")
 
 
+def table_schema(X: Any) -> list[tuple[Any, Any]] | None:
+    """Return the names and types of the columns of a table (pandas, polars, pyarrow, Dask); None for anything else."""
+    if hasattr(X, "schema") and hasattr(X.schema, "types"):  # of Arrow
+        return list(zip(X.schema.names, X.schema.types, strict=True))
+    return list(zip(X.columns, X.dtypes, strict=True)) if hasattr(X, "columns") and hasattr(X, "dtypes") else None
+
+
 def check_columns(X: Any, label: str = "X") -> None:
     """Reject a table (pandas, polars, pyarrow, Dask) whose columns are not all numbers, by its schema.
 
@@ -183,16 +190,11 @@ def check_columns(X: Any, label: str = "X") -> None:
     TypeError
         Names the columns and their types.
     """
-    if hasattr(X, "column_names") and hasattr(X, "schema"):
-        schema = zip(X.column_names, X.schema.types, strict=True)
-    elif hasattr(X, "columns") and hasattr(X, "dtypes"):
-        schema = zip(X.columns, X.dtypes, strict=True)
-    elif str(getattr(X, "dtype", "")).startswith("Struct"):  # a Series of polars
-        schema = X.struct.schema.items()
-    else:
-        return
+    schema = table_schema(X)
+    if schema is None and str(getattr(X, "dtype", "")).startswith("Struct"):  # a Series of polars
+        schema = list(X.struct.schema.items())
     wrong = []
-    for j, (name, dtype) in enumerate(schema):
+    for j, (name, dtype) in enumerate(schema or ()):
         kind = str(dtype)
         if kind == "object" and hasattr(X, "iloc") and not is_dask_frame(X):
             others = (one for one in X.iloc[:, j] if not _is_number(one))
@@ -221,10 +223,9 @@ def embeddings(X: Any, label: str = "X", member: str | None = None, *, by: str =
     ValueError
         For several columns of lists, rows that are missing, and lists of several lengths.
     """
-    if not hasattr(X, "columns") or isinstance(X, np.ndarray):
+    if (schema := table_schema(X)) is None:
         return _rows_of_lists(X, label) if _holds_lists(X) else X
-    names = list(getattr(X, "column_names", X.columns))
-    found = [] if is_dask_frame(X) else [name for name in names if _holds_lists(X[name])]
+    found = [] if is_dask_frame(X) else [name for name, _ in schema if _holds_lists(X[name])]
     if member is None and not found:
         return X
     wanted = found if member is None else [name for name in found if name == member]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.data.checks import check_decoded, note_rounded
-from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
+from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
 from bigpca.data.views import carried
 from bigpca.errors import brief, closest, warn_caller
 
@@ -548,18 +548,20 @@ def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.obj
     if isinstance(X, da.Array):
         found = carried(X)
         return found.labels.grid.names() if found.names is None and found.labels is not None else found.names
-    if is_dask_frame(X) or (hasattr(X, "columns") and hasattr(X, "dtypes")):
-        names = np.asarray(list(X.columns), dtype=object)
-        kinds = sorted({type(name).__qualname__ for name in names})
-        if len(kinds) > 1 and "str" in kinds:
-            raise TypeError(
-                f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert "
-                "them all: X.columns = X.columns.astype(str)."
-            )
-        return names if kinds == ["str"] else None
-    if not is_labelled(X):
-        return None
-    return label(X, None)[1].grid.names(axes)
+    if (schema := table_schema(X)) is not None:
+        return string_names([name for name, _ in schema])
+    return label(X, None)[1].grid.names(axes) if is_labelled(X) else None
+
+
+def string_names(names: Sequence[Any]) -> NDArray[np.object_] | None:
+    """Return the names of columns if they are strings; None for numbers; raises as :func:`feature_names`."""
+    kinds = sorted({type(name).__qualname__ for name in names})
+    if len(kinds) > 1 and "str" in kinds:
+        raise TypeError(
+            f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert "
+            "them all: X.columns = X.columns.astype(str)."
+        )
+    return np.array(names, dtype=object) if kinds == ["str"] else None
 
 
 def _frame_rows(X: Any) -> da.Array:
@@ -577,7 +579,7 @@ def _frame_rows(X: Any) -> da.Array:
 def note_rounded_columns(frame: Any) -> None:
     """Tally the integers of a frame (pandas, polars, pyarrow) that are rounded by conversion to float64."""
     if not hasattr(frame, "iloc"):
-        for name in getattr(frame, "column_names", frame.columns):
+        for name, _ in table_schema(frame) or ():
             note_rounded(np.asarray(frame[name]))
         return
     for j, given in enumerate(frame.dtypes):

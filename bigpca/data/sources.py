@@ -378,7 +378,9 @@ def open_samples(
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
     found = stored_values(row_source(source, member=member, **options), fill)
-    return with_index(named(open_source(found), names_in_file(found)), source), found.array_shape[1:]
+    names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
+    names = given if names is None and given is not None and len(given) == found.shape[1] else names
+    return with_index(named(open_source(found), names), source), found.array_shape[1:]
 
 
 def _limited(block: Array, limits: ValidRange, label: str, block_info: Any = None) -> Array:

@@ -10,6 +10,9 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
 import zarr
@@ -200,6 +203,11 @@ NAMED = {
     "Dask DataFrame": (lambda p: RIGHT["Dask DataFrame"].make(p, X), lambda given: given[list(given.columns)[::-1]]),
     "pandas.DataFrame": (lambda p: RIGHT["pandas.DataFrame"].make(p, X),
         lambda given: given[list(given.columns)[::-1]]),
+    "pandas.DataFrame, opened": (lambda p: bp.open(_frame(X)), lambda given: bp.open(_frame(X).iloc[:, ::-1])),
+    "polars.DataFrame, opened": (lambda p: bp.open(pl.DataFrame(_frame(X))),
+        lambda given: bp.open(pl.DataFrame(_frame(X).iloc[:, ::-1]))),
+    "pyarrow.Table, opened": (lambda p: bp.open(pa.table(_frame(X))),
+        lambda given: bp.open(pa.table(_frame(X).iloc[:, ::-1]))),
     "DataArray": (lambda p: _array(X, f=list("uvwxyz")), lambda given: given[:, ::-1]),
     "DataArray of numbers": (lambda p: _array(X, f=[0.5, 1.5, 2.5, 3.5, 4.5, 5.5]), lambda given: given[:, ::-1]),
     "DataArray of a grid": (lambda p: _array(X.reshape(60, 3, 2), lat=[10, 20, 30], lon=[5, 6]),
@@ -212,6 +220,10 @@ REORDERED = (
     r"feature names should match those .*\n.*must be in the same order as they were in fit|"
     r"the coordinate '(f|lat)' of X is \[.*, but PCA was fitted on \["
 )
+
+
+def _frame(values: Any) -> Any:
+    return pd.DataFrame(values, columns=list("uvwxyz"))
 
 
 def _array(values: Any, **coords: Any) -> Any:
