@@ -67,7 +67,7 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
             r"1 of 300 weights are missing, negative or not.*: row 4; .* -1\.0",
         ),
         (np.where(np.arange(N) == 9, np.nan, 1.0), "not finite: row 9; the first is nan"),
-        (np.ones((N, 2)), r"the weights have shape \(300, 2\)"),
+        (np.ones((N, 2)), "there are 300 weights in 2 columns for 300 rows"),
     ],
     ids=["too few", "negative", "nan", "two columns"],
 )
