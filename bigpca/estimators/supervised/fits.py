@@ -23,7 +23,6 @@ from bigpca.estimators.supervised.problems import (
     Problem,
     RoweisProblem,
     check_classes,
-    family_axes,
     reject_singular,
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
@@ -368,7 +367,7 @@ class KrylovRoweisFit(LabelledFit):
             Q = np.ascontiguousarray(U[:, s > 1e-10][:, : len(basis) - basis.shape[1]])
         converged = converged or not Q.shape[1]  # the basis spans the whole Krylov space
         check_classes(statistics, problem.r1, problem.r2)
-        axes = family_axes(family, problem.r1, problem.r2, self.k, Conditioning(), statistics)
+        axes = replace(problem, n_components=self.k, conditioning=Conditioning()).axes(family, statistics)
         if not converged:
             warn_approximation(
                 f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are "

@@ -123,7 +123,10 @@ class Problem(LabelUse):
 
         ``scatter`` is S_W, if it was read again.
         """
-        return leading_axes(statistics, self.n_components, self.threads)
+        psi = statistics.psi
+        found = supervised_axes(psi, None, precision=statistics.precision, threads=self.threads)
+        found = replace(found, rank=0) if statistics.independent else found
+        return cut_axes(found, self.n_components, f"X'H Delta with {len(psi)} label features")
 
 
 @dataclass(frozen=True)
@@ -174,21 +177,6 @@ class ProjectionProblem(Problem):
 
     def _drawn(self, columns: int, gamma: float) -> FourierLabels:
         return FourierLabels.draw(columns, self.n_features, gamma, self.seed)
-
-
-def leading_axes(statistics: LabelStatistics, n_components: NComponents, threads: int | None) -> Axes:
-    """Return the axes of supervised PCA.
-
-    Raises
-    ------
-    ValueError
-        For no axis at all, and for more than the labels determine.
-    """
-    psi = statistics.psi
-    found = supervised_axes(psi, None, precision=statistics.precision, threads=threads)
-    if statistics.independent:
-        found = replace(found, rank=0)
-    return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
 
 
 def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
@@ -548,6 +536,11 @@ class RoweisProblem(Problem):
         return self.featured or (self.r1, self.r2) != (1.0, 0.0)
 
     @property
+    def fisher(self) -> bool:
+        """Whether it is Fisher's discriminant."""
+        return (self.r1, self.r2) == (0.0, 1.0)
+
+    @property
     def classifies(self) -> bool:
         return self.r2 == 1
 
@@ -555,8 +548,7 @@ class RoweisProblem(Problem):
         check_components(self.n_components, d)
 
     def most_axes(self, rank: int, d: int) -> int:
-        fisher = (self.r1, self.r2) == (0.0, 1.0)
-        return super().most_axes(d if self.whole and not fisher else rank, d)
+        return super().most_axes(d if self.whole and not self.fisher else rank, d)
 
     def check_labels(self, labelled: Labelled, d: int) -> None:
         """Reject an S_W of d features that is singular for any rows.
@@ -579,8 +571,7 @@ class RoweisProblem(Problem):
     @property
     def iterates(self) -> bool:
         """Whether an iteration can solve it: without the whole spectrum of the scatter."""
-        fisher = (self.r1, self.r2) == (0.0, 1.0)
-        counted = fisher if self.n_components is None else not is_share(self.n_components)
+        counted = self.fisher if self.n_components is None else not is_share(self.n_components)
         return counted and not self.conditioning.robust and self.conditioning.regularization != "pinv"
 
     def wanted(self, n_classes: int) -> int:
@@ -622,11 +613,11 @@ class RoweisProblem(Problem):
 
     def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
         if not self.whole:
-            return thin_axes(statistics, self.n_components, normalize=self.normalize, threads=self.threads)
+            return self._thin(statistics)
         check_classes(statistics, self.r1, self.r2)
         with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
             # One rotation, in which R2 is diagonal at every point (RDA paper, eqs. 31-36).
-            family = family_of(statistics, self.r2, normalize=self.normalize, threads=self.threads, scatter=scatter)
+            family = self.family(statistics, scatter)
             found = replace(self.axes(family, statistics), error=self.error(family.within))
         # "pinv" asks for dependent directions to be dropped.
         asked = self.conditioning.robust or self.conditioning.regularization == "pinv"
@@ -637,9 +628,93 @@ class RoweisProblem(Problem):
             )
         return found
 
+    def family(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> RoweisFamily:
+        """Return the family of the statistics, to be solved at ``r2`` at most: one (d, d) eigenproblem.
+
+        Raises
+        ------
+        ValueError
+            For statistics without the whole scatter.
+        """
+        statistics.check_whole()
+        return RoweisFamily(
+            scatter or statistics.scatter,
+            statistics.between,
+            statistics.psi,
+            normalize=self.normalize,
+            divisor=statistics.freedom if self.r2 > 0 else None,
+            threads=self.threads,
+        )
+
     def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
-        """Return the axes at this point of a family."""
-        return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
+        """Return the axes at this point of a family, and the classifier if r2 = 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For invalid numbers of components; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
+        """
+        conditioning = self.conditioning
+        _, added = family.constraint(self.r2, conditioning)
+        if added:
+            warn_approximation(
+                "the leading eigenvalues of R2 account for the whole sum, so the mean of the others is 0: "
+                f"{added:.3g} was added to it. Use a smaller share than robust = {conditioning.robust:g} to keep fewer."
+            )
+        solve = partial(family.solve, self.r1, self.r2, conditioning=conditioning)
+        found = self._wanted(solve, family.size, statistics)
+        if self.r2 < 1.0:
+            return found
+        # C^-1 (mean_c - mean) and C^-1 mean: all that the classifier needs, with C conditioned as R2 is.
+        rows = np.vstack([statistics.deviations, statistics.mean])
+        return replace(found, inverses=family.inverses(rows, statistics.weight, conditioning))
+
+    def _thin(self, statistics: LabelStatistics) -> Axes:
+        """Return the axes at (1, 0), which depend on Psi only; raises as :meth:`axes`."""
+        found = supervised_axes(statistics.psi, None, precision=statistics.precision, threads=self.threads)
+        d, trace = statistics.moments.n_features, float((statistics.psi**2).sum())
+        found = replace(found, values=found.values * (d / trace if self.normalize and trace > 0 else 1.0))
+
+        def solve(k: int | None) -> Axes:
+            return completed(found, max(1, found.rank) if k is None else k)
+
+        return self._wanted(solve, d, statistics)
+
+    def _wanted(self, solve: Callable[[int | None], Axes], size: int, statistics: LabelStatistics) -> Axes:
+        """Return the requested axes, and warn about arbitrary ones: one rule for all points of the family.
+
+        ``solve`` returns the given number of leading axes, of ``size`` at most; all for None.
+        """
+        n_components, apart = self.n_components, statistics.n_classes - 1
+        check_components(n_components, size)
+        given = counted(n_components)
+        # Without a number, Fisher has c - 1 axes: S_B has that rank, and the other eigenvalues of (S_T, S_W) are 1.
+        found = solve(min(apart, size) if self.fisher and n_components is None else given)
+        # R1 = Psi Psi' of labels that rows do not depend on is rounding, whatever rank the solve counted.
+        if self.r1 == 1.0 and statistics.independent:
+            found = replace(found, rank=0)
+        k = len(found.values)
+        if is_share(n_components):
+            k = share_count(found.values, n_components)
+        elif given is None:
+            # None keeps all axes of eigenvalues above rounding.
+            k = max(1, found.rank)
+        if not found.rank or (self.fisher and statistics.independent):
+            warn_approximation(
+                f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that "
+                f"depend on their labels were expected."
+            )
+        elif self.fisher and given is not None and k > apart:
+            warn_approximation(
+                f"n_components = {k}, but {apart + 1} classes are separated by at most {apart} axes: the other "
+                f"eigenvalues are 1, and their axes are arbitrary. Use {apart} or fewer."
+            )
+        elif found.rank < k:
+            warn_approximation(
+                f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the "
+                f"others are arbitrary. Use {found.rank} or fewer, or a smaller r1."
+            )
+        return Axes(found.values[:k], found.components[:k], found.rank)
 
 
 def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:
@@ -681,129 +756,6 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
             f"{alone} of {len(counts)} classes have only one row without missing values: they do not contribute to "
             "the within-class scatter, but affect the means. Give more rows, or leave these out."
         )
-
-
-def family_of(
-    statistics: LabelStatistics, r2: float, *, normalize: bool, threads: int | None, scatter: Scatter | None = None
-) -> RoweisFamily:
-    """Return the family of the statistics, to be solved at ``r2`` at most: one (d, d) eigenproblem.
-
-    Raises
-    ------
-    ValueError
-        For statistics of a model of (1, 0), which keep no (d, d) matrix.
-    """
-    statistics.check_whole()
-    return RoweisFamily(
-        scatter or statistics.scatter,
-        statistics.between,
-        statistics.psi,
-        normalize=normalize,
-        divisor=statistics.freedom if r2 > 0 else None,
-        threads=threads,
-    )
-
-
-def family_axes(
-    family: RoweisFamily,
-    r1: float,
-    r2: float,
-    n_components: NComponents,
-    conditioning: Conditioning,
-    statistics: LabelStatistics,
-) -> Axes:
-    """Return the axes at one point of the family, and the classifier if r2 = 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For invalid numbers of components; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
-    """
-    _, added = family.constraint(r2, conditioning)
-    if added:
-        warn_approximation(
-            f"the leading eigenvalues of R2 account for the whole sum, so the mean of the others is 0: {added:.3g} was "
-            f"added to it. Use a smaller share than robust = {conditioning.robust:g} to keep fewer."
-        )
-    solve = partial(family.solve, r1, r2, conditioning=conditioning)
-    found = wanted_axes(solve, family.size, r1, r2, n_components, statistics)
-    if r2 < 1.0:
-        return found
-    # C^-1 (mean_c - mean) and C^-1 mean: all that the classifier needs, with C conditioned as R2 is.
-    rows = np.vstack([statistics.deviations, statistics.mean])
-    return replace(found, inverses=family.inverses(rows, statistics.weight, conditioning))
-
-
-def thin_axes(statistics: LabelStatistics, n_components: NComponents, *, normalize: bool, threads: int | None) -> Axes:
-    """Return the axes at (1, 0), which depend on Psi only.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`family_axes`.
-    """
-    found = supervised_axes(statistics.psi, None, precision=statistics.precision, threads=threads)
-    d, trace = statistics.moments.n_features, float((statistics.psi**2).sum())
-    found = replace(found, values=found.values * (d / trace if normalize and trace > 0 else 1.0))
-
-    def solve(k: int | None) -> Axes:
-        return completed(found, max(1, found.rank) if k is None else k)
-
-    return wanted_axes(solve, d, 1.0, 0.0, n_components, statistics)
-
-
-def wanted_axes(
-    solve: Callable[[int | None], Axes],
-    size: int,
-    r1: float,
-    r2: float,
-    n_components: NComponents,
-    statistics: LabelStatistics,
-) -> Axes:
-    """Return the requested axes, and warn about arbitrary ones: one rule for all points of the family.
-
-    Parameters
-    ----------
-    solve : callable
-        Returns the given number of leading axes; all for None.
-    size : int
-        Maximum number of axes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For invalid numbers of components.
-    """
-    check_components(n_components, size)
-    fisher, apart = (r1, r2) == (0.0, 1.0), statistics.n_classes - 1
-    given = counted(n_components)
-    # Without a number, Fisher has c - 1 axes: S_B has that rank, and the other eigenvalues of (S_T, S_W) are 1.
-    found = solve(min(apart, size) if fisher and n_components is None else given)
-    # R1 = Psi Psi' of labels that rows do not depend on is rounding, whatever rank the solve counted.
-    if r1 == 1.0 and statistics.independent:
-        found = replace(found, rank=0)
-    k = len(found.values)
-    if is_share(n_components):
-        k = share_count(found.values, n_components)
-    elif given is None:
-        # None keeps all axes of eigenvalues above rounding.
-        k = max(1, found.rank)
-    if not found.rank or (fisher and statistics.independent):
-        warn_approximation(
-            f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that "
-            f"depend on their labels were expected."
-        )
-    elif fisher and given is not None and k > apart:
-        warn_approximation(
-            f"n_components = {k}, but {apart + 1} classes are separated by at most {apart} axes: the other "
-            f"eigenvalues are 1, and their axes are arbitrary. Use {apart} or fewer."
-        )
-    elif found.rank < k:
-        warn_approximation(
-            f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the "
-            f"others are arbitrary. Use {found.rank} or fewer, or a smaller r1."
-        )
-    return Axes(found.values[:k], found.components[:k], found.rank)
 
 
 def check_components(n_components: NComponents, d: int) -> None:

@@ -23,7 +23,7 @@ from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_supervised import FeatureRead, KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.problems import check_classes, family_of, open_classes
+from bigpca.estimators.supervised.problems import check_classes, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
 from bigpca.passes.engine.driver import solving_with
@@ -239,7 +239,7 @@ def roweis_map(
     with solving_with(setting(template, "solve_threads")), blas_threads(problem.threads, flops):
         values = grid_values(grid, spacing, statistics.count)
         # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
-        family = family_of(statistics, 1.0, normalize=problem.normalize, threads=problem.threads)
+        family = problem.at(1.0, 1.0).family(statistics)
         models: list[list[RoweisModel]] = []
         found: list[list[Axes]] = []
         for r1 in values:
