@@ -5,7 +5,7 @@ The fit, then the estimator.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -38,7 +38,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch
-from bigpca.solvers.certificates import orthonormal_axes
 from bigpca.solvers.components import NComponents, needs_full_spectrum
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
@@ -145,17 +144,8 @@ def _tutorial(
     k = _components(settings, values, operator)
     V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
-    certificate = certify(
-        approximation,
-        k,
-        operator.trace,
-        precision=operator.rounding,
-        probes=operator.probes,
-        axes=orthonormal_axes(np.ascontiguousarray(V.T)),
-    )
-    # The certificate is of the Nystrom approximation: these axes leave residuals of their own there, which add to it.
-    off = norm_of(approximation.multiply(V) - V * values[:k], axis=0)
-    return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
+    axes, rounding, probes = (np.ascontiguousarray(V.T), values[:k]), operator.rounding, operator.probes
+    return values[:k], V, certify(approximation, k, operator.trace, precision=rounding, probes=probes, axes=axes)
 
 
 def _singular(Z: Matrix, settings: KernelSettings) -> tuple[Vector, Matrix]:

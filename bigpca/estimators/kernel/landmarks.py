@@ -21,6 +21,7 @@ from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
     Expansion,
     FeatureProjection,
+    centred_expansion,
     scored_in_float64,
     spread_rows,
 )
@@ -386,16 +387,8 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
         k = min(number, m)
     coefficients = axis_coefficients(fix_signs(vectors[:k]).T, values[:k], rounding)
     # The columns of A = H V / sqrt(lambda_q) sum to 0, so centring k(x, L) leaves (k(x, L) - means') A.
-    expansion = Expansion(
-        features.kernel,
-        features.shift,
-        features.references,
-        coefficients,
-        means @ coefficients,
-        np.full(m, 1.0 / m),
-        float(means.mean()),
-        means,
-    ).in_needed_precision()
+    expansion = centred_expansion(features.kernel, features.shift, features.references, coefficients, means)
+    expansion = expansion.in_needed_precision()
     # Eigenvalues of n rows are n / m times those of m landmarks (eq. 62), and so is their sum.
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
@@ -551,7 +544,7 @@ class NystromFit(LandmarksFit):
         landmarks, shift = self.choose(run)
         features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, self.settings.threads)
         found = tutorial_spectrum(run, self.rows.n_rows, features, self.settings)
-        return _with_landmarks(found, features)
+        return with_landmarks(found, features)
 
     def run_widths(self, run: Run) -> list[KernelSpectrum]:
         """Fit with every kernel, on shared landmarks, from one read after their choice."""
@@ -570,7 +563,7 @@ class NystromFit(LandmarksFit):
             spectrum = completed_features(spectrum, state, own, settings)
             _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
             spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
-            spectra.append(_with_landmarks(spectrum, own))
+            spectra.append(with_landmarks(spectrum, own))
         return spectra
 
 
@@ -672,7 +665,7 @@ def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectr
     )
 
 
-def _with_landmarks(found: KernelSpectrum, features: LandmarkFeatures) -> KernelSpectrum:
+def with_landmarks(found: KernelSpectrum, features: LandmarkFeatures) -> KernelSpectrum:
     """Return the result of the fit with the attributes of its landmarks."""
     return replace(found, landmark_transform_=features.transform, landmark_indices_=features.indices)
 

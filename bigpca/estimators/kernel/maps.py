@@ -223,6 +223,12 @@ class Expansion:
         return prepared + tile + read + 8 * (rows + 2 * TILE_ROWS) * columns
 
 
+def centred_expansion(kernel: Kernel, shift: Vector, references: References, A: Matrix, means: Vector) -> Expansion:
+    """Return the expansion whose coefficients A (p, k) add up to 0, about the means (p,) of the rows of K."""
+    p = len(means)
+    return Expansion(kernel, shift, references, A, means @ A, np.full(p, 1.0 / p), float(means.mean()), means)
+
+
 @dataclass(frozen=True)
 class FeatureProjection:
     """``f(x) = (phi(x) - mean) components'`` by the exact finite feature map of a kernel.

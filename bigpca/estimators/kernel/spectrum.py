@@ -15,6 +15,7 @@ from bigpca.estimators.kernel.maps import (
     OF_PREIMAGES,
     Expansion,
     FeatureProjection,
+    centred_expansion,
     regression,
     regression_bytes,
     scored_bytes,
@@ -436,19 +437,11 @@ def training_expansion(
     ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C):
     the columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
     """
-    n, references = len(row_means), hold_references(run, rows, settings.kernel)
+    references = hold_references(run, rows, settings.kernel)
     for scoring in scoring_reads(rows, settings.kernel):
         run.read_beside(scoring)
-    return Expansion(
-        settings.kernel,
-        shift,
-        references,
-        coefficients,
-        row_means @ coefficients,
-        np.full(n, 1.0 / n),
-        float(row_means.mean()),
-        row_means,
-    ).in_needed_precision(rows.device[0])
+    found = centred_expansion(settings.kernel, shift, references, coefficients, row_means)
+    return found.in_needed_precision(rows.device[0])
 
 
 def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:

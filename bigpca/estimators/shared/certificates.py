@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from bigpca.arrays import Matrix, Vector
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.results import of_part
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
@@ -25,6 +25,7 @@ from bigpca.solvers.certificates import (
     SubspaceBounds,
     captured_variance_bounds,
     frobenius_bound,
+    orthonormal_axes,
     probe_bounds,
     probe_norm_bound,
     product_slack,
@@ -136,7 +137,7 @@ def certify(
     probes: Probes | None = None,
     residuals: Vector | None = None,
     basis: Matrix | None = None,
-    axes: Matrix | None = None,
+    axes: tuple[Matrix, Vector] | None = None,
     multiplied: bool = False,
     norm_bound: float | None = None,
     trace_error: float = 0.0,
@@ -158,9 +159,9 @@ def certify(
         The orthonormal columns whose products made the approximation, if they nearly span the leading eigenvectors:
         the approximation is exact on them, so the upper bounds tighten as an iteration converges. Their deviation from
         orthonormality counts as a relative rounding error of the majorant. A BasisApproximation has its own.
-    axes : ndarray of shape (k, N) or None
-        The axes of the model, orthonormal; rows of 0 for axes in the span of those before them. None for the
-        leading vectors of the approximation.
+    axes : (ndarray of shape (k, N), ndarray of shape (k,)) or None
+        The axes of the model, which need not be orthonormal, and their eigenvalues. None for the leading vectors of the
+        approximation.
     multiplied : bool
         Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix,
         or the axes in feature space of vectors of a kernel matrix.
@@ -181,7 +182,7 @@ def certify(
             probes=divided,
             residuals=None if residuals is None else np.ldexp(residuals, -exponent),
             basis=basis,
-            axes=axes,
+            axes=axes and (axes[0], np.ldexp(axes[1], -exponent)),
             multiplied=multiplied,
             norm_bound=None if norm_bound is None else float(np.ldexp(norm_bound, -exponent)),
             trace_error=float(np.ldexp(trace_error, -exponent)),
@@ -213,7 +214,12 @@ def certify(
         bounds = replace(bounds, upper=np.minimum(bounds.upper, majorant + rounding))
     if residuals is None:
         residuals = np.full(k, residual_bound(values, trace, slack, norm_bound=norm_bound))
-    seen = see_axes(approximation, approximation.vectors[:k] if axes is None else axes, basis)
+    own = approximation.vectors[:k]
+    if axes is not None:
+        # |A u - lambda u| <= |A_hat u - lambda u| + |A - A_hat|, the latter being the residuals so far.
+        own, (V, theta) = orthonormal_axes(axes[0]), axes
+        residuals = residuals + norm_of(approximation.multiply(V.T) - V.T * theta, axis=0)
+    seen = see_axes(approximation, own, basis)
     captured = np.array(
         captured_variance_bounds(values, k, trace, slack, norm_bound=norm_bound, seen=float(np.trace(seen.rayleigh)))
     )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bigpca.arrays import Matrix
+from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
     Choice,
     Growth,
@@ -29,6 +30,7 @@ from bigpca.estimators.kernel.landmarks import (
     landmark_map,
     pass_dtype,
     planned_map,
+    with_landmarks,
 )
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
@@ -56,7 +58,7 @@ from bigpca.estimators.supervised.problems import (
     cut_axes,
     read_labels,
 )
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, fold_labels
+from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator, product_pass
@@ -71,6 +73,15 @@ from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks
+
+
+def labelled_spectrum(
+    axes: Axes, supervision: Supervision, n: int, trace: float, expansion: maps.Expansion, evaluations: int
+) -> KernelSpectrum:
+    """Return the result of a fit of n labelled rows."""
+    classes, unlabelled, missed = supervision.classes, supervision.unlabelled, supervision.missed_label_trace
+    found = KernelSpectrum(n, 0, axes.values, trace, expansion, evaluations, rank_=axes.rank)
+    return replace(found, classes_=classes, n_unlabelled_=unlabelled, missed_label_trace_=missed)
 
 
 @dataclass(frozen=True)
@@ -93,23 +104,13 @@ class FeatureRead:
 
     def fit(self, axes: Axes) -> KernelSpectrum:
         """Return the result of the fit with these axes in the space of the features."""
-        features, statistics, supervision = self.features, self.statistics, self.kept.supervision
-        return KernelSpectrum(
-            statistics.count,
-            statistics.omitted,
-            axes.values,
-            statistics.total_scatter,
-            landmark_expansion(features, axes.components.T, statistics.mean),
-            self.evaluations,
-            rank_=axes.rank,
-            landmark_transform_=features.transform,
-            landmark_indices_=features.indices,
-            classes_=supervision.classes,
-            n_unlabelled_=supervision.unlabelled,
-            missed_label_trace_=supervision.missed_label_trace,
-            state=self.kept,
-            weight_sums=statistics.moments.weight_sums,
+        features, statistics = self.features, self.statistics
+        expansion = landmark_expansion(features, axes.components.T, statistics.mean)
+        found = labelled_spectrum(
+            axes, self.kept.supervision, statistics.count, statistics.total_scatter, expansion, self.evaluations
         )
+        sums, omitted = statistics.moments.weight_sums, statistics.omitted
+        return with_landmarks(replace(found, n_omitted_=omitted, state=self.kept, weight_sums=sums), features)
 
 
 def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassCost:
@@ -312,18 +313,7 @@ class DualFit(PairsFit):
         coefficients = delta @ (axes.components.T * signs) / s
         expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
         supervision = self.labelled.supervision
-        return KernelSpectrum(
-            rows.n_rows,
-            0,
-            axes.values,
-            operator.trace,
-            expansion,
-            run.evaluations,
-            rank_=rank,
-            classes_=supervision.classes,
-            n_unlabelled_=supervision.unlabelled,
-            missed_label_trace_=supervision.missed_label_trace,
-        )
+        return labelled_spectrum(axes, supervision, rows.n_rows, operator.trace, expansion, run.evaluations)
 
 
 @of_all
