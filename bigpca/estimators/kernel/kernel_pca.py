@@ -559,6 +559,3 @@ class KernelPCA(KernelModel):
                 "or a rule."
             )
         check_kernel_components(self.n_components, n, d)
-
-    def _settings(self, d: int, seed: int = 0) -> KernelSettings:
-        return replace(super()._settings(d, seed), tol=self.tol, max_passes=self.max_passes)

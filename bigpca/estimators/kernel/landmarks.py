@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar, cast
 
@@ -39,7 +39,14 @@ from bigpca.estimators.kernel.spectrum import (
     warn_alike,
 )
 from bigpca.estimators.linear.choosing import plan_fit
-from bigpca.estimators.linear.spectrum import CovarianceFit, PCAResult, Settings, counted, shown_components
+from bigpca.estimators.linear.spectrum import (
+    CovarianceFit,
+    IterationSettings,
+    PCAResult,
+    Settings,
+    counted,
+    shown_components,
+)
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
@@ -751,12 +758,7 @@ class FeaturesFit(KernelFit):
         mapped = project_lazily(rows.X, chained(tuple(step.f for step in rows.steps), features), width, chunk_rows=most)
         # No rows are added to exact kernel PCA, so no moments are kept for them.
         pca = Settings(
-            settings.n_components,
-            solve_threads=settings.solve_threads,
-            keep_state_bytes=0,
-            tol=settings.tol,
-            max_passes=settings.max_passes,
-            seed=settings.seed,
+            keep_state_bytes=0, **{one.name: getattr(settings, one.name) for one in fields(IterationSettings)}
         )
         made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=rows.order.in_process)
         return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))

@@ -298,14 +298,9 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
         return found
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
-        return KernelSettings(
-            self.n_components,
-            resolved_kernel(self, d),
-            setting(self, "max_kernel_evaluations"),
-            float(self.fit_inverse_transform),
-            seed=seed,
-            solve_threads=setting(self, "solve_threads"),
-        )
+        kernel, most = resolved_kernel(self, d), setting(self, "max_kernel_evaluations")
+        penalty = float(self.fit_inverse_transform)
+        return KernelSettings.of(self, kernel=kernel, max_kernel_evaluations=most, penalty=penalty, seed=seed)
 
     def _row_map(self) -> RowMap:
         return KernelScores(self._expansion(), self.nan_policy)

@@ -478,12 +478,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             raise ValueError(
                 'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'
             )
-        fit = Settings(
-            self.n_components,
-            standardization_of(self, d, grid),
-            setting(self, "keep_state_bytes"),
-            solve_threads=setting(self, "solve_threads"),
-        )
+        standardization, keep = standardization_of(self, d, grid), setting(self, "keep_state_bytes")
+        fit = Settings.of(self, standardization=standardization, keep_state_bytes=keep)
         return SketchSettings(fit, sketch, self.approximation)
 
     def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:

@@ -197,15 +197,8 @@ class PCA(LinearModel[Moments]):
         return SolverChoice(plan.solver, plan.reason)
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
-        return Settings(
-            self.n_components,
-            standardization,
-            setting(self, "keep_state_bytes"),
-            tol=self.tol,
-            max_passes=self.max_passes,
-            seed=seed,
-            solve_threads=setting(self, "solve_threads"),
-        )
+        keep = setting(self, "keep_state_bytes")
+        return Settings.of(self, standardization=standardization, keep_state_bytes=keep, seed=seed)
 
     def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them

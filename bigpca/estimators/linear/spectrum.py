@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Integral
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
 from bigpca.records import bytes_of, stored
+from bigpca.settings import setting
 from bigpca.solvers.components import (
     MULTIPLIED,
     CrossValidated,
@@ -86,6 +87,12 @@ class IterationSettings:
     max_passes: int | None = 10
     seed: int = 0
     solve_threads: int | None = None
+
+    @classmethod
+    def of(cls, model: Unchecked, **own: Unchecked) -> Self:
+        """Return what the parameters of a model say, and what else its class has."""
+        named = {name: getattr(model, name) for name in ("n_components", "tol", "max_passes") if hasattr(model, name)}
+        return cls(**named, solve_threads=setting(model, "solve_threads"), **own)
 
     @property
     def threads(self) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Matrix, Vector, unpack
+from bigpca.arrays import Array, Matrix, Vector, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
@@ -58,6 +58,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.reading.row_maps import (
     EachSide,
+    Float64Map,
     MapStep,
     Preprocess,
     RowMap,
@@ -909,7 +910,7 @@ def squared_errors(moments: Moments, p: int, D: Matrix, z_mean: Vector, e_mean: 
 
 
 @dataclass(frozen=True)
-class Prediction(RowMap):
+class Prediction(Float64Map):
     """Predictions ``(x - mean) coef' + intercept`` (b, q), in float64.
 
     Attributes
@@ -925,10 +926,6 @@ class Prediction(RowMap):
     intercept: Vector
     nan_policy: str = "raise"
     grid: Grid | None = None
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Always float64."""
-        return np.dtype(np.float64)
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the predictions; rows with missing values raise, or have NaN."""
