@@ -453,8 +453,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:
             raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
-        if found.state is not None and found.state.count != found.n_samples_:
-            raise ValueError(f"it has n_samples = {found.n_samples_} other than those of its state")
         self._steps = replace(self._steps, covariates=q)
         return found
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Generic, Self, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.provenance import Provenance
@@ -91,12 +91,6 @@ class SumsResult(SummedRows):
 
     mean_: Vector = stored("d")
     components_: Matrix = stored("k", "d")
-
-    def checked(self) -> Self:
-        """Return itself; raises ValueError for statistics of other rows."""
-        if self.state is not None and self.state.count != self.n_samples_:
-            raise ValueError(f"it has n_samples = {self.n_samples_} other than those of its state")
-        return self
 
 
 Solved = TypeVar("Solved", bound=SumsResult)

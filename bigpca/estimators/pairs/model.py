@@ -47,7 +47,7 @@ from bigpca.estimators.shared.opening import (
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
-from bigpca.estimators.shared.results import RowCounts, of_part
+from bigpca.estimators.shared.results import RowCounts, checked_count, of_part
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, column_scale
@@ -379,9 +379,7 @@ class PairResult(RowCounts):
         q = self.n_targets_
         if len(self.y_mean_) != q or (self.targets.single and q != 1):
             raise ValueError(f"it has n_targets = {q} of {len(self.y_mean_)} columns, single = {self.targets.single}")
-        if self.state is not None:
-            _check_state(self.state, len(self.x_mean_) + q + self.n_covariates, self.n_samples_)
-        return self
+        return checked_count(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -881,17 +879,6 @@ def check_components(n_components: int, p: int, q: int) -> None:
         raise ValueError(
             f"n_components = {k}, but X has {p} columns and Y {q}: at most {min(p, q)} pairs of directions exist."
         )
-
-
-def _check_state(state: Accumulator, d: int, n: int) -> None:
-    """Reject stored statistics of other sizes, which would fail only when rows are added."""
-    each = cast("tuple[Moments, ...]", getattr(state, "states", (state,)))
-    if any(one.mean.shape != (d,) or 8 * (one.packed.size + d) != Moments(d).state_bytes for one in each):
-        raise ValueError(f"it has moments of other shapes than those of {d} columns")
-    if not all(np.isfinite(values).all() for one in each for values in (one.mean, one.packed)):
-        raise ValueError("it has moments with values that are not finite numbers")
-    if sum(one.count for one in each) != n:
-        raise ValueError(f"it has moments of a different number of rows than {n}")
 
 
 def squared_errors(moments: Moments, p: int, D: Matrix, z_mean: Vector, e_mean: Vector) -> tuple[Vector, Vector]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from functools import cache
-from typing import ClassVar, Generic, Protocol, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from bigpca.arrays import Array
 from bigpca.estimators.shared.folds import check_folds
@@ -106,6 +106,9 @@ class RowCounts(Result):
         return total**2 / squares if squares else 0.0
 
 
+Counted = TypeVar("Counted", bound=RowCounts)
+
+
 @dataclass(frozen=True)
 class KeptRows:
     """The statistics of all rows of a model.
@@ -168,10 +171,22 @@ class SummedRows(RowCounts):
     state: Unchecked = stored(default=None)
     roundings: tuple[float, ...] = stored(of=tuple, least=0, default=(EPS,))
 
+    def checked(self) -> Self:
+        """Return itself; raises ValueError for statistics of other rows."""
+        return checked_count(self)
+
     @property
     def so_far(self) -> KeptRows:
         """The statistics, with what solves of more rows need beside them."""
         return KeptRows(self.state, self.n_omitted_, self.roundings)
+
+
+def checked_count(found: Counted) -> Counted:
+    """Return a result, unless it says another number of rows than its statistics."""
+    state = getattr(found, "state", None)
+    if state is not None and state.count != found.n_samples_:
+        raise ValueError(f"it has n_samples = {found.n_samples_} other than those of its state")
+    return found
 
 
 def of_part(part: str, name: str) -> property:
