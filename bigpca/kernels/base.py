@@ -147,17 +147,6 @@ def checked_gamma(gamma: float | None) -> None:
         raise ValueError(f"gamma = {gamma!r} is not a finite number above 0. Use for example 0.1, or None for 1 / d.")
 
 
-def checked_coef0(coef0: float) -> None:
-    """Check that coef0 is finite.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not is_number(coef0) or not isfinite(coef0):
-        raise ValueError(f"coef0 = {coef0!r} is not a finite number. Use for example 1.0.")
-
-
 def json_value(name: str, value: Any) -> Any:
     """Return a parameter as a JSON value; ``name`` is for the message.
 

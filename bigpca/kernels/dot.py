@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
-from numbers import Integral
 from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
@@ -19,7 +18,8 @@ from bigpca import csr
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
 from bigpca.devices import Device, RowsThere
-from bigpca.kernels.base import WIDEST, Block, Kernel, WithGamma, checked_coef0, raise_to, strips
+from bigpca.errors import real_number
+from bigpca.kernels.base import WIDEST, Block, Kernel, WithGamma, raise_to, strips
 
 TILE = 256  # rows converted to float64 at a time
 RUN = 64  # squares summed one by one: a sum of partial sums is more accurate
@@ -330,7 +330,7 @@ class Linear(DotKernel):
     coef0: float = 0.0
 
     def __post_init__(self) -> None:
-        checked_coef0(self.coef0)
+        real_number("coef0", self.coef0, "(-inf, inf)", "a finite number such as 1.0")
 
     @property
     def positive_semidefinite(self) -> bool:
@@ -362,7 +362,7 @@ class AffineKernel(WithGamma, DotKernel):
     coef0: float = 1.0
 
     def _check_options(self) -> None:
-        checked_coef0(self.coef0)
+        real_number("coef0", self.coef0, "(-inf, inf)", "a finite number such as 1.0")
 
     def _affine(self, products: Any, d: int) -> Any:
         products *= self.gamma_for(d)
@@ -400,11 +400,8 @@ class Polynomial(AffineKernel):
 
     def _check_options(self) -> None:
         super()._check_options()
-        given: Any = self.degree
-        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
-            raise ValueError(
-                f"degree = {given!r}; an integer of at least 1 was expected. Use k ** p for a fractional power."
-            )
+        expected = "an integer of at least 1 (k ** p is a fractional power)"
+        real_number("degree", self.degree, "[1, inf)", expected, whole=True)
 
     @property
     def positive_semidefinite(self) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Vector
+from bigpca.errors import real_number
 from bigpca.kernels.base import FeatureKernel, Kernel
 
 
@@ -227,10 +227,8 @@ class GeneralizedHistogramIntersection(Intersection):
     levels: int | None = None
 
     def __post_init__(self) -> None:
-        given: Any = self.alpha
-        if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) < np.inf:
-            raise ValueError(f"alpha = {given!r}; a finite number above 0 was expected. 1 is histogram intersection.")
-        object.__setattr__(self, "alpha", float(given))
+        expected = "a finite number above 0 (1 is histogram intersection)"
+        object.__setattr__(self, "alpha", real_number("alpha", self.alpha, "(0, inf)", expected))
         object.__setattr__(self, "levels", _checked_levels(self.levels))
         if self.levels is not None and self.alpha * np.log(self.levels - 1) > np.log(np.finfo(np.float32).max):
             raise ValueError(
@@ -277,11 +275,8 @@ def _reject_other_levels(rows: Array, first_row: int, levels: int) -> None:
 
 
 def _checked_levels(levels: Any) -> int | None:
-    if levels is None:
-        return None
-    if isinstance(levels, bool) or not isinstance(levels, Integral) or levels < 2:
-        raise ValueError(f"levels = {levels!r}; an integer of at least 2, or None, was expected. Use 256 for bytes.")
-    return int(levels)
+    expected = "an integer of at least 2 (256 for bytes), or None,"
+    return None if levels is None else int(real_number("levels", levels, "[2, inf)", expected, whole=True))
 
 
 def _unary_code(sizes: Array, levels: int, alpha: float) -> NDArray[np.floating]:

@@ -6,7 +6,6 @@ Strings are rows of numbers: the codes of their characters, with zeros at the en
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bigpca.arrays import Array, Integers, Vector
+from bigpca.errors import positive_integer, real_number
 from bigpca.kernels.base import WIDEST, Kernel
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
@@ -95,21 +95,6 @@ def check_codes(rows: Array, first_row: int) -> None:
         )
 
 
-def checked_length(length: Any) -> int:
-    """Return the length of substrings or subsequences as an int.
-
-    Raises
-    ------
-    ValueError
-        If it is not an integer of at least 1.
-    """
-    if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
-        raise ValueError(
-            f"substrings cannot have length = {length!r}. Give an integer of at least 1; 3 to 5 are usual."
-        )
-    return int(length)
-
-
 def _from_objects(values: list[Any]) -> Array:
     kind = bytes if values and isinstance(values[0], bytes) else str
     for row, value in enumerate(values):
@@ -168,7 +153,7 @@ class Spectrum(Kernel):
     alphabet: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "length", checked_length(self.length))
+        object.__setattr__(self, "length", positive_integer("length", self.length))
         given: Any = self.alphabet
         if given is not None and not isinstance(given, str):
             raise TypeError(
@@ -277,11 +262,8 @@ class Subsequence(Kernel):
     decay: float = 0.5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "length", checked_length(self.length))
-        given: Any = self.decay
-        if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) <= 1:
-            raise ValueError(f"decay = {given!r} is outside (0, 1]. 0.5 is usual.")
-        object.__setattr__(self, "decay", float(given))
+        object.__setattr__(self, "length", positive_integer("length", self.length))
+        object.__setattr__(self, "decay", real_number("decay", self.decay, "(0, 1]", "a factor such as 0.5"))
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> NDArray[np.int32]:
         check_codes(rows, first_row)
