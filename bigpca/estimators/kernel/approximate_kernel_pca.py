@@ -22,7 +22,6 @@ from bigpca.estimators.kernel.spectrum import (
     PairsFit,
     check_kernel_components,
     check_references,
-    row_shift,
 )
 from bigpca.estimators.linear.approximate_pca import Sketched, solve_nystrom
 from bigpca.estimators.linear.maps import given_sketch
@@ -103,8 +102,7 @@ class KernelSketchFit(PairsFit):
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
-        shift = row_shift(run, rows)
-        operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=self.sketch.seed)
+        operator = self.operator(run, self.sketch.seed)
         # Y = HKH W, the sketch of the empirical kernel map (algorithm 6).
         W = self.sketch.matrix(rows.n_rows)
         Y = operator.begin(W).AB  # sweep 1
@@ -259,11 +257,6 @@ class ApproximateKernelPCA(KernelModel):
     def _fit(self, rows: Rows, y: Unchecked) -> KernelSketchFit:
         rows, resources = rows_of_fit(self, rows, weighted=False)
         check_enough_rows(rows.n_rows)
-        if rows.nan_policy == "omit":
-            raise ValueError(
-                'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must '
-                "know them in advance. Remove such rows first, or use NystromKernelPCA."
-            )
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
         self._check_regression(n)

@@ -386,12 +386,9 @@ class KernelKrylovFit(PairsFit):
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
-        rows, settings, kernel, iteration = self.rows, self.settings, self.settings.kernel, self.iteration
-        shift = row_shift(run, rows)
-        operator = KernelOperator(
-            rows, kernel, run, self.sweep, shift=shift, seed=settings.seed, shifted=not kernel.positive_semidefinite
-        )
-        start = None if self.start is None else self._started(run, operator, shift)
+        settings, kernel, iteration = self.settings, self.settings.kernel, self.iteration
+        operator = self.operator(run, settings.seed, shifted=not kernel.positive_semidefinite)
+        start = None if self.start is None else self._started(run, operator)
         negative_mass = None
         # The trace bounds what eigenvalues are left only where none is negative; elsewhere the Frobenius norm does.
         if kernel.positive_semidefinite:
@@ -406,9 +403,9 @@ class KernelKrylovFit(PairsFit):
         found = EigenPairs.of(operator, values, V, certificate, negative_mass)
         return self.solved(run, found, f"the iteration on the matrix of {kernel} finds")
 
-    def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
+    def _started(self, run: Run, operator: KernelOperator) -> Matrix | None:
         """Return the axes of the start; its eigenvalues determine the precision of the tiles."""
-        found = None if self.start is None else self.start.axes(run, shift)
+        found = None if self.start is None else self.start.axes(run, operator.shift)
         if found is None:
             return None
         axes, eigenvalues = found
@@ -454,12 +451,7 @@ def plan_kernel_fit(
     fit = choose([one.planned(rows, settings, resources) for one in (auto if named is None else [named])])
     if not isinstance(fit, PairsFit):
         return fit
-    if rows.nan_policy == "omit":
-        raise ValueError(
-            f'nan_policy="omit" leaves out rows as they are read, but solver="{fit.solver}" compares all pairs of rows '
-            "and must know them in advance. Remove such rows first, or use NystromKernelPCA."
-        )
-    check_references(rows, settings.kernel)
+    check_references(rows, settings.kernel, f'solver="{fit.solver}"')
     return fit
 
 

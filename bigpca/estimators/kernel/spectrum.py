@@ -288,6 +288,11 @@ class PairsFit(KernelFit):
         output = expansion_bytes(rows, self.settings, k) + beside
         return SolveCost(flops, between, held_bytes=held, output_bytes=output)
 
+    def operator(self, run: Run, seed: int, *, shifted: bool = False) -> KernelOperator:
+        """Return HKH, about the mean of the first rows."""
+        rows, shift = self.rows, row_shift(run, self.rows)
+        return KernelOperator(rows, self.settings.kernel, run, self.sweep, shift=shift, seed=seed, shifted=shifted)
+
     def solved(self, run: Run, found: EigenPairs, where: str, remedy: str = "") -> KernelSpectrum:
         """Return the components: scores are along ``H V / sqrt(lambda)``."""
         coefficients = axis_coefficients(found.V, found.values, found.rounding)
@@ -457,13 +462,18 @@ def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
     return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
 
 
-def check_references(rows: Rows, kernel: Kernel) -> None:
-    """Reject, before any read, training rows that a model can neither hold nor read again.
+def check_references(rows: Rows, kernel: Kernel, solver: str = "a sweep") -> None:
+    """Reject, before any read, training rows that a model can neither hold nor read again, and rows to be left out.
 
     Raises
     ------
-    MemoryBudgetError
+    ValueError, MemoryBudgetError
     """
+    if rows.nan_policy == "omit":
+        raise ValueError(
+            f'nan_policy="omit" leaves out rows as they are read, but {solver} compares all pairs of rows and must '
+            "know them in advance. Remove such rows first, or use NystromKernelPCA."
+        )
     size = _held_bytes(rows)
     if rows.source is None and kernel.needs_rows and size > HELD_BYTES:
         raise MemoryBudgetError(

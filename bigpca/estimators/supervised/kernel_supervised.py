@@ -38,7 +38,6 @@ from bigpca.estimators.kernel.spectrum import (
     KernelSpectrum,
     PairsFit,
     check_references,
-    row_shift,
     training_expansion,
     warn_alike,
 )
@@ -282,9 +281,7 @@ class DualFit(PairsFit):
 
     def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
         """Return the operator, the centred label features (n, m), and its product with them: one sweep."""
-        rows, settings = self.rows, self.settings
-        shift = row_shift(run, rows)
-        operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=settings.seed)
+        operator = self.operator(run, self.settings.seed)
         delta = self.labelled.delta()
         delta -= delta.mean(axis=0)
         return operator, delta, operator.begin(delta).AB
