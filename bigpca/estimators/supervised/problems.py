@@ -41,8 +41,10 @@ from bigpca.estimators.supervised.label_features import (
     arrays_of,
     label_width,
 )
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, label_templates
+from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
 from bigpca.passes.accumulators.base import Accumulator, Codes
+from bigpca.passes.accumulators.moments import ClassMoments
+from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
@@ -309,7 +311,8 @@ class Labelled:
 
     def templates(self, d: int, *, whole: bool) -> dict[str, Accumulator]:
         """Accumulators of one labelled pass over rows of d columns; ``whole`` keeps the (d, d) scatter."""
-        return label_templates(d, self.codes, self.n_classes, self.features, whole=whole)
+        found: dict[str, Accumulator] = {"classes": ClassMoments(d, self.n_classes, self.codes, whole)}
+        return found if self.features is None else found | {"cross": LeftProduct(d, self.features)}
 
     def describe(self) -> dict[str, object]:
         """Fingerprint of the labels."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Integers, Matrix
 from bigpca.blas import blas_threads
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
@@ -97,7 +97,7 @@ class RoweisMap:
         found = []
         axes = [own for line in self.axes for own in line]
         for own, part in zip(axes, np.split(scores, ends[:-1], axis=1), strict=True):
-            found.append(_error(Means(seen, means @ own.components.T), part, truth, criterion))
+            found.append(_error(seen, means @ own.components.T, part, truth, criterion))
         return np.array(found).reshape(len(self.r1), len(self.r2))
 
 
@@ -116,22 +116,8 @@ def _joint_map(models: list[RoweisModel]) -> RowMap:
     return KernelScores(joint, first.nan_policy)
 
 
-@dataclass(frozen=True)
-class Means:
-    """Scores of the class means.
-
-    Attributes
-    ----------
-    classes : ndarray of shape (c,), int
-    scores : ndarray of shape (c, k)
-    """
-
-    classes: NDArray[np.intp]
-    scores: NDArray[np.float64]
-
-
-def _error(means: Means, scores: Array, truth: Array, criterion: str) -> float:
-    """Return the share of rows whose nearest mean or neighbour is of another class."""
+def _error(classes: Integers, means: Matrix, scores: Array, truth: Array, criterion: str) -> float:
+    """Return the share of rows whose nearest mean (c, k), of these classes (c,), or neighbour is of another class."""
     from sklearn.neighbors import NearestNeighbors
 
     known = np.isfinite(scores).all(axis=1) & (truth >= 0)
@@ -143,8 +129,8 @@ def _error(means: Means, scores: Array, truth: Array, criterion: str) -> float:
             f'criterion = "{criterion}". Give more rows.'
         )
     if criterion == "nearest-mean":
-        nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(means.scores)
-        return float(np.mean(means.classes[nearest.kneighbors(scores, return_distance=False)[:, 0]] != truth))
+        nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(means)
+        return float(np.mean(classes[nearest.kneighbors(scores, return_distance=False)[:, 0]] != truth))
     nearest = NearestNeighbors(n_neighbors=1).fit(scores)
     return float(np.mean(truth[nearest.kneighbors(None, return_distance=False)[:, 0]] != truth))
 

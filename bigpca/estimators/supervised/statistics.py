@@ -16,9 +16,9 @@ from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.results import of_part
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
-from bigpca.passes.accumulators.base import Accumulator, Codes
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
-from bigpca.passes.accumulators.thin_products import LeftProduct, LeftRows
+from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
@@ -205,16 +205,6 @@ class LabelStatistics:
     def with_classes(self, positions: Integers, n_classes: int) -> LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
-
-
-def label_templates(
-    d: int, codes: Codes, n_classes: int, features: Matrix | LeftRows | None, *, whole: bool
-) -> dict[str, Accumulator]:
-    """Return the accumulators of one labelled pass."""
-    templates: dict[str, Accumulator] = {"classes": ClassMoments(d, n_classes, codes, whole)}
-    if features is not None:
-        templates["cross"] = LeftProduct(d, features)
-    return templates
 
 
 def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
