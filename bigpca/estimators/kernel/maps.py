@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -246,11 +247,7 @@ class FeatureProjection:
     mean: Vector = stored("f")
     components: Matrix = stored("k", "f")
     dtype: DType = stored(coding=OF_DTYPES, default=FLOAT64)
-
-    @property
-    def takes_csr(self) -> bool:
-        """Never: a feature map makes rows dense."""
-        return False
+    takes_csr: ClassVar[bool] = False  # a feature map makes rows dense
 
     @property
     def coefficients(self) -> Matrix:

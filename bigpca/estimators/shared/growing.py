@@ -174,7 +174,7 @@ class Grows(BaseEstimator):
             Before any read, if the plan does not fit.
         """
         if classes is not None:
-            self._check_classes(y, classes)
+            check_among(self, y, classes)
         more = MoreRows(X, y, sample_weight, given, groups, progress)
         if "_found" not in vars(self):
             return self._first(more)
@@ -202,5 +202,19 @@ class Grows(BaseEstimator):
         solve, solver = self._solution(kept)
         solve_later(self, solve, kept, solver)
 
-    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
-        raise TypeError(f"classes were passed to {type(self).__name__}, which has no labels. Leave them out.")
+
+def check_among(model: Grows, y: Unchecked, classes: Unchecked) -> None:
+    """Reject labels that are not among the classes, and classes for a model without labels.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if not hasattr(model, "missing_labels"):
+        raise TypeError(f"classes were passed to {type(model).__name__}, which has no labels. Leave them out.")
+    if y is None:
+        raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
+    from bigpca.data.labels import ClassLabels, merge_classes  # imports file formats
+
+    known = merge_classes(classes, classes)[0]
+    ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=model.missing_labels)

@@ -53,7 +53,6 @@ from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
     SupervisedProblem,
-    check_among,
     cut_axes,
     read_labels,
 )
@@ -358,9 +357,6 @@ class LabelledFeatures(KernelModel):
 
     def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
         return partial(solve_labels, kept, self._problem())
-
-    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
-        check_among(y, classes, self.missing_labels)
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes

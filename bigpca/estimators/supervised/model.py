@@ -30,7 +30,7 @@ from bigpca.estimators.shared.opening import labels_of_fit, open_like, rows_of_f
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
-from bigpca.estimators.supervised.problems import Problem, check_among, open_classes, read_labels
+from bigpca.estimators.supervised.problems import Problem, open_classes, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
@@ -115,9 +115,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
             'partial_fit needs the whole scatter, which solver="krylov" never computes. Use solver="covariance", or '
             '"auto" if d x d fits.'
         )
-
-    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
-        check_among(y, classes, self.missing_labels)
 
     def _more(self, kept: KeptStatistics, more: MoreRows) -> tuple[KeptStatistics, Provenance]:
         problem, name = self._problem(), type(self).__name__

@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Self, TypeGuard
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Matrix, Vector, packed_size
@@ -25,7 +25,6 @@ from bigpca.data.labels import (
     TargetLabels,
     check_missing,
     check_several,
-    merge_classes,
     open_labels,
 )
 from bigpca.data.weights import degrees_of_freedom
@@ -488,19 +487,6 @@ def open_classes(y: Unchecked, n: int, *, missing: str) -> ClassLabels:
     if not isinstance(labels, ClassLabels):
         raise TypeError(f"labels were read as {type(labels).__name__}, where classes were expected")
     return labels
-
-
-def check_among(y: Unchecked, classes: ArrayLike, missing: str) -> None:
-    """Reject labels that are not among the classes.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    if y is None:
-        raise ValueError("classes were given without y. Those of batches are named by from_batches(classes=...).")
-    known = merge_classes(classes, classes)[0]
-    ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from bigpca.estimators.shared.results import Result, Traits, of_part
 from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
-from bigpca.estimators.supervised.problems import Labelled, LabelUse, check_among, read_labels
+from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
@@ -605,9 +605,6 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
             return ""
         except AttributeError as error:
             return str(error)
-
-    def _check_classes(self, y: Unchecked, classes: Unchecked) -> None:
-        check_among(y, classes, self.missing_labels)
 
     @one_fit()
     def _more(self, kept: ScoredResult, more: MoreRows) -> tuple[ScoredResult, Provenance]:
