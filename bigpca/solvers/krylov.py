@@ -1071,19 +1071,14 @@ class _Run:
                 self.basis.restart_from_images(pairs.coefficients[: pairs.block] / pairs.unit)
             self.A.refine()
             self.probes.begin()
-            self._multiply_block(pairs.block, NOISE * self.A.precision)
-            return
-        if self.basis.count > self.basis.size - pairs.block and self.basis.size < self.basis.N:
+        elif self.basis.count > self.basis.size - pairs.block and self.basis.size < self.basis.N:
             # Full: a thick restart keeps the leading Ritz vectors and their remainders (Wu & Simon 2000).
             keep = self._kept(pairs)
             with solving_alone(o.threads):
                 self.probes.shrink(float(pairs.values[keep]), pairs.upper_values(self.probes.norm_bound, keep)[0])
                 self.basis.restart(pairs.values[:keep], pairs.coefficients[:keep])
-        self._multiply_block(pairs.block, NOISE * self.A.precision)
-
-    def _multiply_block(self, block: int, smallest: float) -> None:
-        with solving_alone(self.options.threads):
-            together = self.basis.fill(block, smallest, self.probes.columns)
+        with solving_alone(o.threads):
+            together = self.basis.fill(pairs.block, NOISE * self.A.precision, self.probes.columns)
         product = self.A.multiply(together)  # one read of all data
         self.multiplications += 1
         if product.shape != together.shape:

@@ -114,9 +114,7 @@ class Solution:
     def along(self, U: Matrix) -> Matrix:
         """Return V U (p, m): directions of the columns."""
         if self.triangular is not None:
-            return self.scatter.frame.back(
-                solve_triangular(self.triangular, U, trans=1, lower=True, check_finite=False)
-            )
+            return self.scatter.frame.back(self._raised(U))
         return self.scatter.spectral.duals @ (self._weights[:, None] * U)
 
     def products(self, U: Matrix) -> Matrix:

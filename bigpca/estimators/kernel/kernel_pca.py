@@ -92,10 +92,8 @@ def iterate_indefinite(
     result = iterate(operator, None, settings, iteration)
     if not result.converged:
         warn_unconverged(operator, result, settings, run)
-    B = result.basis
-    ritz = (
-        np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - operator.sigma
-    )  # the approximation is exact on B
+    B = result.basis  # on which the approximation is exact
+    ritz = np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - operator.sigma
     k = kept_components(operator, result, settings)
     values = np.maximum(result.values[:k] - operator.sigma, 0.0)
     norm = operator.norm

@@ -570,9 +570,8 @@ class PairModel(Estimator[PairResult], Grows):
         side = joined.origin.sides[1] if joined.origin.sides else joined.origin
         named = side is not joined.origin and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
-        view = (
-            None if side.view is None or side is joined.origin or side.view.absent else side.view
-        )  # absent: as of the grid
+        # A view with absent columns is as that of the grid.
+        view = None if side.view is None or side is joined.origin or side.view.absent else side.view
         owner = unfitted(self)
         single = side.sample == () if joined.order.batches is None else joined.order.batches.stream.single[-1]
         solve = owner._solver_of(p, Targets(single, joined.roundings, grid, view), covariates)
@@ -802,17 +801,12 @@ class Predicts(PairModel):
         return found if grid is None else on_fitted_grid(self, X, rows, found, grid=replace(grid, kept=None))
 
     def _prediction(self, grid: Grid | None = None) -> Prediction:
-        mean, coef, known = self.x_mean_, self._coefficients, self._result.regression
+        mean, known = self.x_mean_, self._result.regression
+        coef = self.coef_.reshape(self.n_targets_, self.n_features_in_)  # of a single target too
         if known is not None:  # of rows beside their covariates
             of_x, of_y = np.split(known.coef, [len(mean)])
             mean, coef = np.append(mean, known.mean), np.hstack([coef, of_y - coef @ of_x])
         return Prediction(mean, coef, self.y_mean_, self.nan_policy, grid)
-
-    @property
-    def _coefficients(self) -> Matrix:
-        """The coefficients (q, p), of a single target too."""
-        found: Matrix = self.coef_.reshape(self.n_targets_, self.n_features_in_)
-        return found
 
     @solving
     def score(
