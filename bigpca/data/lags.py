@@ -238,6 +238,17 @@ class LaggedRows(Source):
         return self.lags[-1] - self.lags[0]
 
     @property
+    def step(self) -> int | None:  # type: ignore[override]  # of these rows, and of no others
+        steps = set(np.diff(self.lags).tolist())
+        return steps.pop() if len(steps) == 1 else None
+
+    def ends_of_runs(self, rows: int) -> tuple[Runs, Runs]:
+        """Return the first ``rows`` windows of each run, or all if it has fewer, and the last ones."""
+        begins = np.concatenate([[0], self.ends[:-1]])
+        counts = np.minimum(self.ends - begins, rows)
+        return _first_rows(begins, counts), _first_rows(self.ends - counts, counts)
+
+    @property
     def home(self) -> str:
         """Nothing: the keys and names there are those of single rows."""
         return ""

@@ -94,6 +94,7 @@ class Source(ABC):
     ndim: ClassVar[int] = 2
     gives_rows: ClassVar[bool] = False  # whether the caller may overwrite what read_block returns
     decodes_chunks: ClassVar[bool] = False  # whether all rows of a chunk are decoded together
+    step: ClassVar[int | None] = None  # rows between two lags, of windows of a series, if all are equally far apart
 
     array_shape: tuple[int, ...]
     _: KW_ONLY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class Operator(ABC):
 
     Attributes
     ----------
+    of_rows : bool
+        Whether vectors have a number for each row of X, or for each column.
     omitted : int
         Rows of X that were omitted.
     other_reads : int
@@ -62,6 +65,7 @@ class Operator(ABC):
         All are known after :meth:`begin`.
     """
 
+    of_rows: ClassVar[bool] = True
     omitted: int = 0
     # Kept apart from the solver's own products, so that max_passes limits all reads of a fit together.
     other_reads: int = 0

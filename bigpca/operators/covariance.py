@@ -163,6 +163,8 @@ class CovarianceOperator(Weighted, Operator):
         :meth:`sample`.
     """
 
+    of_rows = False
+
     def __init__(
         self,
         rows: Rows,
@@ -525,10 +527,7 @@ class DotOperator(Operator):
 
     def begin(self, V: Matrix) -> Products:
         """Multiply a first block (n, l) and the probes, in one read."""
-        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
-        product = self.multiply(np.hstack([V, omega]))
-        self.probes = Probes(omega, product[:, -PROBES:].copy())
-        return Products(V, product[:, :-PROBES])
+        return with_probes(self, V, self.seed)
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one read of X."""
@@ -548,3 +547,11 @@ class DotOperator(Operator):
 def _product_of(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
     part = state.part("dot", DotProduct)
     return part.product.copy(), part.total, part.columns("means"), part.columns("squares")
+
+
+def with_probes(operator: Operator, V: Matrix, seed: int) -> Products:
+    """Multiply a first block and the probes in one product, for operators whose first product is like all others."""
+    omega = probe_vectors(seed, operator.size, PROBES).astype(np.float64)
+    product = operator.multiply(np.hstack([V, omega]))
+    operator.probes = Probes(omega, product[:, -PROBES:].copy())
+    return Products(V, product[:, :-PROBES])

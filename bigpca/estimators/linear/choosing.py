@@ -254,7 +254,22 @@ def cheapest(rows: Rows, settings: Settings, *, resources: Resources) -> PCAFit:
 def _planned(rows: Rows, resources: Resources, settings: Settings, solver: str) -> PCAFit:
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
-        return named.planned(rows, settings, resources)
+        fit = named.planned(rows, settings, resources)
+        return _of_windows(fit) if isinstance(fit, KrylovFit) else fit
     again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
-    return choose([fit.planned(rows, settings, resources) for fit in known if fit.offered(rows, settings)])
+    fits = [fit.planned(rows, settings, resources) for fit in known if fit.offered(rows, settings)]
+    return choose([_of_windows(fit) if isinstance(fit, KrylovFit) else fit for fit in fits])
+
+
+def _of_windows(fit: KrylovFit) -> KrylovFit:
+    """Return the iteration on windows of a series by sums of one read, if that costs less; any other as it is."""
+    rows, source = fit.rows, fit.rows.source
+    if source is None or source.step is None:
+        return fit
+    if rows.weights is not None or rows.nan_policy != "raise":  # their sums do not make the matrix
+        return fit
+    from bigpca.estimators.linear.windows_fit import WindowsFit  # which few rows need
+
+    summed = WindowsFit.planned(rows, fit.settings, fit.resources)
+    return summed if summed.plan.fits and (not fit.plan.fits or summed.price <= fit.price) else fit

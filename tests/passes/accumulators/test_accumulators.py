@@ -43,6 +43,7 @@ from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
+from bigpca.passes.accumulators.window_moments import WindowMoments
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.planning import BlockForm
@@ -533,6 +534,14 @@ CASES = [
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
     _lagged((3, 1, 7), codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
+    Case(
+        "WindowMoments",
+        lambda: WindowMoments(D, width=2, ends=RowsAt(D, np.array([0, 3, N - 1]))),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.cross, s.ends.indices, s.ends.rows],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X)[:2], np.array([0, 3, N - 1]), X[[0, 3, -1]]],
+    ),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),

@@ -1,0 +1,102 @@
+"""PCA of the windows of a series by sums of one read, where their covariance matrix does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, cast
+
+import numpy as np
+
+from bigpca.arrays import Integers
+from bigpca.data.lags import LaggedRows
+from bigpca.estimators.linear.krylov import KrylovFit, size_iteration
+from bigpca.estimators.linear.spectrum import PCAResult, Settings, check_enough_rows
+from bigpca.estimators.shared.fit import first_that_fits
+from bigpca.operators.base import PROBES
+from bigpca.operators.windows import WindowOperator, window_bytes, window_flops
+from bigpca.passes.accumulators.kept_rows import RowsAt
+from bigpca.passes.accumulators.window_moments import WindowMoments
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.rows import Rows
+from bigpca.planning import PassCost, Resources, SolveCost
+
+PRODUCTS = 6  # that are expected, where no sample of the rows gives the first block
+
+
+@dataclass(frozen=True)
+class WindowsFit(KrylovFit):
+    """One read for sums of the windows of a series; the iteration multiplies by the matrix that follows from them."""
+
+    depends_on: ClassVar[tuple[str, ...]] = ("template",)
+
+    @classmethod
+    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> WindowsFit:
+        """Return the fit with the largest basis that fits; products from memory are not reads."""
+        sizes = size_iteration(rows, replace(settings, max_passes=None))
+        return first_that_fits(cls(rows, resources, settings, size) for size in sizes)
+
+    @property
+    def windows(self) -> LaggedRows:
+        """The windows."""
+        return cast("LaggedRows", self.rows.source)
+
+    @property
+    def account(self) -> str:
+        L, d = len(self.windows.lags), self.windows.stored.shape[1]
+        return (
+            f"one read for the {L} {d} x {d} blocks of a block Toeplitz matrix, and block Krylov in memory, "
+            f"{self.iteration.block} columns at a time, until the eigenvalues are known to {self.settings.tol:g}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (self.iteration.note,)
+
+    @cached_property
+    def ends(self) -> tuple[Integers, Integers]:
+        """The windows at the beginning and at the end of each run."""
+        return self.windows.ends_of_runs(self.windows.step or 1)
+
+    @cached_property
+    def template(self) -> WindowMoments:
+        """The empty sums."""
+        N = self.rows.n_columns
+        ends = RowsAt(N, np.unique(np.concatenate(self.ends)))
+        return WindowMoments(N, width=self.windows.stored.shape[1], ends=ends)
+
+    @cached_property
+    def sums(self) -> PassCost:
+        """The read."""
+        return row_pass(self.rows, "sums", [self.template], dtype=PRECISE)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (self.sums,)
+
+    def solve_cost(self) -> SolveCost:
+        sizes = self.rows.n_columns, self.template.width, sum(map(len, self.ends))
+        held = self.template.state_bytes + window_bytes(*sizes) + self.iteration.basis_bytes
+        multiplied = PRODUCTS * window_flops(*sizes, self.iteration.block + PROBES)
+        return replace(super().solve_cost(), flops=multiplied, bytes=held)
+
+    @property
+    def between(self) -> float:
+        return self.iteration.flops(PRODUCTS)
+
+    def run(self, run: Run) -> PCAResult:
+        """Read the sums, and iterate until the eigenvalues are known to ``tol``."""
+        state = fold(run, self.sums, self.rows, self.template).state  # one pass over X
+        check_enough_rows(state.count)
+        own = self.settings
+        # The matrix, and not the rows, is multiplied from here on.
+        operator = WindowOperator(
+            state,
+            *self.ends,
+            center=own.center,
+            scale=own.scale,
+            seed=own.seed,
+            threads=own.solve_threads,
+        )
+        return self._iterated(run, operator, None)

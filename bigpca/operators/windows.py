@@ -1,0 +1,157 @@
+"""The covariance of the windows of a series as an operator: block Toeplitz but for the ends of the series.
+
+It is multiplied from sums of one read, which are L times smaller than the matrix; nothing is read again.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import cast
+
+import numpy as np
+from numpy.fft import irfft, rfft
+
+from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.blas import solving_alone
+from bigpca.data.weights import degrees_of_freedom
+from bigpca.operators.base import Operator, Products
+from bigpca.operators.covariance import centring_rounding, with_probes
+from bigpca.passes.accumulators.base import Weighted, column_scale
+from bigpca.passes.accumulators.window_moments import WindowMoments
+from bigpca.passes.engine.local import threads_here
+from bigpca.solvers.components import check_total
+from bigpca.solvers.scaling import LearnedScale
+
+COLUMNS = 32  # that are transformed at a time
+
+
+def window_bytes(N: int, d: int, ends: int) -> int:
+    """Return the peak bytes of a :class:`WindowOperator` of N = L d columns, with ``ends`` windows, beside its sums."""
+    transformed = 16 * (N + d) * (d + ends)
+    return transformed + COLUMNS * (56 * N + 48 * N // d * ends) + 3 * 8 * ends * N
+
+
+def window_flops(N: int, d: int, ends: int, columns: int) -> float:
+    """Return the floating-point operations of one product with so many columns."""
+    return 8.0 * (N + d) * (d + 2 * ends) * columns + 40 * N * log2(2 * N / d) * columns
+
+
+class WindowOperator(Weighted, Operator):
+    """``A = Wc'Wc / (n - 1)`` (L d, L d) of n windows, or their correlation matrix, from the sums of one read.
+
+    With ``u_t = x_t - mean_0`` and ``Q_k = sum_t u_t u_{t+k}'`` over the first rows t of all windows, block (i, j) of
+    the sums of ``(u_t, u_{t+1}, ...)``, for ``i <= j``, is ::
+
+        Q_{j-i} - sum_{s < i} h_s h_{s+j-i}' + sum_{s < i} f_s f_{s+j-i}'
+
+    with the rows h of the first window of each run, and the rows f after the first row of the last one. So it is
+    ``T - H'H + F'F``: T is block Toeplitz, and H and F have a row for each shift of h and f by 1 to L - 1 places. All
+    are convolutions, by FFTs of length 2 L (Golub & Van Loan, Matrix Computations, section 4.8.2). The means of later
+    rows of windows, about mean_0, are subtracted by a product of rank one.
+
+    Parameters
+    ----------
+    state : WindowMoments
+    heads, tails : ndarray of int
+        Numbers of the first and the last windows of the runs. Of lags that are s rows apart, the windows that begin s
+        rows after each other are those of one series: s of each.
+    center, scale, seed, threads
+        As of :class:`bigpca.operators.covariance.CovarianceOperator`.
+
+    Attributes
+    ----------
+    count, mean, scale, centring_error
+        As of that.
+    """
+
+    of_rows = False
+    dtype = np.dtype(np.float64)
+    centring_error: float | None = None
+
+    def __init__(
+        self,
+        state: WindowMoments,
+        heads: Integers,
+        tails: Integers,
+        *,
+        center: bool = True,
+        scale: LearnedScale = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        d, N = state.width, state.n_features
+        self._lags = L = N // d
+        self.count, self.weight_sums, self.seed, self.threads = state.count, None, seed, threads
+        first = state.mean[:d]
+        offset = state.mean - np.tile(first, L)
+        windows = cast("Matrix", state.ends.rows).reshape(-1, L, d) - first
+        h, f = (windows[np.searchsorted(state.ends.indices, numbers)] for numbers in (heads, tails))
+        h, f = h[:, :-1], f[:, 1:]
+        Q = state.cross.reshape(d, L, d)
+        # The diagonal of the scatter: the sums over the first rows of windows, and what changes from row to row.
+        squares = np.tile(np.diagonal(Q[:, 0]), (L, 1))
+        squares[1:] += np.cumsum(np.einsum("rsj,rsj->sj", f, f) - np.einsum("rsj,rsj->sj", h, h), axis=0)
+        squares = np.maximum(squares.ravel() - self.weight * offset**2, 0.0)
+        self.scale: Vector | None = None
+        if scale:
+            self.scale = column_scale(squares, state.mean, self.count, scale, self.weight)
+        self._about = np.stack([offset] if center else [offset, state.mean])
+        self.mean = state.mean if center else np.zeros(N)
+        about = squares if center else squares + self.weight * state.mean**2
+        deviations = 1.0 if self.scale is None else self.scale
+        self._divisor = degrees_of_freedom(self.count, None)
+        self.trace = float((about / deviations**2).sum()) / self._divisor
+        check_total(self.trace, mean=state.mean)
+        self.trace_error = centring_rounding(offset / deviations, self.weight, self.trace, self.precision)
+        # The transform of the kernel of T: Q_k' after the diagonal, Q_k before it.
+        self._kernel: Array = np.zeros((L + 1, d, d), complex)
+        for i in range(d):
+            row = rfft(Q[i], 2 * L, axis=0)
+            self._kernel[:, :, i] += row
+            self._kernel[:, i] += row.conj() - Q[i, 0]
+        self._heads = len(h)
+        self._ends: Array = rfft(np.concatenate([h, f]).swapaxes(0, 1), 2 * L, axis=0)  # (L + 1, ends, d)
+
+    @property
+    def size(self) -> int:
+        """L d."""
+        return len(self.mean)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Windows, and their columns."""
+        return self.count, self.size
+
+    @property
+    def precision(self) -> float:
+        """That of float64, and of as many additions as a transform has."""
+        return float(np.finfo(np.float64).eps) * (1 + log2(2 * self._lags))
+
+    def begin(self, V: Matrix) -> Products:
+        """Multiply a first block (N, l) and the probes."""
+        return with_probes(self, V, self.seed)
+
+    def multiply(self, V: Matrix) -> Matrix:
+        """Return ``A V`` (N, l), from memory."""
+        product = np.empty(V.shape)
+        with solving_alone(threads_here(self.threads)):
+            for start in range(0, V.shape[1], COLUMNS):
+                strip = slice(start, start + COLUMNS)
+                product[:, strip] = self._multiplied(V[:, strip])
+        return product
+
+    def _multiplied(self, V: Matrix) -> Matrix:
+        L = self._lags
+        v = V if self.scale is None else V / self.scale[:, None]
+        series = rfft(v.reshape(L, -1, V.shape[1]), 2 * L, axis=0)
+        # H v and F v: the shifts by 1 to L - 1 places.
+        shifted = irfft(self._ends.conj() @ series, 2 * L, axis=0)
+        shifted[0] = shifted[L:] = 0.0
+        shifted[:, : self._heads] *= -1
+        series = self._kernel @ series
+        series += self._ends.swapaxes(1, 2) @ rfft(shifted, axis=0)
+        product: Matrix = irfft(series, 2 * L, axis=0)[:L].reshape(V.shape)
+        for mean, sign in zip(self._about, (-1, 1), strict=False):
+            product += np.outer(sign * self.weight * mean, mean @ v)
+        product /= self._divisor
+        return product if self.scale is None else product / self.scale[:, None]
