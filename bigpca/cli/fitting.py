@@ -30,7 +30,7 @@ from bigpca.cli.runtime import (
     running,
     shown,
 )
-from bigpca.cli.stores import components_table, describe_file, facts
+from bigpca.cli.stores import components_table, describe, facts
 from bigpca.errors import counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress
 from bigpca.planning import Plan, format_estimate, format_seconds, format_times
@@ -191,7 +191,7 @@ def update(
         seconds = time.monotonic() - start
         output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
         record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
-        output.finish({**record, **describe_file(out), "model": out, "seconds": seconds})
+        output.finish({**record, **describe(model), "model": out, "seconds": seconds})
 
 
 def _appended_rows(X: Any, seen: Any) -> Any:
@@ -371,7 +371,7 @@ def fit(
                     model = _load(outputs.model, read, None)
                 record = _fit_and_save(output, model, found, outputs, scores_command, made is not None)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
-        _show_result(output, record, planned)
+        _show_result(output, model, record, planned)
         output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
 
 
@@ -483,9 +483,10 @@ def _fit_and_save(
             else:
                 model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
-    record = describe_file(outputs.model)
+    record = describe(model)
+    del record["parameters"]
     return {
-        **{name: value for name, value in record.items() if name not in ("parameters", "n_passes")},
+        **record,
         "passes": getattr(model, "n_passes_", counter.passes),
         "groups_resumed": counter.groups_resumed,
         "fit_peak_bytes": model.provenance_.peak_bytes,
@@ -523,10 +524,10 @@ def format_peak(peak: int) -> str:
     return f"{format_bytes(peak)} at most" if peak >= 1 << 20 else "under 1 MiB"
 
 
-def _show_result(output: Streams, record: dict[str, Any], planned: Plan) -> None:
+def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: Plan) -> None:
     """Show the leading components, what is known of them, the cost, and what to do next."""
     seconds = record["seconds"]
-    output.say("\n" + "\n".join(components_table(record)) + "\n")
+    output.say("\n" + "\n".join(components_table(model)) + "\n")
     time_spent = format_seconds(seconds["fit"])
     if record["scores"] is not None:
         time_spent += f" fit, {format_seconds(seconds['scores'])} scores"
@@ -547,9 +548,11 @@ def _show_result(output: Streams, record: dict[str, Any], planned: Plan) -> None
     if record["checkpoint"] is not None and kind_of(record["checkpoint"]) == "disk":  # objects are deleted
         rows["checkpoint"] = f"no longer needed: rm -r {shlex.quote(str(record['checkpoint']))}"
     output.show(rows)
-    model = shlex.quote(str(record["model"]))
+    path = shlex.quote(str(record["model"]))
     if record["scores"] is not None:
-        further = f"bigpca report {model} --scores {shlex.quote(str(record['scores']))}"
+        further = f"bigpca report {path} --scores {shlex.quote(str(record['scores']))}"
+    elif len(record.get("groups", ())) > 2:
+        further = f"bigpca plot drift {path}"
     else:
-        further = f"bigpca plot scree {model}" if "variance_captured" in record else f"bigpca report {model}"
+        further = f"bigpca plot scree {path}" if "variance_captured" in record else f"bigpca report {path}"
     output.say(f"\nNext: {further}")

@@ -439,17 +439,6 @@ def defaults_of(estimator: str) -> dict[str, Any]:
     return own | {name: DEFAULTS[name] for name in runs}
 
 
-def prefix_of(estimator: str) -> str:
-    """Return the prefix of the names of an estimator's components, the second of its ``Traits``; "" if it has none.
-
-    >>> prefix_of("KernelPCA"), prefix_of("Elbow")
-    ('kpca', '')
-    """
-    body = [node for kind in _sources_of(estimator)[:1] for node in kind.body]
-    traits = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_traits"]
-    return str(ast.literal_eval(traits[0].args[1])) if traits and isinstance(traits[0], ast.Call) else ""
-
-
 # Each option of a model, with the parameter or setting that it sets.
 OPTIONS = {
     option.flags.partition("/")[0].partition(" ")[0].lstrip("-").replace("-", "_") or name: (name, option)

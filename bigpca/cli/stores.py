@@ -1,4 +1,4 @@
-"""``bigpca info``, ``bigpca ingest`` and ``bigpca verify``; models are described from their attributes alone."""
+"""``bigpca info``, ``bigpca ingest`` and ``bigpca verify``, and how commands describe a fitted model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -28,215 +27,74 @@ from bigpca.errors import brief, format_bytes
 from bigpca.passes.engine.events import TerminalProgress
 from bigpca.planning import format_seconds
 
-if TYPE_CHECKING:
-    from bigpca.storage import Group
-
-# ``describe`` gives the JSON record of a model, ``shown`` its text: what it is, then a table of the leading components
-# with their eigenvalues, bounds and shares. ``bigpca fit`` shows the file that it has just written in the same way.
+# ``describe`` gives the JSON record of a model; ``facts`` and ``components_table`` are its text, with what ``summary``
+# has of the leading components. ``bigpca fit`` shows the model that it has fitted in the same way.
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
-SUBSPACES = ("residuals", "deficits", "lowest", "upper")
-BOUNDS = "certificate__"
-ARRAYS = (
-    "explained_variance",
+NAMED = 5  # groups whose names are shown
+KNOWN = (
+    "n_components",
+    "n_samples",
+    "n_omitted",
+    "n_targets",
+    "n_unlabelled",
+    "solver",
+    "kernel_evaluations",
+    "trace_error",
+    "negative_mass",
+    "alpha",
+    "groups",
+    "cv_errors",
+)
+OF_COMPONENTS = (
     "eigenvalues",
-    "axes__values",
-    "statistics__moments__count",
-    "rotation_matrix",
-    *(BOUNDS + name for name in ("eigenvalue_bounds", "captured_variance_bounds")),
-    *(f"{BOUNDS}subspaces__{name}" for name in SUBSPACES),
+    "explained_variance",
+    "explained_variance_ratio",
     "correlations",
     "singular_values",
     "squared_covariance_fraction",
     "r2",
-    "chosen",
-    "cv_scores",
+    "timescales",
 )
-HELD = "estimator__"  # prefix of the arrays of a model that another one holds
-FACTS = ("trace_error", "negative_mass", "n_unlabelled")
-# What a table shows of each component, and what it is called; of Ridge, R^2 of each target.
-VALUES = {
-    "eigenvalues": "eigenvalue",
-    "explained_variance": "eigenvalue",
-    "correlations": "correlation",
-    "singular_values": "covariance",
-    "r2": "R^2",
+CERTIFIED = {
+    "reads": "n_passes_",
+    "converged": "converged_",
+    "eigenvalue_bounds": "eigenvalue_bounds_",
+    "captured_variance_bounds": "captured_variance_bounds_",
+    "subspace_error_bounds": "subspace_error_bounds_",
+    "confidence": "bounds_confidence_",
 }
+LEADING = ("eigenvalue_bounds", "subspace_error_bounds")
 MAX_PARAMETER = 200  # characters
+SHARES = {"share": "%", "cumulative": "so far"}  # columns of ``summary`` that are shown in per cent
 
 
-def describe_file(path: str) -> dict[str, Any]:
-    """Return the JSON record of a saved model; reads its attributes and the arrays of at most k values.
+def describe(model: Any) -> dict[str, Any]:
+    """Return the JSON record of a fitted model: its class and parameters, sizes, leading eigenvalues, and certificate.
 
-    Raises
-    ------
-    ModelFormatError
-        As :func:`bigpca.load`, but only what is read is checked.
+    ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
     """
-    from bigpca.storage import MODEL_FORMAT, read_group
-
-    names = [prefix + name for prefix in ("", HELD, 2 * HELD) for name in ARRAYS]
-    return describe(read_group(path, kind=None, newest=MODEL_FORMAT, names=names))
-
-
-def describe(stored: Group) -> dict[str, Any]:
-    """Return the JSON record of a model: its class and parameters, sizes, leading eigenvalues, and certificate.
-
-    Parameters
-    ----------
-    stored : Group
-        With the arrays named in ``ARRAYS``, and the shapes of all.
-
-    Returns
-    -------
-    dict
-        ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
-    """
-    arrays, attributes, shapes = stored.arrays, stored.attributes, stored.shapes
-    parameters = attributes["parameters"] | attributes.get("fitted_with", {})
-    if attributes.get("estimator") is not None:  # of selected columns, or a rotation: another model is held
-        inner = replace(stored, **attributes["estimator"], arrays=_held(arrays), shapes=_held(shapes))
-        own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
-        named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
-        named |= {"n_features_selected": shapes["selected"][0]} if "selected" in shapes else {}
-        named |= _pattern(attributes)
-        held = describe(inner)
-        return {
-            **(_rotated(held, inner.arrays, arrays["rotation_matrix"]) if "rotation_matrix" in arrays else held),
-            **plain(named),
-        }
+    held = getattr(model, model._traits.core or "", model)  # whose components these are
+    values = model.get_params(deep=False).items()
     record: dict[str, Any] = {
-        "estimator": stored.kind,
-        "parameters": {name: value for name, value in parameters.items() if value is not None},
-        **_pattern(attributes),
+        "estimator": type(model).__name__,
+        "parameters": {name: _written(one) for name, one in values if one is not None and name != "estimator"},
+        "n_features_in": model.n_features_in_,
     }
-    if parameters.get("kernel") is not None:
-        record["kernel"] = kernel_text(parameters)
-    values = arrays.get("explained_variance", _eigenvalues(arrays))
-    rows, left_out = arrays.get("statistics__moments__count"), attributes.get("statistics__omitted")
-    known = {
-        "n_components": None if values is None else len(values),
-        "n_features_in": attributes["n_features"],
-        "n_samples": attributes.get("n_samples", None if rows is None else rows.item()),
-        "n_omitted": attributes.get("n_omitted", left_out),
-        "solver": attributes.get("solver"),
-        "kernel_evaluations": attributes.get("kernel_evaluations"),
-        "landmarks": shapes["landmark_transform"][0] if "landmark_transform" in shapes else None,
-        **{name: attributes.get(name) for name in FACTS},
-    }
-    record |= {name: value for name, value in known.items() if value is not None}
-    if "n_targets" in attributes:
-        return plain(record | _of_targets(arrays, attributes))  # type: ignore[no-any-return]
-    return plain(record | ({} if values is None else _answer(stored)))  # type: ignore[no-any-return]
-
-
-def _of_targets(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a model of two sides found."""
-    names = ("correlations", "singular_values", "squared_covariance_fraction", "r2")
-    found = {name: arrays[name] for name in names if name in arrays}
-    if "chosen" in arrays:
-        scores, chosen = arrays["cv_scores"], arrays["chosen"]
-        one = scores.mean(axis=1).argmax()
-        best = [scores[:, i].argmax() if attributes["per_target"] else one for i in range(len(chosen))]
-        found = {
-            "r2": scores[best, range(len(best))],
-            "alpha": chosen if attributes["per_target"] else chosen[0].item(),
-        }
-    sizes = {"n_targets": attributes["n_targets"], "n_components": len(next(iter(found.values())))}
-    return {"certificate": None, **sizes, **{n: one if n == "alpha" else one[:RECORDED] for n, one in found.items()}}
-
-
-def _rotated(record: dict[str, Any], arrays: Mapping[str, Any], T: Any) -> dict[str, Any]:
-    """Return the record of a PCA with the variances of its rotated components, as :class:`bigpca.RotatedPCA` has them.
-
-    With loadings ``A = V' sqrt(Lambda)`` and T, they are ``diag((T'T)^-1 T' Lambda T)``. Bounds of eigenvalues and of
-    leading axes are of no rotated component.
-    """
-    import numpy as np
-
-    variances = arrays["explained_variance"]
-    turned = np.diag(np.linalg.inv(T.T @ T) @ (T.T * variances) @ T)[:RECORDED]
-    unit = record["explained_variance"][0] / variances[0]
-    share = record["explained_variance_ratio"][0] / variances[0]
-    found = record | {"explained_variance": turned * unit, "explained_variance_ratio": turned * share, "rotated": True}
-    if record.get("certificate") is not None:
-        found["certificate"] = record["certificate"] | {"eigenvalue_bounds": None, "subspace_error_bounds": None}
-    return plain(found)  # type: ignore[no-any-return]
-
-
-def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is a row, if the model was fitted on rows of a pattern."""
-    if attributes.get("rows") is None:
-        return {}
-    from bigpca.data.patterns import RowPattern
-
-    return {"pattern": str(RowPattern.from_json(attributes["rows"]))}
-
-
-def _held(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(HELD): value for name, value in values.items() if name.startswith(HELD)}
-
-
-def _answer(stored: Group) -> dict[str, Any]:
-    arrays, attributes = stored.arrays, stored.attributes
-    answer: dict[str, Any] = {"certificate": _certificate(arrays, attributes)}
-    eigenvalues = _eigenvalues(arrays)
-    if eigenvalues is not None:
-        answer["eigenvalues"] = eigenvalues[:RECORDED]
-    weight = attributes.get("weight_sums", [attributes.get("n_samples", 1)])[0]
-    scale = weight - 1 if "total" in attributes and weight > 1 else 1
-    variances = arrays.get("explained_variance")
-    total = attributes.get("total_variance", attributes.get("total"))
-    if variances is None and (total is None or "n_unlabelled" in attributes):  # eigenvalues of labels
-        return answer
-    values = eigenvalues if variances is None else variances
-    shares = values / total if total and total > 0 else 0.0 * values
-    return answer | {
-        "variance_captured": float(shares.sum()),
-        "explained_variance": values[:RECORDED] / scale,
-        "explained_variance_ratio": shares[:RECORDED],
-    }
-
-
-def _certificate(arrays: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any] | None:
-    bounds = arrays.get(f"{BOUNDS}eigenvalue_bounds")
-    if bounds is None:
-        return None
-    turned = None
-    if f"{BOUNDS}subspaces__upper" in arrays:
-        from bigpca.solvers.certificates import SubspaceBounds
-
-        turned = SubspaceBounds(**{name: arrays[f"{BOUNDS}subspaces__{name}"] for name in SUBSPACES}).errors[:RECORDED]
-    return {
-        "reads": attributes.get(f"{BOUNDS}n_passes"),
-        "converged": attributes.get(f"{BOUNDS}converged"),
-        "eigenvalue_bounds": bounds[:RECORDED],
-        "captured_variance_bounds": arrays.get(f"{BOUNDS}captured_variance_bounds"),
-        "subspace_error_bounds": turned,
-        "confidence": attributes[f"{BOUNDS}confidence"],
-    }
-
-
-def _eigenvalues(arrays: Mapping[str, Any]) -> Any:
-    """Return the eigenvalues of a kernel model, or of one of labels."""
-    return arrays.get("eigenvalues", arrays.get("axes__values"))
-
-
-def kernel_text(parameters: Mapping[str, Any]) -> str:
-    """Return a stored kernel as text.
-
-    >>> kernel_text({"kernel": {"kernel": "RBF", "gamma": 0.1}}), kernel_text({"kernel": "rbf", "gamma": None})
-    ('RBF(gamma=0.1)', 'rbf')
-    """
-    kernel = parameters["kernel"]
-    if isinstance(kernel, Mapping):
-        values = ", ".join(
-            f"{name}={kernel_text({'kernel': value}) if isinstance(value, Mapping) else repr(value)}"
-            for name, value in kernel.items()
-            if name != "kernel"
-        )
-        return f"{kernel['kernel']}({values})"
-    gamma = parameters.get("gamma")
-    return str(kernel) if gamma is None else f"{kernel}, gamma = {gamma:g}"
+    for name, attribute in (("pattern", "pattern_"), ("kernel", "kernel_")):
+        found = getattr(model, attribute, getattr(held, attribute, None))
+        record |= {} if found is None else {name: str(found)}
+    for name, attribute in (("n_features_selected", "selected_"), ("landmarks", "landmark_indices_")):
+        found = getattr(model, attribute, getattr(held, attribute, None))
+        record |= {} if found is None else {name: len(found)}
+    found = {name: getattr(held, f"{name}_", None) for name in (*KNOWN, *OF_COMPONENTS)}
+    record |= {name: one for name, one in found.items() if one is not None}
+    if "explained_variance_ratio" in record:
+        record["variance_captured"] = float(record["explained_variance_ratio"].sum())
+    certificate: dict[str, Any] = {name: getattr(held, attribute, None) for name, attribute in CERTIFIED.items()}
+    record["certificate"] = None if certificate["confidence"] is None else certificate
+    for part in (record, certificate):
+        part |= {name: part[name][:RECORDED] for name in (*OF_COMPONENTS, *LEADING) if part.get(name) is not None}
+    return plain(record)  # type: ignore[no-any-return]
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, object]:
@@ -249,7 +107,17 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     for name in ("kernel_evaluations", "landmarks", "n_unlabelled", "n_features_selected"):
         if name in record:
             rows[name.removeprefix("n_").replace("_", " ")] = f"{record[name]:,}"
-    rows |= {name.replace("_", " "): f"{record[name]:.3g}" for name in FACTS[:3] if name in record}
+    rows |= {
+        name.replace("_", " "): f"{record[name]:.3g}" for name in ("trace_error", "negative_mass") if name in record
+    }
+    if "groups" in record:
+        names, more = record["groups"], ", ..." * (len(record["groups"]) > NAMED)
+        rows["groups"] = f"{len(names):,}: {', '.join(map(str, names[:NAMED]))}{more}"
+    if "cv_errors" in record:
+        errors = [sum(column) / len(column) for column in zip(*record["cv_errors"], strict=True)]
+        k = min(record["n_components"], len(errors) - 1)
+        known = f"{errors[0]:.4g} with 0 components, {errors[k]:.4g} with {k}"
+        rows["of folds"] = f"mean error of {len(record['cv_errors'])} folds: {known}"
     certificate = record.get("certificate")
     if "variance_captured" in record:
         rows["captured"] = f"{100 * record['variance_captured']:.2f} % of the variance"
@@ -268,40 +136,33 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     return rows
 
 
-def components_table(record: Mapping[str, Any]) -> list[str]:
-    """Return the leading components as lines of a table, with their shares of the variance where they have one.
+def components_table(model: Any) -> list[str]:
+    """Return the leading components as lines of a table: what :meth:`bigpca.PCA.summary` has of them.
 
-    >>> certificate = {"eigenvalue_bounds": [[3.9, 4.2]]}
-    >>> answer = {"estimator": "PCA", "explained_variance": [4.0], "explained_variance_ratio": [0.8]}
-    >>> print("\\n".join(components_table(answer | {"certificate": certificate})))
-    component  eigenvalue          %  so far
-         pca0  4 (3.9 to 4.2)  80.00   80.00
+    >>> import bigpca as bp
+    >>> print("\\n".join(components_table(bp.PCA(1).fit([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]))))
+    component  variance       %  so far
+         pca0         4  100.00  100.00
     """
-    kind = next((name for name in VALUES if name in record), "eigenvalues")
-    values = record.get(kind, [])[:SHOWN]
-    bounds = (record.get("certificate") or {}).get("eigenvalue_bounds") or [None] * len(values)
-    shares = record.get("explained_variance_ratio", record.get("squared_covariance_fraction", []))[:SHOWN]
-    called = "variance" if record.get("rotated") else VALUES[kind]
-    rows = [["component", called] + (["%", "so far"] if len(shares) else [])]
-    prefix = o.prefix_of(record["estimator"])
-    for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
-        text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"
-        rows.append([f"{prefix}{index}", text])
-        if len(shares):
-            rows[-1] += [f"{100 * shares[index]:.2f}", f"{100 * sum(shares[: index + 1]):.2f}"]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 1 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    more = record.get("n_components", len(values)) - len(values)
-    return [*lines, f"... and {more:,} more"] if more > 0 else lines
+    summary = model.summary()
+    if summary.columns.empty:  # of a sketch
+        return []
+    shown, cells = summary.head(SHOWN), {summary.index.name: list(summary.index[:SHOWN])}
+    for name, values in shown.drop(columns=["lower", "upper"], errors="ignore").items():
+        share = SHARES.get(name)
+        cells[share or name.replace("_", " ")] = [f"{100 * one:.2f}" if share else f"{one:.6g}" for one in values]
+    if "lower" in shown:
+        first = list(cells)[1]
+        limits = zip(cells[first], shown["lower"], shown["upper"], strict=True)
+        cells[first] = [f"{value} ({low:.6g} to {high:.6g})" for value, low, high in limits]
+    widths = [max(map(len, [name, *column])) for name, column in cells.items()]
+    rows = [list(cells), *zip(*cells.values(), strict=True)]
+    lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
+    more = len(summary) - len(shown)
+    return [*lines, f"... and {more:,} more"] if more else lines
 
 
-def info(path: str, shows: o.Shows, *, member: str | None = None) -> None:
+def info(path: str, shows: o.Shows, *, member: str | None = None, references: list[str] | None = None) -> None:
     """Show what a model or a data store is, without reading the data. With -v, all parameters of a model.
 
     Parameters
@@ -324,10 +185,13 @@ def info(path: str, shows: o.Shows, *, member: str | None = None) -> None:
         from bigpca.storage.groups import kind_at
 
         if kind_at(path) not in (None, "array"):
-            record = describe_file(path)
+            from bigpca.estimators.loading import load
+
+            model = load(path, references=references or ())
+            record = describe(model)
             output.show(_model_rows(record, shows.verbose) | lines)
-            if record.get("certificate", record) is not record:
-                output.say("\n" + "\n".join(components_table(record)))
+            if lines_of_components := components_table(model):
+                output.say("\n" + "\n".join(lines_of_components))
         else:
             from bigpca.data.keys import stored_keys  # imports the formats of labels, which models do not need
 
@@ -456,17 +320,11 @@ def _describe_source(path: str, member: str | None) -> dict[str, Any]:
     return record if found.stored_values is None else record | {"stored_values": found.stored_values}
 
 
-def _written(value: Any) -> str:
-    """Return a parameter as it was written: a record as its call, and given numbers by their shape."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
-    if not isinstance(value, dict) or "record" not in value:
-        return str(value)
-    if value["record"] == "vector":
-        return f"numbers of shape {tuple(value.get('shape', ()))}"
-    own = ((name, one) for name, one in value.items() if name != "record")
-    given = (f"{name}={_written(one) if isinstance(one, list | dict) else repr(one)}" for name, one in own)
-    return f"{value['record']}({', '.join(given)})"
+def _written(value: Any) -> Any:
+    """Return a parameter as JSON has it: a number or text as it is, a record as its call, an array by its shape."""
+    if hasattr(value, "shape") and value.shape:
+        return f"numbers of shape {value.shape}"
+    return value if isinstance(value, str | bool | int | float) else " ".join(str(value).split())
 
 
 def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
@@ -483,6 +341,6 @@ def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
         rows["solver"] = record["solver"]
     if verbose:
         rows["parameters"] = [
-            f"{name} = {brief(_written(value), MAX_PARAMETER)}" for name, value in record["parameters"].items()
+            f"{name} = {brief(str(value), MAX_PARAMETER)}" for name, value in record["parameters"].items()
         ]
     return rows | facts(record)

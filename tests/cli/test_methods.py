@@ -321,7 +321,7 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     if "kernel" in forms:
         assert (parameters["kernel"], parameters["gamma"]) == ("rbf", 0.1)
         assert model.kernel_ == RBF(0.1)
-        assert fitted["kernel"] == "rbf, gamma = 0.1"
+        assert fitted["kernel"] == repr(RBF(0.1))
     written = run_json("transform", source, "--scores", "t.zarr")
     assert written["shape"] == [N, 2]
     np.testing.assert_allclose(bp.open("t.zarr").compute(), model.transform(rows), rtol=1e-5, atol=1e-6)

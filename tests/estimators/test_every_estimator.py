@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
 
 import bigpca as bp
-from bigpca.cli.stores import describe_file
+from bigpca.cli.stores import describe
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import declared_parameters
@@ -307,7 +307,7 @@ def test_a_model_whose_parameters_were_changed_is_stored_as_it_was_fitted(name: 
     again = bp.load(tmp_path / "model")
     assert str(again.get_params()) == str(model.get_params())
     assert (bits(again)[:-1], again.transform(NEW).tobytes()) == (before[:-1], scores)  # the last are attributes
-    assert describe_file(str(tmp_path / "model")) == describe_file(str(tmp_path / "before"))
+    assert describe(bp.load(tmp_path / "model")) == describe(bp.load(tmp_path / "before"))
 
 
 @reading
@@ -501,6 +501,9 @@ def test_names_go_in_and_come_out(name: str) -> None:
         if hasattr(model, found):
             np.testing.assert_array_equal(summary[column], getattr(model, found))
     assert len(summary.columns) or name in ("SketchTransformer", "SupervisedRandomProjection")
+    if "lower" in summary:
+        assert (summary["lower"] <= summary.iloc[:, 0] * (1 + 1e-12)).all()
+        assert (summary.iloc[:, 0] <= summary["upper"] * (1 + 1e-12)).all()
     framed = model.to_frame(np.asarray(scores))
     np.testing.assert_array_equal(framed, scores)
     assert list(framed.columns) == list(scores.columns)

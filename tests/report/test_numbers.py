@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.stores import components_table, describe_file
+from bigpca.cli.stores import components_table
+from bigpca.cli.stores import describe as record_of
 from bigpca.data.roles import are_scores
 from bigpca.plots.style import percents
 from bigpca.report import describe
@@ -169,7 +170,7 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
 def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> None:
     model = model_of(name)
     model.save(tmp_path / "m.zarr")
-    record, held = describe_file(str(tmp_path / "m.zarr")), of_components(model)
+    record, held = record_of(bp.load(tmp_path / "m.zarr")), of_components(model)
     assert record["estimator"] == type(model).__name__
     assert record.get("solver", getattr(held, "solver_", None)) == getattr(held, "solver_", None)
     assert record.pop("n_features_in") == model.n_features_in_
@@ -188,12 +189,15 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
             expected = getattr(held, CERTIFIED.get(key, f"{key}_"))
         np.testing.assert_allclose(value, expected, rtol=1e-12, err_msg=key)
     if isinstance(model, bp.SketchTransformer):
+        assert components_table(model) == []
         return
-    head, *lines = components_table(record)
+    head, *lines = components_table(model)
     assert [line.split()[0] for line in lines] == model.get_feature_names_out().tolist()
-    np.testing.assert_allclose([float(line.split()[1]) for line in lines], values(model), rtol=1e-5)
-    assert head.split()[1] == {bp.RotatedPCA: "variance", bp.CCA: "correlation", bp.PLSSVD: "covariance",
-                               bp.Ridge: "R^2", bp.PLSRegression: "R^2"}.get(type(held), "eigenvalue")  # fmt: skip
+    np.testing.assert_allclose([float(line.split()[1]) for line in lines], model.summary().iloc[:, 0], rtol=1e-5)
+    assert head.split()[1] == model.summary().columns[0]
+    shares = {"share": "%", "cumulative": "so far"}
+    for name in model.summary().columns.drop(["lower", "upper"], errors="ignore"):
+        assert shares.get(name, name.replace("_", " ")) in head
 
 
 @every

@@ -22,7 +22,7 @@ from bigpca.records import size_of, stored
 from bigpca.solvers.eigh import EPS
 
 VARIANCES = (  # in a table of components
-    ("variance", "eigenvalues_"),
+    ("eigenvalue", "eigenvalues_"),
     ("variance", "explained_variance_"),
     ("share", "explained_variance_ratio_"),
 )

@@ -288,7 +288,8 @@ def test_the_command_line_reads_training_rows_elsewhere_only_where_they_are_name
     (store,) = (tmp_path / "rows").glob("store-*")
     np.save(tmp_path / "new.npy", NEW)
     model, scores = tmp_path / "models" / "model.zarr", ("--scores", tmp_path / "scores.zarr")
-    assert run("info", model).exit_code == 0  # which opens no rows
+    assert run("info", model).exit_code == 6
+    assert run("info", model, "--references", store).exit_code == 0
     command = ("transform", tmp_path / "new.npy", "--model", model, *scores)
     result = run(*command)
     assert result.exit_code == 6

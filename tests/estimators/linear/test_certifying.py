@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, NystromKernelPCA
-from bigpca.cli.stores import describe_file, facts
+from bigpca.cli.stores import describe, facts
 from bigpca.errors import ModelFormatError
 from bigpca.estimators.shared.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
@@ -84,7 +84,7 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
     for one in (model, bp.load(tmp_path / "m.zarr")):
         assert not hasattr(one, "captured_variance_bounds_")
         assert one.bounds_confidence_ == 1.0
-    shown = describe_file(str(tmp_path / "m.zarr"))
+    shown = describe(bp.load(tmp_path / "m.zarr"))
     assert shown["certificate"]["captured_variance_bounds"] is None
     assert shown["certificate"]["subspace_error_bounds"] is None
     assert "to" not in str(facts(shown)["captured"])
@@ -195,9 +195,8 @@ def test_forged_bounds_of_subspaces_are_rejected(model: Any, tmp_path: Path) -> 
             bp.load(tmp_path / "m.zarr")
 
 
-def test_the_command_line_shows_how_far_the_axes_can_be_turned(tmp_path: Path) -> None:
-    PCA(2, solver="krylov").fit(data_with_spectrum(80, gap(9, 2))[0]).save(tmp_path / "m.zarr")
-    shown = describe_file(str(tmp_path / "m.zarr"))
+def test_the_command_line_shows_how_far_the_axes_can_be_turned() -> None:
+    shown = describe(PCA(2, solver="krylov").fit(data_with_spectrum(80, gap(9, 2))[0]))
     bounds = shown["certificate"]["subspace_error_bounds"]
     assert len(bounds) == 2
     assert facts(shown)["leading axes"] == (
