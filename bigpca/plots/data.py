@@ -35,6 +35,11 @@ VALUES = {  # what is drawn of each component
     "r2_": "R^2",
     "cv_scores_": "R^2",  # of each target, with the penalty that was taken
 }
+SHARES = {  # of components, and of what they are
+    "explained_variance_ratio_": "the variance",
+    "squared_covariance_fraction_": "the squared covariance",
+    "explained_inertia_ratio_": "the inertia",
+}
 MAX_ROWS = 20_000
 SILENT_BYTES = 256 * 2**20  # reads of less are not announced
 MAX_KINDS = len(COLOURS)
@@ -94,7 +99,7 @@ def shares_or_none(model: Any) -> Vector | None:
     if not hasattr(model, "fit"):
         return None
     inner = fitted(model)
-    found = getattr(inner, "explained_variance_ratio_", getattr(inner, "squared_covariance_fraction_", None))
+    found = next((getattr(inner, name) for name in SHARES if hasattr(inner, name)), None)
     return None if found is None else np.asarray(found, dtype=np.float64)
 
 
@@ -124,10 +129,9 @@ def grid_of(model: Any) -> Any:
 
 def whole_of(model: Any) -> str:
     """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
-    if hasattr(model, "squared_covariance_fraction_"):
-        return "the squared covariance"
     between = not is_array(model) and hasattr(fitted(model), "discriminants_")
-    return "the variance between the classes" if between else "the variance"
+    whole = next((words for name, words in SHARES.items() if hasattr(model, name)), "the variance")
+    return "the variance between the classes" if between else whole
 
 
 def kind_of_values(model: Any) -> str:

@@ -14,10 +14,8 @@ import os
 import platform
 import shlex
 import tomllib
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
-from datetime import datetime
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -31,13 +29,11 @@ from bigpca.data.labels import label_values, one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.errors import brief, counted, format_bytes
+from bigpca.errors import brief, counted
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
-from bigpca.planning import format_estimate, format_seconds
 from bigpca.plots import bounds, components, drift, scree, spectrum
 from bigpca.plots.data import (
-    VALUES,
     DrawnScores,
     Weights,
     chosen,
@@ -105,6 +101,7 @@ TOP_FEATURES = 5
 MAX_FEATURE_COMPONENTS = 50  # of the table of features
 PICTURES = 12
 PAGES = (".html", ".htm")
+PRIVATE = ("made by", "updated by", "from")  # lines about a model that may name paths and hosts
 
 
 def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
@@ -565,27 +562,10 @@ def _share(model: Any) -> str:
 
 
 def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
-    """Return how a model was made, by name; without paths, host and command where ``provenance`` is False."""
+    """Return how a model was made, and what was planned; without paths and command where ``provenance`` is False."""
     record = provenance_of(model)
-    if record is None:
-        return ()
-    known = [(name, getattr(record, name, None)) for name in ("source", "member", "call", "updated") if provenance]
-    known.append(("date", local_date(record.date)))
-    for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):
-        count = getattr(record, text, None)
-        known.append((name, count and f"{count:,}"))
-    versions = getattr(record, "versions", None) or {}
-    known.append(("versions", ", ".join(f"{name} {value}" for name, value in versions.items())))
-    return tuple((name, str(value)) for name, value in known if value)
-
-
-def local_date(date: str) -> str:
-    """Return a time in ISO 8601 in the time zone of this machine.
-
-    >>> local_date("2026-11-22T12:00:00+00:00")[:8]
-    '2026-11-'
-    """
-    return datetime.fromisoformat(date).astimezone().strftime("%Y-%m-%d %H:%M %Z").strip()
+    lines = {} if record is None else record.lines()
+    return tuple((name, text) for name, text in lines.items() if provenance or name not in PRIVATE)
 
 
 def data_name(model: Any) -> str:
@@ -598,25 +578,6 @@ def data_name(model: Any) -> str:
 def provenance_of(model: Any) -> Any:
     """Return the record of how a model was made, or None: its attributes are read where they exist."""
     return getattr(model, "provenance_", None)
-
-
-def plan_table(model: Any) -> Table:
-    """Return what was planned beside what was measured."""
-    record = provenance_of(model)
-
-    def text(name: str, as_text: Callable[[Any], str]) -> str | None:
-        value = getattr(record, name, None)
-        return None if value is None else as_text(value)
-
-    planned = text("planned_reads", counted_reads)
-    if planned is not None and record.planned_max_reads is not None:
-        planned += f", at most {counted_reads(record.planned_max_reads)}"
-    rows = (
-        ("reads of the data", planned, text("reads", counted_reads)),
-        ("time", text("planned_seconds", format_estimate), text("seconds", format_seconds)),
-        ("memory above idle", text("planned_bytes", format_bytes), text("peak_bytes", format_bytes)),
-    )
-    return Table("Plan and measurement", ("", "planned", "measured"), tuple(row for row in rows if any(row[1:])))
 
 
 @dataclass(frozen=True)
@@ -717,7 +678,6 @@ def describe(
         features=None if own is None or image_shape is not None else _features_table(own, component_names(model, k)),
         layers=None if layers is None else _layers_table(layers),
         extremes=extremes,
-        plan=plan_table(model),
         made=made_of(model, provenance=provenance),
         methods=methods_of(model),
         citations=citations_of(model),
@@ -834,35 +794,25 @@ def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
 
 
 def _components_table(model: Any, errors: Any = None) -> Table:
-    values, ratio = eigenvalues(model), shares_or_none(model)
-    limits = getattr(fitted(model), "eigenvalue_bounds_", None)
-    header = ["component", kind_of_values(fitted(model))]
-    columns: list[Any] = [component_names(model, len(values)), values.tolist()]
-    if limits is not None:
-        header += ["lower bound", "upper bound"]
-        columns += np.asarray(limits, dtype=np.float64).T.tolist()
+    found, shares = model.summary(), ["share", "cumulative"]
+    header = {"share": f"% of {whole_of(model)}", "cumulative": "% so far"}
+    header |= {end: f"{end} bound" for end in ("lower", "upper")}
+    for name in found.columns.intersection(shares):
+        found[name] *= 100
     if errors is not None:
-        fit = (len(values), model.sum_weights_, model.n_features_in_)
-        found = (len(errors.explained_variance_), errors.n_rows, errors.n_features)
-        if not np.allclose(found, fit):
+        fit = (len(found), model.sum_weights_, model.n_features_in_)
+        own = (len(errors.explained_variance_), errors.n_rows, errors.n_features)
+        if not np.allclose(own, fit):
             raise ValueError(
                 "the standard errors describe {} components of {:,.6g} rows and {:,} columns, but the model has {} of "
-                "{:,.6g} rows and {:,} columns. ".format(*found, *fit)
+                "{:,.6g} rows and {:,} columns. ".format(*own, *fit)
                 + "Compute them for this model: bigpca.quality.standard_errors(model, X)."
             )
-        header += ["standard error", "angle of the axis, rad"]
-        columns += [
-            ["not determined" if np.isnan(one) else float(one) for one in found]
-            for found in (errors.explained_variance_, errors.component_angle_)
-        ]
-    if ratio is not None:
-        header += [f"% of {whole_of(model)}", "% so far"]
-        columns += [(100 * ratio).tolist(), (100 * np.cumsum(ratio)).tolist()]
-    for name, attribute in model._traits.summary:  # what only this kind of model has of a component
-        if name != "share" and attribute[0] != "_" and attribute not in VALUES:
-            header.append(name.replace("_", " "))
-            columns.append(np.broadcast_to(np.float64(getattr(model, attribute)), len(values)).tolist())
-    return Table("Components", tuple(header), tuple(zip(*columns, strict=True)))
+        columns = {"standard error": errors.explained_variance_, "angle of the axis, rad": errors.component_angle_}
+        for name, values in columns.items():
+            found[name] = ["not determined" if np.isnan(one) else float(one) for one in values]
+    names = [header.get(name, name.replace("_", " ")) for name in found.columns]
+    return Table("Components", ("component", *names), tuple(found.itertuples(name=None)))
 
 
 def _layers_table(found: Any) -> Table:

@@ -41,10 +41,10 @@ def render(report: Report) -> str:
         keep_trailing_newline=True,
     )
     pages.filters |= {"cell": cell, "base64": lambda table: base64.b64encode(csv_of(table).encode()).decode()}
-    tables = (report.components, report.features, report.layers, report.classes, report.plan)
+    tables = (report.components, report.features, report.layers, report.classes)
     return pages.get_template("page.html").render(
         report=report,
-        tables=[one for one in tables if one is not None and (one.rows or one is not report.plan)],
+        tables=[one for one in tables if one is not None],
         extremes=extremes_table(report.extremes),
         symbols=SYMBOLS,
         most=MAX_SHOWN,

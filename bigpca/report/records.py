@@ -139,10 +139,8 @@ class Report:
         Eigenvalues with their bounds; the features with the largest weights; predicted classes of held-out rows; how
         similar layers are.
     extremes : tuple of Extremes
-    plan : Table
-        Planned against measured.
     made : tuple of (name, text)
-        How the model was made.
+        How the model was made, and what was planned for it.
     methods : str
     citations : tuple of str
     next_steps : tuple of (what, command)
@@ -159,7 +157,6 @@ class Report:
     classes: Table | None
     layers: Table | None
     extremes: tuple[Extremes, ...]
-    plan: Table
     made: tuple[tuple[str, str], ...]
     methods: str
     citations: tuple[str, ...]

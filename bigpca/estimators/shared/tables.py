@@ -50,8 +50,9 @@ class Tables(BaseEstimator):
         pandas.DataFrame of k rows, whose index is the names of the components
             ``variance``, of discriminants and other models without variances ``eigenvalue``, of kernel models both;
             ``share`` of the total variance, and its ``cumulative`` sum, where the model has them; ``lower`` and
-            ``upper``, certified bounds of the first of these columns, of approximate models. Of CCA, ``correlation``; of PLSSVD, ``covariance`` and its ``share`` of the squared
-            covariance; of Ridge, a row for each target, with ``alpha`` and ``cv_score``.
+            ``upper``, certified bounds of the first of these columns, of approximate models. Of CCA, ``correlation``;
+            of PLSSVD, ``covariance`` and its ``share`` of the squared covariance; of Ridge, a row for each target, with
+            ``alpha`` and ``cv_score``.
 
         Raises
         ------
