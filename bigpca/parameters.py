@@ -185,6 +185,10 @@ PANELS = {
             none="none",
             acts="sums",
         ),
+        "neighbours": Parameter(
+            "mnf: dimensions along which a neighbour is one step further, such as y,x (with --sample-dims).",
+            form="NAMES",
+        ),
         "method": Parameter(words=("varimax", "promax")),
         "power": Parameter("", "(1, inf)", "a power that sharpens the loadings, such as 4,"),
     },

@@ -242,6 +242,8 @@ class SourceOptions:
     -------------
     pattern : PATTERN
         What makes a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.
+    sample_dims : NAMES
+        For netCDF: the dimensions of the rows, such as time,y,x; else the first.
     reduce : mean|max|gem
         How to pool what the pattern leaves out: "n c h w -> n c".
     axis : NAME=POSITIONS
@@ -259,6 +261,7 @@ class SourceOptions:
     member: str | None = None
     missing_chunks: MissingChunks = MissingChunks.RAISE
     pattern: str | None = None
+    sample_dims: str | None = None
     reduce: str | None = None
     axis: list[str] | None = None
     columns: str | None = None
@@ -274,7 +277,15 @@ class SourceOptions:
         code = self.missing_value
         coded = {} if code is None else {"missing_value": int(code) if code.is_integer() else code}
         filled = {} if self.fill is None else {"fill": parse_fill(self.fill)}
-        what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **coded, **axes}
+        dims = None if self.sample_dims is None else self.sample_dims.split(",")
+        what = {
+            "pattern": self.pattern,
+            "sample_dims": dims,
+            "reduce": self.reduce,
+            "columns": columns,
+            **coded,
+            **axes,
+        }
         chosen = {"missing_chunks": str(self.missing_chunks), "repeats": self.repeats}
         return {"member": self.member, **chosen, **filled, **what}
 
@@ -453,6 +464,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "metric": lambda text: import_module("numpy").load(text, allow_pickle=False),
     "memory_limit": parse_size,
     "n_components": parse_components,
+    "neighbours": lambda text: tuple(text.split(",")),
     "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],
     "scale_by": parse_scale,
     "seed": parse_seed,

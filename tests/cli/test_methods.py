@@ -389,3 +389,33 @@ def test_commands_are_listed_in_the_order_of_use() -> None:
     assert places == sorted(places)
     for name in order:
         assert f"bigpca {name}" in run(name, "--help").stdout.split("Examples:")[1]
+
+
+def test_neighbours_along_named_dimensions_of_netcdf_are_those_of_the_library(folder: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    cube = np.random.default_rng(0).standard_normal((3, 8, 10, 5)).cumsum(axis=2)
+    xr.DataArray(cube, dims=("image", "y", "x", "band"), name="v").to_dataset().to_netcdf("v.nc")
+    reading = ("--member", "v", "--sample-dims", "image,y,x")
+    fitted = run("fit", "v.nc", *reading, "--method", "mnf", "--neighbours", "y,x", "-k", 2, "--model", "m.zarr")
+    assert fitted.exit_code == 0, fitted.output
+    rows = bp.open("v.nc", member="v", sample_dims=("image", "y", "x"))
+    expected = bp.MinimumNoiseFraction(2, neighbours=("y", "x")).fit(rows)
+    np.testing.assert_array_equal(bp.load("m.zarr").components_, expected.components_)
+    for said in (fitted.stdout, run("info", "m.zarr").stdout):
+        assert words(line_of(said, "     mnf0")) == f"{expected.eigenvalues_[0]:.6g} {expected.noise_fractions_[0]:.6g}"
+
+
+def test_a_fit_shows_its_groups_the_errors_of_folds_and_what_comes_next(folder: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((90, 6)) * np.arange(6, 0, -1)
+    np.save("x.npy", rows)
+    np.save("y.npy", rows[:, :2])
+    np.save("g.npy", np.arange(90) // 12)
+    said = run("fit", "x.npy", "-k", 2, "--groups", "g.npy", "--model", "g.zarr").stdout
+    assert line_of(run("info", "g.zarr").stdout, "groups") == "8: 0, 1, 2, 3, 4, ..."
+    assert said.endswith("Next: bigpca plot drift g.zarr\n")
+    assert run_json("info", "g.zarr")["groups"] == list(range(8))
+    chosen = ("--method", "pls", "--targets", "y.npy", "-k", "cross-validated:3", "--model", "p.zarr")
+    said, model = run("fit", "x.npy", *chosen).stdout, bp.load("p.zarr")
+    k, errors = model.n_components_, model.cv_errors_.mean(axis=0)
+    expected = f"mean error of 3 folds: {errors[0]:.4g} with 0 components, {errors[k]:.4g} with {k}"
+    assert line_of(said, "of folds") == line_of(run("info", "p.zarr").stdout, "of folds") == expected
