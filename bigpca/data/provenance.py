@@ -209,8 +209,8 @@ class Provenance(Shown):
             "rows added": self.added_rows and f"{self.added_rows:,} of them, by partial_fit",
             "took": self.seconds is not None
             and f"{self.seconds:.3g} s{_planned(self.planned_seconds and f'{self.planned_seconds:.2g} s')}",
-            "peak memory": self.peak_bytes is not None
-            and f"{format_bytes(self.peak_bytes)} above idle"
+            "peak memory": {self.peak_bytes, self.planned_bytes} != {None}
+            and ("not measured" if self.peak_bytes is None else f"{format_bytes(self.peak_bytes)} above idle")
             + _planned(self.planned_bytes and format_bytes(self.planned_bytes)),
             "solved with": self.solve_threads and f"{self.solve_threads} BLAS thread{'s'[: self.solve_threads != 1]}",
             "date": self.date,
