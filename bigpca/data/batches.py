@@ -365,7 +365,7 @@ def batch_values(rows: Any, label: str) -> Any:
         return there
     rows = sparse_of_torch(rows)
     if is_sparse(rows):
-        return sparse_rows(rows, label, check_dtype(rows.dtype))
+        return sparse_rows(rows, label, _checked_dtype(rows, label))
     if hasattr(rows, "detach") or is_on_gpu(rows):
         rows = host_array(rows)
     elif not isinstance(rows, np.ndarray):
@@ -380,7 +380,14 @@ def batch_values(rows: Any, label: str) -> Any:
             f"{label} is a {type(rows).__name__} that is not an array of numbers. Give an array (b, d), or a pair of "
             "such rows and their labels."
         ) from None
-    return array.astype(check_dtype(array.dtype), copy=False)
+    return array.astype(_checked_dtype(array, label), copy=False)
+
+
+def _checked_dtype(rows: Any, label: str) -> np.dtype[Any]:
+    try:
+        return check_dtype(rows.dtype)
+    except TypeError as error:
+        raise TypeError(f"{label}: {error}") from None
 
 
 def sparse_of_torch(rows: Any) -> Any:

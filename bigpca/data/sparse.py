@@ -130,6 +130,7 @@ def csr_block(data: Array, indices: Array, indptr: Array, width: int, label: str
     block.sort_indices()
     if not block.has_canonical_format:
         _check_sums(block, label, first_row)
+        block.indptr = block.indptr.copy()  # which SciPy changes, and may be the caller's
         block.sum_duplicates()
     return block
 

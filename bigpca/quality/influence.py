@@ -465,6 +465,8 @@ def drift(model: Any) -> Drift:
     check_centred(model, "a drift")
     if len(states) < 3:
         raise ValueError(f"the model has {len(states)} groups; at least 3 were expected. Fit more groups.")
+    for label, state in zip(labels, states, strict=True):
+        check_enough_rows(state.count, sums=state.weight_sums, what=f"the group {label!r}")
     few = [f"{label!r}" for label, state in zip(labels, states, strict=True) if state.weight < 10 * model.n_components_]
     if few:
         warn_approximation(
@@ -482,7 +484,6 @@ def drift(model: Any) -> Drift:
 
 def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
     """Return T2, SPE and lost of a group, against the model of the others."""
-    check_enough_rows(state.count, sums=state.weight_sums)
     others, V, values = whole_state(rest, "drift"), rest.components_, rest._result.known_variances
     e, S = state.mean - others.mean, unpack(state.packed, state.n_features) / (state.weight - 1)
     if rest._result.regression is not None:  # the residuals, by the covariates' effect on the other groups

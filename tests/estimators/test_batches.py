@@ -29,6 +29,7 @@ from bigpca.data.verification import verify
 from bigpca.passes import project
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
 from bigpca.passes.reading import layout
+from tests.estimators.doors import RIGHT
 from tests.estimators.test_every_estimator import CASES, READING, bits
 
 Array = NDArray[Any]
@@ -255,6 +256,11 @@ def test_sparse_batches_are_iterated_mapped_and_written_in_their_order(tmp_path:
     np.testing.assert_allclose(model.explained_variance_, dense.explained_variance_, rtol=1e-6)
     scores = model.transform(COUNTS)
     np.testing.assert_allclose(model.transform(bp.from_batches(sparse_batches(70))), scores, atol=1e-12)
+    untidy = RIGHT["SciPy CSR array, reversed and doubled indices"].make(tmp_path, COUNTS.toarray())
+    ends = untidy.indptr.copy()
+    again = bp.PCA(2, solver="krylov", tol=1e-9).fit(bp.from_batches([untidy]))
+    np.testing.assert_allclose(again.explained_variance_, model.explained_variance_, rtol=1e-6)
+    np.testing.assert_array_equal(untidy.indptr, ends)  # the batch is not changed
     written = model.transform(bp.from_batches(iter(sparse_batches(11))), out=tmp_path / "scores.zarr")
     np.testing.assert_allclose(written, scores, atol=1e-12)
     pairs = [(rows, CODES[i : i + 40]) for i, rows in zip(range(0, 240, 40), sparse_batches(40), strict=True)]
@@ -436,7 +442,9 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sparse behind dense": (lambda: iter([X[:50], sp.csr_array(X[50:])]), TypeError, "batch 1 .* first batch is dense"),
     "sparse blocks": (lambda: [{"a": sp.csr_array(X), "b": X}], TypeError, "are dicts of several arrays"),
     "damaged CSR": (lambda: [_falling()], ValueError, "indptr falls from"),
-    "text": (lambda: iter([np.array([["a"]])]), TypeError, "dtype <U1 cannot be used"),
+    "text": (lambda: iter([np.array([["a"]])]), TypeError, "batch 0 .*: dtype <U1 cannot be used"),
+    "None": (lambda: iter([X, None]), TypeError, "batch 1 .from row 240.: dtype object cannot be used"),
+    "complex CSR": (lambda: iter([sp.csr_array(X), sp.csr_array(X * 1j)]), TypeError, "batch 1 .*: dtype complex64"),
     "one dimension": (lambda: iter([X[:, 0]]), ValueError, r"batch 0 .* has shape \(240,\); rows of features"),
     "three arrays": (lambda: iter([(X, X, X)]), TypeError, r"has 3 arrays. Give the rows, or the rows and"),
     "mappings": (lambda: iter([{"x": X}]), TypeError, "of several arrays"),

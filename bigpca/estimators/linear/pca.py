@@ -276,7 +276,7 @@ class PCA(LinearModel[Moments]):
         (['a', 'b', 'c'], 20, 40)
         """
         labels, states = moments_of_groups(self)
-        return model_of(self, states[place_of(group, labels)])
+        return model_of(self, states[place_of(group, labels)], what=f"the group {group!r}")
 
     def without_group(self, group: Unchecked) -> PCA:
         """Return the model of the rows of all groups but one, from the kept moments: no read, and no subtraction.
@@ -403,9 +403,9 @@ def place_of(group: Unchecked, known: list[str | int]) -> int:
     return known.index(group)
 
 
-def model_of(model: PCA, state: Moments, n_components: NComponents = None) -> PCA:
+def model_of(model: PCA, state: Moments, n_components: NComponents = None, what: str = "array") -> PCA:
     """Return the model of other rows of the same features, from their moments; None keeps the parameter."""
-    check_enough_rows(state.count, sums=state.weight_sums)
+    check_enough_rows(state.count, sums=state.weight_sums, what=what)
     other = twin(model)
     if n_components is not None or _cross_validated(model) is not None:  # which has no folds here
         other.n_components = model.n_components_ if n_components is None else n_components

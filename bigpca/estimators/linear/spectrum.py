@@ -551,8 +551,8 @@ def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
     return Scatter.of(S, noise, max(joint.precision, EPS), joint.count - 1)
 
 
-def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None) -> None:
-    """Reject fewer than two rows, or than ``minimum``, and weights that add up to less than two.
+def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None, what: str = "array") -> None:
+    """Reject fewer than two rows of ``what``, or than ``minimum``, and weights that add up to less than two.
 
     Raises
     ------
@@ -561,7 +561,7 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
     if n < minimum:
         left = f" after {omitted} rows with NaN or infinite values were left out" if omitted else ""
         raise ValueError(
-            f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a "
+            f"Found {what} with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a "
             f"variance needs two rows. Give more rows."
         )
     if minimum > 1 and sums is not None:
