@@ -198,6 +198,18 @@ def test_cells_agree_with_the_oracle(
     assert found["scanpy"]["eigenvalue_error"] < 1e-3  # which sums in float32
 
 
+@pytest.mark.usefixtures("_contenders_here")
+def test_slices_of_an_atlas_have_equal_eigenvalues_and_its_plan_reads_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--cells", 1_020_000, "--slices", 20_000, 40_000, "--genes", 20, "-k", 3, "--share", 0.3)
+    run("atlas.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    found = last_line(capsys)
+    assert found["plan"]["reads"] == 2
+    one, two = found["slices"].values()
+    np.testing.assert_allclose([one["first"], one["last"]], [two["first"], two["last"]], rtol=1e-6)
+
+
 def test_overhead_counts_tasks_and_times_the_first_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
