@@ -167,6 +167,7 @@ def pca(
         check_float(dtype)
         if counts:
             _check_counts(obsm, mask_var, parameters, zero_center=zero_center)
+            _reject_logarithms(adata, layer, "counts=True")
             mask_var = None
         member, mask_var, mask = _chosen(adata, layer, obsm, mask_var)
         adata = adata.copy() if copy else adata
@@ -237,6 +238,15 @@ def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, pro
     if rows.in_memory:
         return project_in_memory(rows.begun(), whole, model.n_components_)
     return np.asarray(project_lazily(rows.X, whole, model.n_components_))
+
+
+def _reject_logarithms(adata: Any, layer: str | None, what: str) -> None:
+    """Reject X that scanpy has noted as logarithms, where counts are taken."""
+    if layer is None and "log1p" in adata.uns:
+        raise ValueError(
+            f'{what} takes counts, but adata.uns["log1p"] says that X holds logarithms. Pass layer= with the name of '
+            'the layer of counts, or delete adata.uns["log1p"] if X holds counts.'
+        )
 
 
 def _check_counts(obsm: str | None, mask_var: Any, parameters: dict[str, Any], *, zero_center: bool) -> None:
@@ -315,7 +325,9 @@ def highly_variable_genes(
         n_top_genes, n_bins = positive_integer("n_top_genes", n_top_genes), positive_integer("n_bins", n_bins)
         real_number("span", span, "(0, 1]", "0.3, or another share of the genes")
         base = adata.uns.get("log1p", {}).get("base")
-        if flavor != "seurat_v3" and base is not None:
+        if flavor == "seurat_v3":
+            _reject_logarithms(adata, layer, 'flavor = "seurat_v3"')
+        elif base is not None:
             raise ValueError(
                 f"adata.uns says that the logarithms have base {base}, but natural ones were expected, as "
                 "sc.pp.log1p(adata) makes them. Pass a layer of those, and delete adata.uns['log1p']."

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 
 from bigpca.arrays import Integers, Vector
+from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import with_values
 from bigpca.errors import required
 from bigpca.passes.accumulators.base import Accumulator
@@ -253,6 +254,12 @@ def moments_of_genes(
         raise ValueError(
             f"gene {gene} has mean {found.mean[gene]:g}, but counts, or logarithms of 1 + counts, were expected. "
             "Were the genes scaled before? Pass a layer from before that."
+        )
+    if (found.mean > LARGEST_EXACT).any():
+        gene = int(np.argmax(found.mean))
+        raise ValueError(
+            f"gene {gene} would have {found.mean[gene]:.1e} counts in a mean cell, if these were logarithms of 1 + "
+            'counts. Call sc.pp.log1p(adata) first, or pass flavor="seurat_v3", which takes counts.'
         )
     if found.count < 2:
         raise ValueError(f"variances of genes need at least 2 cells, and there are {found.count}.")

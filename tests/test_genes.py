@@ -112,15 +112,34 @@ REJECTED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "span": (lambda: marked(span=2), ValueError, "span = 2 is outside"),
     "scaled": (lambda: bp.cells.highly_variable_genes(cells_of(LOGS - 1)), ValueError, "Were the genes scaled before"),
     "base": (lambda: marked(uns={"log1p": {"base": 2}}), ValueError, "have base 2, but natural ones were expected"),
+    "counts": (
+        lambda: bp.cells.highly_variable_genes(cells_of(99 * COUNTS)),
+        ValueError,
+        "gene [0-9]+ would have .* Cal",
+    ),
+    "logarithms": (
+        lambda: marked({"log1p": {}}, flavor="seurat_v3"),
+        ValueError,
+        "says that X holds logarithms. Pass la",
+    ),
+    "logarithms for counts": (
+        lambda: bp.cells.pca(noted(LOGS), 2, counts=True),
+        ValueError,
+        "counts=True takes counts, but .* delete",
+    ),
     "constant": (lambda: bp.cells.highly_variable_genes(cells_of(0 * LOGS)), ValueError, "no gene differs from"),
     "one cell": (lambda: bp.cells.highly_variable_genes(cells_of(LOGS)[:1]), ValueError, "need at least 2 cells"),
 }
 
 
-def marked(uns: Any = (), **options: Any) -> Any:
-    cells = cells_of(LOGS)
+def noted(rows: Any, uns: Any = (("log1p", {}),)) -> Any:
+    cells = cells_of(rows)
     cells.uns.update(uns)
-    return bp.cells.highly_variable_genes(cells, **options)
+    return cells
+
+
+def marked(uns: Any = (), **options: Any) -> Any:
+    return bp.cells.highly_variable_genes(noted(LOGS, uns), **options)
 
 
 @pytest.mark.parametrize("case", REJECTED)

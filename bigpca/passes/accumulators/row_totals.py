@@ -49,7 +49,7 @@ class RowTotals(Accumulator):
             If no row has a sum above zero.
         """
         if not len(self.sums):
-            raise ValueError("all rows are zeros, so there is no median of their sums. Rows of counts were expected.")
+            raise ValueError("no row has a sum above zero, so there is no median. Rows of counts were expected.")
         ends = np.cumsum(self.weights)
         middle = [int(np.searchsorted(ends, ends[-1] / 2, side)) for side in ("left", "right")]
         return float(self.sums[middle].mean())
