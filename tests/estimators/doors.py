@@ -122,6 +122,10 @@ RIGHT: dict[str, Door] = {
     "NumPy, masked array with nothing masked": Door(lambda p, X: np.ma.masked_array(X)),
     "np.memmap": Door(lambda p, X: _memmap(p, X)),
     "pandas.DataFrame": Door(lambda p, X: _frame(X)),
+    "NumPy, the other byte order": Door(lambda p, X: X.astype(">f8")),
+    "pandas.DataFrame, the other byte order in one column": Door(
+        lambda p, X: _frame(X).assign(f1=X[:, 1].astype(">f8"))
+    ),
     "pandas.DataFrame of nullable numbers and objects": Door(
         lambda p, X: _frame(X).astype({"f0": "Float64", "f1": object})
     ),

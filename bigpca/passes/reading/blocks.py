@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.data.sparse import with_values
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB, working_dtype
@@ -197,8 +198,10 @@ def strip_rows(d: int, itemsize: int) -> int:
 
 def scaled_rows(values: Values, factors: NDArray[np.float64]) -> Values:
     """Return every row times its factor (rows,), in the precision of the rows."""
-    own = factors.astype(values.dtype)[:, None]
-    return csr_array(values.multiply(own)) if isinstance(values, csr_array) else values * own
+    own = factors.astype(values.dtype)
+    if isinstance(values, csr_array):  # SciPy's product takes five times as long
+        return with_values(values, values.data * np.repeat(own, np.diff(values.indptr)))
+    return values * own[:, None]
 
 
 def within_range(values: Values, largest: float | None = None) -> Values:
