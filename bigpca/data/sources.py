@@ -543,9 +543,12 @@ def _flatten(X: da.Array) -> da.Array:
         if X.ndim != 2:
             raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
         if len(X.chunks[1]) > 1:
+            remedy = f"Pass X.rechunk(({max(X.chunks[0])}, -1))."
+            if getattr(X._meta, "format", "") == "csc":  # of which each chunk may be all rows
+                remedy = "Write compressed columns (csc) once by row: adata.X = adata.X.tocsr() of AnnData in memory."
             raise ValueError(
                 f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every "
-                f"chunk. Pass X.rechunk(({max(X.chunks[0])}, -1))."
+                f"chunk. {remedy}"
             )
         if is_csr(X._meta):
             return X

@@ -297,6 +297,9 @@ REJECTED: dict[str, Door] = {
     "Dask array of CSR in column chunks": Door(
         lambda p, X: da.from_array(sp.csr_matrix(X), chunks=(20, 3)), r"2 column blocks.* X\.rechunk\(\(20, -1\)\)"
     ),
+    "Dask array of CSC in column chunks": Door(
+        lambda p, X: da.from_array(sp.csc_matrix(X), chunks=(60, 3)), r"2 column blocks.* adata\.X\.tocsr\(\)"
+    ),
     "Dask array that hides CSR": Door(
         lambda p, X: chunks_as(sp.csr_matrix, X, **LIES),
         r"scipy.csr_matrix of shape \(20, 6\), which the Dask array does not declare",
