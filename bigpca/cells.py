@@ -23,7 +23,7 @@ from bigpca.estimators.shared.transformer import finish
 from bigpca.genes import FLAVORS, GeneMap, GeneSearch, marked_genes
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
-from bigpca.passes.reading.row_maps import MapStep, NormalizeTotal, Standardize, chained
+from bigpca.passes.reading.row_maps import MapStep, Standardize, chained
 from bigpca.passes.rows import Rows
 
 if TYPE_CHECKING:
@@ -179,7 +179,9 @@ def pca(
     model = PCA(n_comps, center=zero_center, random_state=random_state, **parameters)
     if counts:
         check_choice("flavor", flavor, FLAVORS)
-        NormalizeTotal(target_sum), Standardize(max_value)  # whose errors are those of these arguments
+        if target_sum is not None:
+            real_number("target_sum", target_sum, "(0, inf)", "1e4, or None for the median of the sums of the cells")
+        Standardize(max_value)  # whose errors are those of this argument
         search = GeneSearch(GeneMap(width, max_value, target_sum), flavor)
         scores = _fit_counts(
             model, opened(rows, "bigpca.cells.pca").weighted(sample_weight), search, checkpoint, progress

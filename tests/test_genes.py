@@ -270,7 +270,7 @@ NOT_COUNTED = {
     "scale": ({"scale": True}, r"scale cannot be used with counts=True"),
     "not centred": ({"zero_center": False}, r"zero_center=False cannot be used with counts=True"),
     "flavour": ({"flavor": "seurat_v4"}, r"flavor = 'seurat_v4' is unknown"),
-    "target": ({"target_sum": -1}, r"target = -1 is outside"),
+    "target": ({"target_sum": -1}, r"target_sum = -1 is outside"),
     "clip": ({"max_value": 0}, r"max_value = 0 is outside"),
     "all genes": ({"n_top_genes": D}, r"only \d+ genes differ from the others.* Pass n_top_genes="),
 }

@@ -480,6 +480,10 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "more rows": (
         lambda: bp.PCA(2).fit(bp.from_batches(iter(batched(X, 9)), (230, 6))), "more rows than the 230, which shape"
     ),
+    "numbers of maps": (
+        lambda: bp.PCA(2, preprocess=bp.rows.Standardize(9)).fit(bp.from_batches(iter([X]))),
+        r"up to [0-9] reads, 1 of them for the numbers of Standardize\(max_value=9\), but the batches are an iterator",
+    ),
     "bad shape": (lambda: bp.from_batches([X], (240, 0)), r"shape = \(240, 0\); positive integers"),
     "maps of another layout": (
         lambda: bp.PCA(2).fit(bp.from_batches([X[:60].reshape(-1, 2, 3), X[60:].reshape(-1, 3, 2)])),

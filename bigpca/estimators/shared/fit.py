@@ -206,6 +206,10 @@ class Reading(ABC):
         if self.rows.fill is not None:
             one += ' (with nan_policy="omit")'
             reads += ', the first for the means that nan_policy="mean" fills in'
+        if self.lessons:
+            maps = ", ".join(dict.fromkeys(repr(lesson.of.found) for lesson in self.lessons))
+            one += " (with the numbers of preprocess given)"
+            reads += f", {len(self.lessons)} of them for the numbers of {maps}"
         if self.rows.order.once:
             raise ValueError(
                 f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be "
