@@ -363,6 +363,11 @@ def batch_values(rows: Any, label: str) -> Any:
     there = RowsThere.of(rows)
     if there is not None:
         return there
+    if hasattr(rows, "obs_names") and hasattr(rows, "X"):
+        raise TypeError(
+            f"{label} is {type(rows).__name__}, with cells and genes beside the rows. Give the rows, such as "
+            "from_batches(batch.X for batch in loader)."
+        )
     rows = sparse_of_torch(rows)
     if is_sparse(rows):
         return sparse_rows(rows, label, _checked_dtype(rows, label))
