@@ -179,8 +179,8 @@ def pca(
     model = PCA(n_comps, center=zero_center, random_state=random_state, **parameters)
     if counts:
         check_choice("flavor", flavor, FLAVORS)
-        if target_sum is not None:
-            real_number("target_sum", target_sum, "(0, inf)", "1e4, or None for the median of the sums of the cells")
+        target = 1.0 if target_sum is None else target_sum
+        real_number("target_sum", target, "(0, inf)", "1e4, or None for the median of the sums of the cells")
         Standardize(max_value)  # whose errors are those of this argument
         search = GeneSearch(GeneMap(width, max_value, target_sum), flavor)
         scores = _fit_counts(

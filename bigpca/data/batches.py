@@ -364,10 +364,7 @@ def batch_values(rows: Any, label: str) -> Any:
     if there is not None:
         return there
     if hasattr(rows, "obs_names") and hasattr(rows, "X"):
-        raise TypeError(
-            f"{label} is {type(rows).__name__}, with cells and genes beside the rows. Give the rows, such as "
-            "from_batches(batch.X for batch in loader)."
-        )
+        raise TypeError(f"{label} is {type(rows).__name__}. Give its rows: from_batches(batch.X for batch in loader).")
     rows = sparse_of_torch(rows)
     if is_sparse(rows):
         return sparse_rows(rows, label, _checked_dtype(rows, label))

@@ -716,8 +716,7 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     except Exception as error:
         if "'<f1'" in str(error):
             raise TypeError(
-                "np.save has written float8_e5m2 of ml_dtypes so that np.load does not read it. Save "
-                "x.astype(np.float32), or a safetensors file, which states the dtype."
+                "np.load cannot read float8_e5m2 as np.save writes it. Save x.astype(np.float32)."
             ) from error
         raise ValueError(str(error) or type(error).__name__) from error
     if min(shape, default=0) < 0:

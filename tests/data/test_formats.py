@@ -182,7 +182,7 @@ def test_small_floats_are_read_exactly_where_their_kind_is_known(
         np.savez_compressed(tmp_path / "z.npz", np.asfortranarray(small))
         places += [tmp_path / end for end in ("x.npy", "columns.npy", "x.npz", "y.npz", "z.npz")]
     else:
-        words = r"view\(ml_dtypes.float8_e4m3fn\)" if name == "float8_e4m3fn" else "float8_e5m2 .* a safetensors file"
+        words = r"view\(ml_dtypes.float8_e4m3fn\)" if name == "float8_e4m3fn" else "np.load cannot read float8_e5m2"
         with pytest.raises(TypeError, match=words):
             sources.row_source(tmp_path / "x.npy")
     for place in places:

@@ -445,7 +445,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "text": (lambda: iter([np.array([["a"]])]), TypeError, "batch 0 .*: dtype <U1 cannot be used"),
     "None": (lambda: iter([X, None]), TypeError, "batch 1 .from row 240.: dtype object cannot be used"),
     "AnnData": (
-        lambda: [pytest.importorskip("anndata").AnnData(X)], TypeError, r"batch 0 .* is AnnData, .*\(batch.X for"
+        lambda: [pytest.importorskip("anndata").AnnData(X)], TypeError, r"batch 0 .* is AnnData. .*\(batch.X for"
     ),
     "complex CSR": (lambda: iter([sp.csr_array(X), sp.csr_array(X * 1j)]), TypeError, "batch 1 .*: dtype complex64"),
     "one dimension": (lambda: iter([X[:, 0]]), ValueError, r"batch 0 .* has shape \(240,\); rows of features"),
