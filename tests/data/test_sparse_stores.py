@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import tracemalloc
@@ -277,7 +278,7 @@ def test_stamps_change_with_each_of_the_three_vectors(save: Any, part: str, tmp_
         file for file in path.rglob("*") if (file.is_file() and file.parts[-2] == part) or file.parts[-3:-2] == (part,)
     ]
     for file in changed or [path]:
-        file.write_bytes(file.read_bytes())
+        os.utime(file, (0, 0))  # a file that is written again may have the time of the clock's last tick
     assert source.stamps(0, N) != before
 
 
