@@ -796,6 +796,9 @@ def may_have_keys(origin: Origin) -> bool:
 def check_unchanged(origin: Origin, before: str) -> None:
     """Compare the files with their digest before a run.
 
+    NOTE: each file is looked at a second time. One look would be enough only if tasks compared every file that they
+    open with it, but Zarr, HDF5 and Parquet open files themselves.
+
     Raises
     ------
     ValueError

@@ -220,5 +220,5 @@ def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any
             break
         except TimeoutError:
             watch.check()
-            watch.warn_of_silent()
+            watch.warn_of_silent([future.key for future in flatten([futures])])
     return awaited(watch.client, partial(watch.client.gather, futures), watch.check, GATHER_SECONDS)

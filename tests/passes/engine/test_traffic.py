@@ -132,21 +132,26 @@ class SlowStart(LoggedRows):
 def test_few_segments_are_on_their_way_at_a_time(
     waiting_bytes: int, ahead: int, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first group is slow, so that others run ahead of it as far as they may."""
+    """The first group is slow, and others run ahead of it as far as they may; their states wait where there is room."""
     monkeypatch.setattr("bigpca.passes.engine.cluster.run.WAITING_BYTES", waiting_bytes)
-    most = 0
+    most = here = 0
     submit = cluster_module.ClusterRun.submit_segment
 
     def count(run: Any, index: int) -> None:
-        nonlocal most
+        nonlocal most, here
         submit(run, index)
         most = max(most, len(run.segment_of) + len(run.ready))
+        here = max(here, len(run.ready))
 
     monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", count)
     write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))
     (tmp_path / "log").mkdir()
-    moments_of(open_source(SlowStart.of(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"))))
+    X = open_source(SlowStart.of(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log")))
+    found = moments_of(X)
     assert ahead < most <= 2 * ahead + 1  # of two threads
+    assert bool(here) == bool(waiting_bytes)
+    with dask.config.set(scheduler="sync"):
+        assert bits(found) == bits(moments_of(X))
 
 
 class SlowFirst:

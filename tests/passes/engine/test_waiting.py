@@ -4,9 +4,11 @@ runs.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future, LocalCluster, Scheduler
 
 import bigpca as bp
 from bigpca import blas
 from bigpca.blas import blas_threads, one_blas_thread
+from bigpca.passes.engine import run as run_module
 from bigpca.passes.engine.cluster import run as cluster_module
+from bigpca.passes.engine.cluster import watch as watch_module
 from bigpca.passes.engine.cluster.run import ClusterRun
 from bigpca.passes.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from bigpca.passes.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
@@ -137,6 +141,16 @@ def restart(client: Client) -> None:
         other.restart(wait_for_workers=False)
 
 
+def forget(client: Client) -> None:
+    """Forget what a client asked for without telling it, as a restart does that fails midway."""
+    client.run_on_scheduler(release_all, client.id)
+
+
+def release_all(client: str, dask_scheduler: Any = None) -> None:
+    wanted = [task.key for task in dask_scheduler.clients[client].wants_what]
+    dask_scheduler.client_releases_keys(keys=wanted, client=client, stimulus_id="test")
+
+
 def slow(block: Any) -> Any:
     time.sleep(1)
     return block
@@ -147,6 +161,7 @@ def cancel_all(client: Client) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +174,8 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
 
     def fit(**options: Any) -> bytes:
         model = bp.PCA(2, solver="krylov", tol=1e-9, max_passes=3, random_state=0)
-        fitted: bytes = model.fit(tmp_path / "x.zarr", **options).components_.tobytes()
+        with bp.config(workers_timeout=300):  # those that are started again, on a busy machine
+            fitted: bytes = model.fit(tmp_path / "x.zarr", **options).components_.tobytes()
         return fitted
 
     def act_at_solve(run: ClusterRun, what: str, *arguments: Any) -> Any:
@@ -176,7 +192,7 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
     with dask.config.set(scheduler="sync"):
         expected = fit()
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
-        for act in (break_connection, restart):
+        for act in (restart, break_connection):
             acts.append(act)
 
             begun.clear()
@@ -193,10 +209,49 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
                 patch.setattr(cluster_module, "CLIENT_BYTES", 0)  # finished states stay on workers, and are lost there
                 with pytest.raises(RuntimeError, match="were cancelled 1 time"):
                     fit(progress=in_the_second_pass)
+        acts.append(forget)
+        begun.clear()
+        monkeypatch.setattr(run_module, "STALLED_SECONDS", 24)  # a look every two seconds
+        assert fit(progress=in_the_second_pass) == expected
+        assert not acts
 
 
 @pytest.mark.cluster
-def test_tasks_that_are_cancelled_again_and_again_are_an_error_with_the_reasons(store: Path, client: Client) -> None:
+def test_a_scheduler_that_notices_broken_connections_late_cancels_no_more_than_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It drops the present connection too, each time: without waiting for it, tasks are cancelled again and again."""
+    handle, late = Scheduler.handle_stream, [True] * 5
+
+    async def notice_late(self: Scheduler, comm: Any, extra: dict[str, Any] | None = None) -> None:
+        await handle(self, comm, extra)
+        if extra and "client" in extra and late:
+            late.pop()
+            await asyncio.sleep(1)
+
+    retries = list[Event]()
+
+    def break_once(event: Event) -> None:
+        if isinstance(event, GroupEvent) and not retries:
+            break_connection(client)
+        if isinstance(event, RetryEvent):
+            retries.append(event)
+
+    monkeypatch.setattr(Scheduler, "handle_stream", notice_late)
+    write_store(tmp_path / "x.zarr", normal(100, D), (25, D))
+    X = logged(tmp_path / "x.zarr", tmp_path / "log", delay=1.5)  # a group is longer in flight than that
+    with start_cluster(1) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        found = moments_of(X, progress=break_once)
+    assert retries
+    assert {event.count for event in retries} == {1}
+    with dask.config.set(scheduler="sync"):
+        assert bits(found) == bits(moments_of(X))
+
+
+@pytest.mark.cluster
+def test_tasks_that_are_cancelled_again_and_again_are_an_error_with_the_reasons(
+    store: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cancel(event: Event) -> None:
         if isinstance(event, GroupEvent) or (isinstance(event, RetryEvent) and event.reason == "segment cancelled"):
             cancel_all(client)
@@ -205,11 +260,14 @@ def test_tasks_that_are_cancelled_again_and_again_are_an_error_with_the_reasons(
     with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 4 times: {reasons}\. Run again\.$"):
         moments_of(logged(store, store.with_name("log"), delay=0.02), progress=cancel)
     X = bp.open(store).map_blocks(slow, dtype="f4")  # rows are counted before the first pass
-    canceller = threading.Thread(target=lambda: (wait_until(lambda: client.futures), cancel_all(client)))
-    canceller.start()
-    with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 1 time: {reasons}"):
-        moments_of(X[X[:, 0] > 0])
-    canceller.join()
+    monkeypatch.setattr(watch_module, "LOOK_SECONDS", 0.2)
+    for act in (cancel_all, forget):
+        waited = partial(wait_until, lambda: tasks_on(client))
+        actor = threading.Thread(target=lambda: (waited(), act(client)))  # noqa: B023 (it ends in this turn)
+        actor.start()
+        with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 1 time: {reasons}"):
+            moments_of(X[X[:, 0] > 0])
+        actor.join()
 
 
 @pytest.mark.cluster

@@ -23,7 +23,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -86,12 +86,16 @@ class Stalls:
     ----------
     workers : dict of str to set of str
         Address -> tasks of the pass that run there, or whose results are there if the worker does not answer.
+    forgotten : set of str
+        Tasks that the client waits for, and the scheduler does not know: it forgot them without telling the client.
     """
 
     client: Client
     job: AnyPass
     options: Run
     workers: dict[str, set[str]] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
+    _unknown: set[str] = field(default_factory=set)
     _suspected: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)  # workers that a warning has named
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
@@ -102,11 +106,13 @@ class Stalls:
         known = known_of(self.client)
         self.workers = {who: set() for who in known.stalled | known.unanswered}
 
-    def look(self, workers: Mapping[str, int], longest: float | None = None) -> set[int]:
+    def look(self, waited: Iterable[str], workers: Mapping[str, int], longest: float | None = None) -> set[int]:
         """Return the segments that stalled workers hold up; checks at most twelve times within the time limit.
 
         Parameters
         ----------
+        waited : iterable of str
+            Tasks that the client waits for.
         workers : mapping of str to int
             Live workers and their threads.
         longest : float or None
@@ -122,7 +128,9 @@ class Stalls:
             return set()
         silent = limit * (1 - 2 / LOOKS)  # with the two looks that see it, ``limit`` in all
         endless = None if longest is None else max(limit, ENDLESS * longest)
-        found = ask(self.client, self.client.run_on_scheduler, by_value(at_work), self.job.prefix, silent)
+        asked = self.job.prefix, silent, list(waited)
+        found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(at_work), *asked)
+        self.forgotten, self._unknown = self._unknown & unknown, unknown  # seen twice: a submission may be on its way
         self._looked = time.monotonic()
         seen: dict[str, set[str]] = {}
         why: dict[str, str] = {}
@@ -180,11 +188,14 @@ class Stalls:
         self.options.emit(RetryEvent("worker stalled", self._count))
 
 
-def at_work(prefix: str, silent: float, dask_scheduler: Any = None) -> dict[str, Any]:
+def at_work(
+    prefix: str, silent: float, waited: list[str], dask_scheduler: Any = None
+) -> tuple[dict[str, Any], set[str]]:
     """Return each worker's silence in seconds, its tasks of a pass, those it holds, and whether it runs only others.
 
-    Tasks are looked through that it holds if it has been silent for so many seconds: there may be many of others. This
-    runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing there.
+    Also return those of the ``waited`` tasks that the scheduler does not know. Tasks are looked through that a worker
+    holds if it has been silent for so many seconds: there may be many of others. This runs on the scheduler, is pickled
+    by value and imports what it needs, because bigpca may be missing there.
     """
     import time
 
@@ -196,7 +207,7 @@ def at_work(prefix: str, silent: float, dask_scheduler: Any = None) -> dict[str,
             for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
         )
         found[address] = silence, processing, held, bool(worker.executing) and not running
-    return found
+    return found, {key for key in waited if key not in dask_scheduler.tasks}
 
 
 # Dask counts, for each task, the workers that died while it was assigned to them, whether it caused the deaths or
@@ -387,9 +398,9 @@ class SharedCopies:
         for worker in [worker for worker in self.copies if worker not in workers]:
             del self.copies[worker]
 
-    def renew(self, failed: str = "") -> None:
-        """Create all copies again, under new names, if ``failed`` is the key of one of them, or one was cancelled."""
-        if any(copy.key == failed or copy.status == "cancelled" for copy in self._made[self._first :]):
+    def renew(self, lost: Set[str]) -> None:
+        """Create all copies again, under new names, if some that are in use may be lost."""
+        if not lost.isdisjoint(copy.key for copy in self._made[self._first :]):
             self.renew_all()
 
     def renew_all(self) -> set[str]:
@@ -419,8 +430,7 @@ def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
 
 
 POLL_SECONDS = 0.5
-REMADE_SECONDS = 2.0  # in which a scheduler has noticed that a client's connection broke and was made again
-WAITING_BYTES = 64 << 20  # of states that may wait for a slow segment; beyond this, fewer are submitted ahead of it
+WAITING_BYTES = 64 << 20  # of states that wait here for a slow segment; beyond this, they stay where they were made
 
 
 @dataclass
@@ -460,6 +470,7 @@ class ClusterRun:
     avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
     submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
     given: dict[int, set[str]] = field(default_factory=dict)  # segment -> copies; its tasks take one of them
+    later: dict[int, Future] = field(default_factory=dict)  # finished segments whose states stay on workers till then
     longest: float | None = None  # seconds that the slowest finished segment took
     folding: str | None = None  # the task of the whole pass that is in flight, and what it computes
     folds: tuple[Any, ...] = ()
@@ -472,8 +483,7 @@ class ClusterRun:
 
     def submit_segment(self, index: int) -> None:
         """Cut the groups of a segment and submit their graph."""
-        shared = self._take_shared(len(self.job.layout.segments[index]))
-        self.given[index] = {copy.key for copy in shared if copy is not None}
+        shared = self._take_shared(index, len(self.job.layout.segments[index]))
         files = self.files if self.shared else None
         graph, root = segment_graph(self.job, index, self.tries[index], shared, files, self.suspects.survived)
         (future,) = self.client.get(graph, [root], sync=False, **self._place())
@@ -485,7 +495,7 @@ class ClusterRun:
         """Submit one suspected group alone; nothing else may be in flight."""
         segment, group = next(iter(self.suspects.waiting.items()))
         key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{self.tries[segment]}"
-        graph = {key: group_task(self.job, group, key, self._take_shared(1)[0])}
+        graph = {key: group_task(self.job, group, key, self._take_shared(segment, 1)[0])}
         (future,) = self.client.get(graph, [key], sync=False, **self._place())
         self.suspects.trial = segment, group, key
         self._watch(future)
@@ -497,7 +507,7 @@ class ClusterRun:
         segment.
         """
         segments = self.job.layout.segments
-        flying = sum(len(segments[i]) for i in set(self.segment_of.values()))
+        flying = sum(len(segments[i]) for i in set(self.segment_of.values()) - self.later.keys())
         ahead = sum(len(segments[i]) for i in range(self.covered, index))
         size, most = len(segments[index]), 4 * threads
         if not self.shared:
@@ -522,10 +532,14 @@ class ClusterRun:
             self.freed, anywhere = self.watch.lost, [*self.watch.workers] if restricted else []
             ask(self.client, self.client.run_on_scheduler, by_value(unpin), self.job.prefix, anywhere)
         before = self.stalls.workers.keys()
-        held_up = self.stalls.look(self.watch.workers, self.longest)
+        held_up = self.stalls.look(self.futures, self.watch.workers, self.longest)
+        if lost := [self.futures[key] for key in self.stalls.forgotten & self.futures.keys()]:
+            logger.warning("the scheduler has forgotten %d task(s) of this run; they are computed again", len(lost))
+            self.client.cancel(lost)  # they are now cancelled for the client too
+            self.stalls.forgotten.clear()
         if self.stalls.workers.keys() - before and self.copies is not None:
             waiting = self.copies.renew_all()  # of a copy that a stalled worker was to pass on
-            held_up |= {index for index in set(self.segment_of.values()) if self.given[index] & waiting}
+            held_up |= {index for index in set(self.segment_of.values()) if self.given.get(index, set()) & waiting}
         if self.stalls.workers and self._awake():
             # Segments that stalled workers hold up are submitted a second time; the first result counts.
             around = frozenset(self.stalls.workers)
@@ -552,9 +566,13 @@ class ClusterRun:
             return {}
         return {"workers": list(awake), "allow_other_workers": not self.watch.wanted.restricts}
 
-    def _take_shared(self, count: int) -> list[Future | None]:
-        workers = self._awake() or self.watch.workers
-        return [None] * count if self.copies is None else self.copies.take(count, workers)
+    def _take_shared(self, index: int, count: int) -> Sequence[Future | None]:
+        """Return the copies for the groups of a segment that are submitted."""
+        if self.copies is None:
+            return [None] * count
+        taken = self.copies.take(count, self._awake() or self.watch.workers)
+        self.given[index] = {copy.key for copy in taken}
+        return taken
 
     def submit(self, what: str, function: Callable[..., object], *args: object) -> None:
         """Submit one task of the whole pass and watch it; it is submitted again if its worker stalls."""
@@ -612,6 +630,8 @@ class ClusterRun:
                     merge_states, self.total, state, key=self.job.key("merge", "total", stop), pure=False
                 )
             self.covered = stop
+        if self.covered in self.later:
+            self.events.put(self.later.pop(self.covered))
 
     def accept(self, future: Future) -> None:
         """Process a finished future; submit again a task that failed through no fault of its own."""
@@ -620,6 +640,13 @@ class ClusterRun:
         elif self.suspects.trial is not None and future.key == self.suspects.trial[2]:
             self._accept_trial(future, *self.suspects.trial[:2])
         else:
+            index = self.segment_of[future.key]
+            if future.status == "finished" and future.key in self.submitted:
+                seconds = time.monotonic() - self.submitted.pop(future.key)
+                self.longest = max(self.longest or 0.0, seconds)
+            if self.gather and index > self.covered and (len(self.ready) + 1) * self.job.state_bytes > WAITING_BYTES:
+                self.later[index] = future
+                return
             self._accept_segment(future, self.segment_of.pop(future.key))
         del self.futures[future.key]
 
@@ -663,11 +690,10 @@ class ClusterRun:
             self.tries[index] += 1
             alone = self.suspects.add(index, error)
             if self.copies is not None:
-                self.copies.renew(error.task)
+                self.copies.renew({error.task})
             if not alone:
                 self.submit_segment(index)
             return
-        self.longest = max(self.longest or 0.0, time.monotonic() - self.submitted[future.key])
         for rival in [key for key, other in self.segment_of.items() if other == index]:
             del self.segment_of[rival]
             self.futures.pop(rival).release()
@@ -681,13 +707,17 @@ class ClusterRun:
     def count_cancelled(self, index: int, error: RunCancelled) -> None:
         self.tries[index] += 1
         self.cancelled[index] += 1
+        self.watch.wait_until_settled()  # before an error, too: the next run submits at once
         kept = [state for state in (self.total, *self.ready.values()) if isinstance(state, Future)]
         if self.cancelled[index] > RESUBMISSIONS or any(state.status == "cancelled" for state in kept):
             raise self.watch.cancelled(self.cancelled[index]) from error
+        # NOTE: their state does not tell whether they are lost. A restart forgets all tasks, but if some are left there
+        # that no client asks for any more, it fails (an assertion of Dask's) before it tells the clients.
         if self.copies is not None:
-            self.copies.renew()
-        if self.cancelled[index] > 1:  # a scheduler that notices late that a connection broke cancels again
-            time.sleep(REMADE_SECONDS)
+            self.copies.renew(self.given.get(index, set()))
+        for future in self.later.values():  # they were cancelled too, if all were
+            self.events.put(future)
+        self.later.clear()
         self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
 
     def result(self, future: Future) -> Any:

@@ -35,8 +35,9 @@ from bigpca.storage.files import kind_of
 LOST_SECONDS = 60  # of a scheduler that does not answer
 ANSWER_SECONDS = 50  # of each worker: a silent one is named within a minute
 LOOK_SECONDS = 5  # between questions about silent workers
+SETTLE_SECONDS = 0.1  # between looks at whether a scheduler has noticed that a connection broke
 LEFT_SECONDS = 1.0  # between looks at whether workers that have not answered are still there
-AT_ONCE = 64  # workers that are asked at a time: each takes a connection of the client and one of the scheduler
+AT_ONCE = 256  # workers that are asked at a time: each takes a connection of the client and one of the scheduler
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
 logger = logging.getLogger("bigpca")
 
@@ -70,6 +71,7 @@ class Watch:
         self.lost = 0
         self.looked = self.seen
         self.silent: set[str] = set()
+        self.unknown: set[Any] = set()
 
     @property
     def threads(self) -> int:
@@ -121,11 +123,37 @@ class Watch:
                 f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
             )
 
-    def warn_of_silent(self) -> None:
-        """Warn once of each worker from which the scheduler has not heard for nearly a minute."""
+    def wait_until_settled(self) -> None:
+        """Wait until the scheduler has noticed that earlier connections of this client broke.
+
+        NOTE: when it does, Dask forgets what the client has asked for, and closes its present connection: both are
+        found by the client's name, which all its connections have. What is submitted before is cancelled again.
+        """
+        end = time.monotonic() + LOST_SECONDS
+        while time.monotonic() < end:
+            self.check()
+            with contextlib.suppress(OSError):
+                if self.client.status == "running" and ask(
+                    self.client, self.client.run_on_scheduler, by_value(settled), self.client.id
+                ):
+                    return
+            time.sleep(SETTLE_SECONDS)
+
+    def warn_of_silent(self, waited: list[Any]) -> None:
+        """Warn once of each worker from which the scheduler has not heard for nearly a minute.
+
+        Raises
+        ------
+        RunCancelled
+            If the scheduler does not know tasks that the client waits for: it forgot them without telling the client.
+        """
         if time.monotonic() - self.looked < LOOK_SECONDS:
             return
-        for who, seconds in ask(self.client, self.client.run_on_scheduler, by_value(silences)).items():
+        found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(silences), waited)
+        if unknown & self.unknown:  # seen twice: a submission may be on its way
+            raise RunCancelled("the scheduler has forgotten tasks of this run")
+        self.unknown = unknown
+        for who, seconds in found.items():
             if seconds > ANSWER_SECONDS and who not in self.silent:
                 self.silent.add(who)
                 warnings.warn(
@@ -307,11 +335,22 @@ def ask_workers(client: Client, question: Callable[..., Awaitable[Any]], workers
     return found
 
 
-def silences(dask_scheduler: Any = None) -> dict[str, float]:
-    """Return for how many seconds each worker has been silent; runs on the scheduler, where bigpca may be missing."""
+def silences(waited: list[Any], dask_scheduler: Any = None) -> tuple[dict[str, float], set[Any]]:
+    """Return for how many seconds each worker has been silent, and those of the ``waited`` tasks that are unknown.
+
+    It runs on the scheduler, where bigpca may be missing.
+    """
     import time
 
-    return {address: time.time() - worker.last_seen for address, worker in dask_scheduler.workers.items()}
+    found = {address: time.time() - worker.last_seen for address, worker in dask_scheduler.workers.items()}
+    return found, {key for key in waited if key not in dask_scheduler.tasks}
+
+
+def settled(client: str, dask_scheduler: Any = None) -> bool:
+    """Whether a client is connected, and every connection of a client is its present one; runs on the scheduler."""
+    present = dask_scheduler.client_comms
+    streams = [comm for comm, op in dask_scheduler._comms.items() if op == "register-client"]
+    return client in present and all(any(one.comm is comm for one in present.values()) for comm in streams)
 
 
 def resume_hint(options: Run) -> str:
@@ -547,7 +586,6 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
     It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
     """
     import glob
-    import importlib.metadata
     import importlib.util
     import os
     import pathlib
@@ -567,12 +605,8 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
             return ["file", os.path.getsize(path)]
         return ["files", len(glob.glob(path))] if glob.glob(path) else None
 
-    package = None
-    if importlib.util.find_spec("bigpca") is not None:
-        try:
-            package = importlib.metadata.version("bigpca")
-        except importlib.metadata.PackageNotFoundError:  # a folder on the path, as created by UploadDirectory
-            package = importlib.import_module("bigpca").__version__
+    present = importlib.util.find_spec("bigpca") is not None
+    package = importlib.import_module("bigpca").__version__ if present else None  # metadata: a listing of sys.path
     found = {"package": package, "paths": {path: seen(path) for path in paths}}
     if package is not None and hasattr(dask_worker, "memory_manager"):
         here = importlib.import_module("bigpca.blas").numerical_environment()
