@@ -37,6 +37,9 @@ from distributed.security import Security  # noqa: E402
 
 RECIPE = Path(__file__).resolve().parent
 CLUSTER = RECIPE.parent
+sys.path.insert(0, str(CLUSTER))
+from verify import measured_pace  # noqa: E402
+
 SERVER = [str(Path(sys.executable).with_name("dask-gateway-server")), "--config"]
 PAGES = ("", "/status", "/info/main/workers.html", "/json/counts.json", "/individual-plots.json", "/metrics", "/health")
 CERTIFICATE = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=gateway"
@@ -99,7 +102,7 @@ class Check:
 
     def same_bits(self, out: Path, job: subprocess.Popen[str], line: str) -> None:
         """Wait for a job, and expect a line in its log and the results of a fit in one process."""
-        log = job.communicate(timeout=600)[0]
+        log = job.communicate(timeout=600 * measured_pace())[0]
         expect(
             job.returncode == 0 and line in log, f"the job exited with {job.returncode}; {line!r} is missing:\n{log}"
         )
@@ -112,7 +115,11 @@ def missing_or_readable_secrets_are_rejected(check: Check) -> None:
 
     def said() -> str:
         done = subprocess.run(
-            [*SERVER, str(check.configuration)], capture_output=True, text=True, timeout=60, check=False
+            [*SERVER, str(check.configuration)],
+            capture_output=True,
+            text=True,
+            timeout=60 * measured_pace(),
+            check=False,
         )
         return done.stderr if done.returncode else "it started"
 
@@ -130,12 +137,12 @@ def strangers_are_rejected(check: Check) -> None:
         answers = [status("/api/v1/clusters/", given) for given in ("", "wrong", check.password)]
         expect(answers == [401, 401, 200], f"the server answers no, a wrong and the right password with {answers}")
         job = check.job(check.folder / "rejected", GATEWAY_PASSWORD="wrong")
-        said = job.communicate(timeout=120)[0]
+        said = job.communicate(timeout=120 * measured_pace())[0]
         expect(
             job.returncode != 0 and "401" in said, f"a job with a wrong password ended with {job.returncode}: {said}"
         )
         with cluster.get_client() as client:
-            client.wait_for_workers(2, timeout=120)
+            client.wait_for_workers(2, timeout=120 * measured_pace())
             known = client.scheduler_info(-1)
         for address in (known["address"], *known["workers"]):
             expect(address.startswith("tls://"), f"{address} does not speak TLS")
@@ -183,7 +190,7 @@ def a_stopped_server_takes_its_clusters_along(check: Check) -> None:
         job = check.job(out)
         wait_for_segment(out, job)
         stop(server, signal.SIGINT)
-        log = job.communicate(timeout=300)[0]
+        log = job.communicate(timeout=300 * measured_pace())[0]
         expect(job.returncode == 7 and "Run the same command again" in log, f"it ended with {job.returncode}:\n{log}")
     with check.server():
         check.same_bits(out, check.job(out), "of 16 groups resumed")
@@ -194,8 +201,8 @@ def stop(server: psutil.Popen, how: signal.Signals) -> None:
     if server.poll() is None:
         started = server.children(recursive=True)
         server.send_signal(how)
-        server.wait(120)
-        left = psutil.wait_procs(started, timeout=60)[1]
+        server.wait(120 * measured_pace())
+        left = psutil.wait_procs(started, timeout=60 * measured_pace())[1]
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -204,7 +211,7 @@ def stop(server: psutil.Popen, how: signal.Signals) -> None:
 
 def verify(*arguments: Any) -> None:
     """Run ``cluster/verify.py``, which reports what is wrong."""
-    subprocess.run([sys.executable, CLUSTER / "verify.py", *map(str, arguments)], check=True, timeout=600)
+    subprocess.run([sys.executable, CLUSTER / "verify.py", *map(str, arguments)], check=True, timeout=1800)
 
 
 def expect(condition: bool, otherwise: str) -> None:
@@ -214,10 +221,11 @@ def expect(condition: bool, otherwise: str) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
-    """Wait for a condition, at most so long."""
-    deadline = time.monotonic() + seconds
+    """Wait for a condition, at most so many seconds at a pace of 1."""
+    limit = seconds * measured_pace()
+    deadline = time.monotonic() + limit
     while not condition():
-        expect(time.monotonic() < deadline, f"{otherwise} ({seconds:.0f} s)")
+        expect(time.monotonic() < deadline, f"{otherwise} ({limit:.0f} s)")
         time.sleep(0.1)
 
 
@@ -251,7 +259,7 @@ def status(path: str, password: str = "") -> int:
     given = {"Authorization": "Basic " + b64encode(f"ann:{password}".encode()).decode()} if password else {}
     request = urllib.request.Request(f"https://{os.environ['GATEWAY_ADDRESS']}{path}", headers=given)
     try:
-        return int(urllib.request.urlopen(request, timeout=60).status)
+        return int(urllib.request.urlopen(request, timeout=60 * measured_pace()).status)
     except urllib.error.HTTPError as error:
         return error.code
     except OSError:
@@ -261,7 +269,7 @@ def status(path: str, password: str = "") -> int:
 def is_rejected(address: str, security: Security) -> bool:
     """Whether a client cannot connect."""
     try:
-        with Client(address, security=security, timeout=5, set_as_default=False):
+        with Client(address, security=security, timeout=5 * measured_pace(), set_as_default=False):
             return False
     except OSError:
         return True

@@ -14,7 +14,6 @@ shorter than one minute. Results are compared, bit for bit, with a fit in this p
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import runpy
@@ -38,11 +37,11 @@ from distributed import Client
 
 RECIPE = Path(__file__).resolve().parent
 ROOT = RECIPE.parents[1]
-sys.path.insert(0, str(RECIPE))
+sys.path[:0] = [str(RECIPE), str(RECIPE.parent)]
 from one_node import one_node, run, wait_until, why_not  # noqa: E402
+from verify import measured_pace  # noqa: E402
 
 SECONDS_PER_GROUP = 10  # 80 s for the 16 groups with two workers, more than the walltime; and as long for the scores
-START_SECONDS = 4.0  # of a process that imports what a worker imports, where a pace of 1 is enough
 OWN_JOBS = ("bigpca-worker", "bigpca")  # their names in the queue
 EVERYONE = {"0.0.0.0", "::"}
 SKIPPED = 77
@@ -301,13 +300,6 @@ def own_jobs() -> set[str]:
     """Jobs in the queue with the names of this recipe, of this user."""
     found = run(["squeue", "--noheader", "--me", f"--name={','.join(OWN_JOBS)}", "--format=%i"])
     return set(found.split())
-
-
-def measured_pace() -> int:
-    """Return by how much a worker starts more slowly here than in ``START_SECONDS``, rounded up."""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import bigpca, dask_jobqueue, distributed.cli.dask_worker"], check=True)
-    return max(1, math.ceil((time.monotonic() - began) / START_SECONDS))
 
 
 def main(arguments: list[str]) -> int:

@@ -82,10 +82,10 @@ def one_node(place: Path) -> Iterator[Path]:
                 daemon = subprocess.Popen([name, *options], stdout=log, stderr=log, env=environment)
             stack.callback(stop, daemon)
             if name == "munged":
-                wait_until((place / "munge.socket").exists, 60, f"munged is not ready; see {place}/munged.log")
+                wait_until((place / "munge.socket").exists, 300, f"munged is not ready; see {place}/munged.log")
         stack.callback(empty_queue, environment)
         ready = ["sinfo", "--noheader", "--states=idle", "--format=%n"]
-        wait_until(lambda: run(ready, environment) != "", 60, f"the node is not ready; see {place}/slurmd.log")
+        wait_until(lambda: run(ready, environment) != "", 300, f"the node is not ready; see {place}/slurmd.log")
         yield configuration
 
 
@@ -141,7 +141,7 @@ def empty_queue(environment: dict[str, str]) -> None:
     """Cancel what is left, so that no job outlives the daemons."""
     run(["scancel", "--full", "--signal=KILL", "--state=RUNNING"], environment)
     run(["scancel", "--state=PENDING"], environment)
-    wait_until(lambda: run(["squeue", "--noheader"], environment) == "", 60, "jobs do not end")
+    wait_until(lambda: run(["squeue", "--noheader"], environment) == "", 300, "jobs do not end")
 
 
 def stop(daemon: subprocess.Popen[bytes]) -> None:

@@ -72,7 +72,7 @@ on "$b" "$python" "$here/../verify.py" rejects "$address" "$work/stranger"
 grep -q "groups resumed" "$work/log" || { echo "the second run did not resume" >&2; exit 1; }
 verify same "$work/out"
 
-for _ in $(seq 480); do # the killed client's scheduler ends by itself, and its workers with it
+for _ in $(seq 1200); do # the killed client's scheduler ends by itself, and its workers with it
   left=$(for host in "$a" "$b"; do ip netns pids "$host" | xargs -r ps -o pid=,args= -p; done | grep -v sshd || true)
   [[ -z $left ]] && break || sleep 0.5
 done

@@ -57,6 +57,16 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2)),
     "roweis": ("tall", _roweis),
     "roweis krylov": ("tall", lambda: _roweis(solver="krylov", tol=1e-2)),
+    "groups": ("tall", lambda: bp.PCA(3, solver="covariance")),
+    "factor analysis": ("tall", lambda: bp.FactorAnalysis(2, max_iter=5000)),
+    "tica": ("tall", lambda: bp.TICA(3, lag=2)),
+    "cca": ("tall", lambda: bp.CCA(2)),
+    "pls": ("tall", lambda: bp.PLSRegression(2)),
+}
+GIVEN = {  # name -> what fit takes beside X
+    **dict.fromkeys(("supervised", "fisher", "roweis", "roweis krylov"), ("y", "labels")),
+    **dict.fromkeys(("cca", "pls"), ("y", "responses")),
+    "groups": ("groups", "labels"),
 }
 NAMES = (*ESTIMATORS, "transform", "ingest")
 for name in bp.__all__:
@@ -178,8 +188,11 @@ def open_logged(work: Work, places: Places) -> Any:
     return da.from_array(source, chunks=work.chunks, asarray=False, meta=np.empty((0, 0), source.dtype)) * 2
 
 
-def labels(n: int) -> np.ndarray:
-    return np.arange(n) % 3
+def given(name: str, n: int) -> dict[str, np.ndarray]:
+    """What a fit takes beside X: three classes, or four responses."""
+    argument, kind = GIVEN.get(name, ("", ""))
+    values = np.random.default_rng(8).standard_normal((n, 4)) if kind == "responses" else np.arange(n) % 3
+    return {argument: values} if argument else {}
 
 
 def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tuple[str, int]:
@@ -192,10 +205,9 @@ def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tupl
     if work.makes_output:
         return digest_of_output(places.out)
     model = ESTIMATORS[work.name][1]()
-    y = labels(X.shape[0]) if work.name in ("supervised", "fisher", "roweis", "roweis krylov") else None
     checkpoint = {"checkpoint": places.run / "checkpoint"} if places.checkpoint else {}
     with bp.config(solve_threads=1, workers_timeout=WORKERS_TIMEOUT):
-        model.fit(X, y, progress=progress, **checkpoint)
+        model.fit(X, progress=progress, **given(work.name, X.shape[0]), **checkpoint)
     return digest_of_model(model), int(getattr(model, "n_samples_", X.shape[0]))
 
 
