@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -37,29 +37,41 @@ from bigpca.passes.reading.blocks import (
     sparse_block,
     within_range,
 )
-from bigpca.passes.reading.layout import plan_layout
+from bigpca.passes.reading.layout import plan_layout, split_evenly
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 from bigpca.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
 
 R = TypeVar("R")
+PARTS = 8  # of the rows after a panel, which idle threads take; each part is read ahead of
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
 
 
 @dataclass(frozen=True)
 class PanelLayout(Layout):
-    """A group for each panel, whose rows are multiplied with those after them; strips are pairs of slabs."""
+    """A group for each panel, whose rows are multiplied with those after them; strips are pairs of slabs.
+
+    Idle threads take parts of the rows after a panel, which they read, and strips.
+    """
+
+    def parts_after(self, group: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Return the reads after a panel, in parts."""
+        later = self.reads[self.groups[group].stop :]
+        return tuple(later[part.start : part.stop] for part in split_evenly([1] * len(later), PARTS))
+
+    @property
+    def pieces(self) -> int:
+        return sum(max(1, len(self.parts_after(group))) for group in range(len(self.groups)))
 
     def parallelism(self, work: float, state_bytes: int) -> float:
         """All products and decoded rows over those of the longest panel; nothing is merged."""
-        starts = [self.rows_of(group)[0] for group in range(len(self.groups))]
-        pairs = [
-            count * (self.n_rows - start - count / 2) for start, (count, _) in zip(starts, self.sizes, strict=True)
-        ]
-        product, read = work / max(1.0, sum(pairs)), float(BYTE_WORK * self.row_bytes)
-        longest = max(a * product / self.strips + b * read for a, (_, b) in zip(pairs, self.sizes, strict=True))
-        return (work + self.decoded_rows * read) / max(1.0, longest)
+        n, read, chains = self.n_rows, float(BYTE_WORK * self.row_bytes), [1.0]
+        for group, (count, decoded) in enumerate(self.sizes):
+            parts = max(1, len(self.parts_after(group)))
+            products = work * count * (n - self.rows_of(group)[0] - count / 2) / (n**2 / 2)
+            chains.append(products / max(parts, self.strips) + (count + (decoded - count) / parts) * read)
+        return (work + self.decoded_rows * read) / max(chains)
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ class PanelGroup:
     index: int
     reader: Reader
     panel: tuple[tuple[int, int], ...]
-    stream: tuple[tuple[int, int], ...]
+    parts: tuple[tuple[tuple[int, int], ...], ...]
     slab_rows: int
     dtype: DType
     template: DotPanels
@@ -85,8 +97,9 @@ class PanelGroup:
         held: list[tuple[int, Values]] = []
         looks, stored = list[Look](), self._as_stored(steps)
         reader, ahead = sent_to(self.device, reader, inputs, stored=stored)
-        with one_blas_thread(), precisely(self.device):
-            for first, rows in read_ahead(reader, self.panel + self.stream, ahead):
+
+        def fill(reads: tuple[tuple[int, int], ...]) -> None:
+            for first, rows in read_ahead(reader, reads, ahead):
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
                     slab = self._prepare(rows[i : i + self.slab_rows], first + i, shift, steps, looks)
@@ -103,6 +116,10 @@ class PanelGroup:
                     each_piece(add, held)
                     del slab, columns
                 del rows
+
+        with one_blas_thread(), precisely(self.device):
+            fill(self.panel)
+            each_piece(fill, self.parts)
             if self.device is not None:
                 check_looks(self.device, looks, state.arrays_there(), "raise")
             state.close()
@@ -127,26 +144,22 @@ class PanelGroup:
             return mapped if weights is None else scaled_rows(mapped, np.sqrt(weights))
         if weights is not None:  # rows of weight 0 may hold anything; ones pass through every map
             slab, owned = np.where(weights[:, None] > 0, slab, slab.dtype.type(1)), True
-        about = shift.astype(self.dtype)
-        if not steps:
-            block = prepare_block(
-                slab,
-                row,
-                about,
-                owned=owned,
-                nan_policy="raise",
-                where=where,
-                find_largest=weights is None,
-                dtype=self.dtype,
-            )
-            values, largest = block.values, block.largest
-        else:
-            complete = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
-            values, largest = map_rows(steps, complete, where), None
-            if about.any():
-                np.subtract(values, about, out=values)
+        about, plain = shift.astype(self.dtype), not steps and weights is None
+        block = prepare_block(
+            slab,
+            row,
+            None if steps else about,
+            owned=owned,
+            nan_policy="raise",
+            where=where,
+            find_largest=plain,
+            dtype=self.dtype,
+        )
+        values = map_rows(steps, block, where) if steps else block.values
+        if steps and about.any():
+            np.subtract(values, about, out=values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
-        return within_range(values, largest) if self.device is None else self.device.put(values)
+        return within_range(values, block.largest) if self.device is None else self.device.put(values)
 
 
 def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
@@ -219,7 +232,7 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
 
     ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
     """
-    layout = cost.layout
+    layout = cast("PanelLayout", cost.layout)
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
     stamp = one_stamp(run, rows)
 
@@ -227,7 +240,7 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         members = layout.groups[group]
         start, owned = layout.reads[members[0]][0], cost.device is None or bool(rows.steps)
         reader, futures = rows.reader(start, layout.n_rows, there=cost.there, owned=owned)
-        panel, later = tuple(layout.reads[i] for i in members), layout.reads[members[-1] + 1 :]
+        panel, later = layout.reads[members.start : members.stop], layout.parts_after(group)
         task = PanelGroup(
             group, reader, panel, later, layout.slab_rows, cost.dtype, template, stamp(group), rows.weights, cost.device
         )

@@ -320,8 +320,9 @@ class LocalPass:
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
-    crew = Crew(local_threads())
-    pool = ThreadPoolExecutor(crew.threads, thread_name_prefix="bigpca-read")
+    threads = local_threads()
+    crew = Crew(threads if job.cost.device is None else 1)  # one thread drives a device
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-read")
     try:
         local = LocalPass(job, options, resumed, pool, crew)
         graph, key = local.graph()
