@@ -95,7 +95,7 @@ class PanelGroup:
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
         held: list[tuple[int, Values]] = []
-        looks, stored = list[Look](), self._as_stored(steps)
+        looks, stored = list[Look](), not steps and self.weights is None
         reader, ahead = sent_to(self.device, reader, inputs, stored=stored)
 
         def fill(reads: tuple[tuple[int, int], ...]) -> None:
@@ -125,14 +125,10 @@ class PanelGroup:
             state.close()
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _as_stored(self, steps: tuple[MapStep, ...]) -> bool:
-        """Whether a device takes the rows in as they are stored; others are made in this process."""
-        return not steps and self.weights is None
-
     def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...], looks: list[Look]) -> Values:
         n = slab.shape[0]
         where, owned = self.reader.where(row, row + n), self.reader.owned
-        if self.device is not None and self._as_stored(steps):
+        if self.device is not None and not steps and self.weights is None:  # else the rows are made here
             block = block_on(self.device, slab, row, shift, looks, nan_policy="raise", where=where, dtype=self.dtype)
             return self.device.put(block.values)
         weights = None if self.weights is None else self.weights[row : row + n]
