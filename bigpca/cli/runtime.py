@@ -164,21 +164,13 @@ def reject_existing(
     """
     if path is None:
         return
-    from bigpca.storage.files import is_objects, writing
+    from bigpca.storage.files import carrier
     from bigpca.storage.forms import STORES, check_extension, form_of
 
     if what != "scores":
         check_extension(path, *STORES)
     kind: Any = "model" if what == "model" else form_of(path, ()).kind
-    if is_objects(path):
-        from bigpca.storage.objects import reject_output  # for object stores only
-
-        reject_output(path, overwrite, kind)
-        return
-    from bigpca.storage.chunks import reject_existing as reject_on_disk
-
-    with writing(path):  # rejects a name that is too long before the work
-        reject_on_disk(Path(os.path.realpath(path)), overwrite, kind, instead)
+    carrier(path).reject_output(path, overwrite, kind, instead)
 
 
 def reject_shared_paths(sources: list[str], **paths: str | None) -> None:

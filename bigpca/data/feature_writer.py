@@ -27,10 +27,9 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.sparse import row_range
 from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.chunks import ChunkRecord
-from bigpca.storage.files import is_objects, name_of, writing
+from bigpca.storage.files import name_of
 from bigpca.storage.forms import STORES, Annotations, check_extension
-from bigpca.storage.lock import RunLock
-from bigpca.storage.outputs import Output, OutputLayout, create_output, locked, output_lock, read_layout
+from bigpca.storage.outputs import Output, OutputLayout, create_output, reserve
 
 IDENTITY = "features written in batches"
 
@@ -100,7 +99,6 @@ class FeatureWriter:
         whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
         if chunk_rows is not None and (not whole or chunk_rows < 1):
             raise ValueError(f"chunk_rows = {chunk_rows!r}; a number of rows, at least 1, was expected.")
-        self.path: Path | str = ""
         self._dtype = None if dtype is None else check_dtype(dtype)
         self._chunk_rows = None if chunk_rows is None else int(chunk_rows)
         self._began = time.perf_counter()
@@ -113,19 +111,14 @@ class FeatureWriter:
         self._begun: deque[Future[ChunkRecord]] = deque()  # chunks that are being stored
         self._failed = self._closed = False
         self._overwrite, self._continues = overwrite, resume
-        self._lock: RunLock | None = None
-        if is_objects(out):
-            from bigpca.storage.objects import look  # for object stores only
-            from bigpca.storage.places import Place
-
-            self._out: Any = Place(out)
-            self.path = self._out.describe()
-            self._resume(look(self._out, overwrite=overwrite, resume=resume))
-            return
-        self._out = self.path = Path(os.path.realpath(out))
-        self._lock = output_lock(self.path)
-        with writing(self.path), locked(self.path, self._lock, overwrite, "array"):
-            self._resume(read_layout(self.path))
+        self._reserved = reserve(out, "array", overwrite=overwrite, resume=resume)
+        target, self._lock = self._reserved.target, self._reserved.lock
+        self.path: Path | str = target if isinstance(target, Path) else target.describe()
+        try:
+            self._resume(self._reserved.layout)
+        except BaseException:
+            self.abort()
+            raise
 
     @property
     def n_rows(self) -> int:
@@ -300,19 +293,16 @@ class FeatureWriter:
         self._keys = KeyList(texts)
 
     def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
-        asked: dict[str, Any] = {
-            "shape": (None, *row_shape),
-            "dtype": dtype,
-            "chunk_rows": chunk_rows,
-            "identity": IDENTITY,
-            "overwrite": self._overwrite,
-        }
-        if is_objects(self._out):
-            from bigpca.storage.objects import create_objects  # as above
-
-            output: Output = create_objects(self._out, joins=False, resume=self._continues, **asked)
-        else:
-            output = create_output(self._out, lock=self._lock, **asked)
+        output = create_output(
+            self._reserved,
+            shape=(None, *row_shape),
+            dtype=dtype,
+            chunk_rows=chunk_rows,
+            identity=IDENTITY,
+            overwrite=self._overwrite,
+            resume=self._continues or self._lock is not None,
+            joins=False,
+        )
         self._state = 0, np.empty((chunk_rows, *row_shape), dtype)
         self._output = output
         return output

@@ -50,6 +50,7 @@ from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, Resources, pea
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
+from bigpca.storage.outputs import look_ahead
 
 log = logging.getLogger("bigpca")
 # Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,
@@ -312,10 +313,7 @@ def project_to(
     if not rows.order.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
-    if is_objects(out):
-        from bigpca.storage.objects import create_objects, look_ahead  # for object stores only
-
-        listing = look_ahead(out, form.kind)
+    reserved = look_ahead(out, form.kind)
     keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
@@ -331,10 +329,16 @@ def project_to(
     resources = find_resources(memory_limit, in_process=rows.order.in_process)
     plan = plan_writing(rows, f, width, size, name, resources, form, place=out if is_objects(out) else None)
     plan.check()
-    create: partial[Output] = partial(create_output)
-    if is_objects(out):
-        create = partial(create_objects, joins=again, listing=listing)
-    opened = create(out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite)
+    opened = create_output(
+        reserved,
+        shape=shape,
+        dtype=dtype,
+        chunk_rows=size,
+        identity=identity,
+        form=form,
+        overwrite=overwrite,
+        joins=again,
+    )
     for note in plan.notes[len(rows.origin.unnoticed) :]:
         log.warning("%s: %s", opened.path, note)
     with opened as output:

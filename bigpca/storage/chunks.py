@@ -23,17 +23,13 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+from bigpca.errors import CorruptedChunkError, OutputWriteError, brief
 from bigpca.storage.files import (
-    MARKERS,
     free_bytes,
-    keys_below,
     max_encoded,
-    read_document,
     read_regular,
     replacing,
 )
-from bigpca.storage.grammar import Kind, check_replaced, declared
 
 MAX_LOG_BYTES = 2**30  # of the journal of one process
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
@@ -347,46 +343,3 @@ def fitted(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
 def is_storable(dtype: np.dtype[Any]) -> bool:
     """Whether every Zarr reader supports the dtype: bool, integers, floats up to 64 bits; nothing that needs pickle."""
     return dtype.kind in "fiub" and dtype.itemsize <= 8
-
-
-def describe(path: Path) -> str:
-    """Describe what is there in a few words: ``a Zarr array (1000, 64) float32``, ``a folder of 3 entries``."""
-    if path.is_symlink():
-        return "a dangling link"
-    if path.is_file():
-        return f"a file of {path.stat().st_size:,} bytes"
-    try:
-        return described(read_document(path / "zarr.json"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        names = os.listdir(path)
-        return "a Zarr v2 store" if {*MARKERS} & {*names} else f"a folder of {len(names)} entries"
-
-
-def described(document: dict[str, Any]) -> str:
-    """Describe an array or group by its metadata."""
-    if document["node_type"] == "group":
-        kind = document.get("attributes", {}).get("bigpca", {}).get("kind")
-        return "a Zarr group" if kind is None else f"a bigpca {kind} model"
-    return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
-
-
-def there(where: Path | str, what: str, instead: str = "") -> OutputExistsError:
-    """Return the error for an output that exists; ``instead`` is what else can be done."""
-    return OutputExistsError(
-        f"{where} exists already ({what}). Choose another path, or replace it with overwrite=True (--overwrite on the "
-        f"command line).{instead}"
-    )
-
-
-def reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "") -> None:
-    """Raise OutputExistsError unless ``target`` is free or an empty folder, or an output of this kind to overwrite."""
-    if not os.path.lexists(target):
-        return
-    if not overwrite:
-        raise there(target, describe(target), instead)
-    if target.is_dir() and not os.listdir(target):
-        return
-    found: tuple[Kind, tuple[str, ...]] | None = ("table", ()) if target.is_file() else None
-    with suppress(OSError, ValueError):
-        found = declared(read_document(target / "zarr.json"))
-    check_replaced(str(target), lambda: describe(target), [*keys_below(target)], kind, found)

@@ -13,33 +13,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import OutputExistsError, brief
-from bigpca.storage.chunks import ChunkWriter, DiskChunks, describe, reject_existing, there
+from bigpca.errors import brief
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,
-    MUTEX_SECONDS,
     PLACES,
-    atomic_write_bytes,
-    check_size,
-    file_mark,
-    flock,
-    fsync_path,
-    fsync_tree,
-    is_objects,
-    name_of,
+    carrier,
     parsed_document,
     public,
-    publish,
-    read_document,
-    read_regular,
-    remove,
-    remove_dead,
     split_url,
-    temporary_sibling,
     to_json,
-    writing,
 )
-from bigpca.storage.grammar import CONTROL, KEYS, MEMBERS, PROVENANCE, PUBLISHED, Kind, waiting
+from bigpca.storage.grammar import KEYS, PROVENANCE, Kind
 
 KEY_COLUMN = "key"  # the same in a table
 KEYS_PER_CHUNK = 2**16  # of the Zarr array that holds them
@@ -125,45 +110,29 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
     """Return an untrusted JSON object in a local store, or at a place of objects; raises as :func:`read_document`."""
-    if is_objects(store):
-        from bigpca.storage.places import Place  # for object stores only
-
-        place = Place(store)
-        try:
-            data = place.get(key).data
-        except FileNotFoundError:
-            found = waiting(entry.key for entry in place.list(CONTROL))
-            if not found:
-                raise
-            data = place.at(found[0]).get(key).data
-        check_size(len(data), str(store), limit)
-        return parsed_document(data, f"{store}/{key}")
-    path = Path(store) / key
-    return parsed_document(read_regular(path, limit), path)
+    return parsed_document(carrier(store).got_bytes(store, key, limit), f"{store}/{key}")
 
 
-class Form(ABC):
-    """The form of a finished output; the chunks of an unfinished one are the same for all."""
+@dataclass(frozen=True)
+class Form:
+    """The form of a finished output: here the chunks as they are, one Zarr array with a manifest."""
 
     kind: ClassVar[Kind] = "array"
     holds_attributes: ClassVar[bool] = True  # whether a file says what its numbers are
 
-    @abstractmethod
-    def commit(
-        self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
-    ) -> None:
-        """Make the chunks visible at ``target``, all at once and durably."""
-
     def commit_bytes(self, chunk_bytes: int) -> int:
-        """Return the memory that :meth:`commit` takes, for chunks of that size."""
+        """Return the memory that publishing takes, for chunks of that size."""
         return 0
 
 
+STORE = Form()
+
+
 def with_manifest(
-    metadata: dict[str, Any], writer: ChunkWriter, crc32: Mapping[int, int], annotations: Annotations
+    metadata: dict[str, Any], writer: ChunkWriter, finished: Mapping[int, ChunkRecord], annotations: Annotations
 ) -> dict[str, Any]:
     """Return the metadata of a complete array: those of the unfinished one, and the CRC-32 of every chunk."""
-    chunks = {writer.chunk_key(index): crc32[index] for index in range(writer.n_chunks)}
+    chunks = {writer.chunk_key(index): finished[index].crc32 for index in range(writer.n_chunks)}
     metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
     metadata["attributes"]["bigpca"]["kind"] = "array"
     metadata["shape"] = list(writer.shape)
@@ -171,29 +140,8 @@ def with_manifest(
     return metadata
 
 
-class StoreForm(Form):
-    """The chunks stay where they are, as one Zarr array with a manifest."""
-
-    def commit(
-        self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
-    ) -> None:
-        """Add manifest, keys and provenance, force everything to the disk, rename."""
-        store = Path(writer.store)
-        metadata = with_manifest(read_document(store / "zarr.json"), writer, crc32, annotations)
-        atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
-        for name in MEMBERS:  # of a run that was killed here
-            remove(store / name, ())
-        annotations.write(store)
-        fsync_tree(store)
-        reject_existing(target, replace, self.kind)
-        publish(store, target, replace=replace)
-
-
-STORE = StoreForm()
-
-
 @dataclass(frozen=True)
-class TableForm(Form):
+class TableForm(Form, ABC):
     """The chunks are copied in order, one at a time, by the process that commits, into one file that is then renamed.
 
     Attributes
@@ -209,18 +157,6 @@ class TableForm(Form):
     @abstractmethod
     def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write the whole file."""
-
-    def commit(
-        self, writer: DiskChunks, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
-    ) -> None:
-        """Write the file beside ``target``, force it to the disk, rename it; whoever sees it may remove the chunks."""
-        with temporary_sibling(target) as sibling:
-            file = sibling / "table"
-            self.write(file, writer, annotations)
-            fsync_path(file)
-            reject_existing(target, replace, self.kind)
-            Path(writer.store, PUBLISHED).write_text(file_mark(file))
-            publish(file, target, replace=replace)
 
     def commit_bytes(self, chunk_bytes: int) -> int:
         """A chunk as stored, decoded, in columns, and encoded."""
@@ -317,23 +253,7 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
 
     And of an accepted extension.
     """
-    if is_objects(path):
-        from bigpca.storage.places import reject_object  # for object stores only
-
-        check_extension(name_of(path), *accepted)
-        reject_object(path, overwrite)
-        return
-    with writing(Path(path)):  # rejects a name that is too long before the work
-        if accepted:
-            check_extension(path, *accepted)
-            remove_dead(Path(path))  # also of a run that was killed when its file was complete
-        found = os.path.lexists(path)
-    if found and not overwrite:
-        raise there(Path(path), describe(Path(path)))
-    if found and not os.path.isfile(path):
-        raise OutputExistsError(
-            f"{os.fspath(path)} is a folder; overwrite=True replaces only files. Choose another path."
-        )
+    carrier(path).reject_file(path, overwrite, *accepted)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path | str:
@@ -346,19 +266,8 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) ->
     OutputExistsError
         As :func:`reject_file` does; of two runs that write one new path, one raises it.
     """
-    if is_objects(path):
-        from bigpca.storage.places import put_object  # for object stores only
-
-        return put_object(path, data, overwrite=overwrite)
-    target = Path(path)
-    with writing(target), temporary_sibling(target) as sibling:
-        file = sibling / "file"
-        atomic_write_bytes(file, data)
-        with flock(target.parent, wait_seconds=MUTEX_SECONDS):
-            reject_file(target, overwrite)
-            os.replace(file, target)
-            fsync_path(target.parent)
-    return target
+    written: Path | str = carrier(path).write_file(path, data, overwrite=overwrite)
+    return written
 
 
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:

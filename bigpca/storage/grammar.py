@@ -100,3 +100,19 @@ def check_replaced(
             "deletes only what bigpca wrote, so nothing was changed. Move such files elsewhere, or choose another path."
         )
     return found[1]
+
+
+def described(document: dict[str, Any]) -> str:
+    """Describe an array or group by its metadata."""
+    if document["node_type"] == "group":
+        kind = document.get("attributes", {}).get("bigpca", {}).get("kind")
+        return "a Zarr group" if kind is None else f"a bigpca {kind} model"
+    return f"a Zarr array {tuple(document['shape'])} {document['data_type']}"
+
+
+def there(where: object, what: str, instead: str = "") -> OutputExistsError:
+    """Return the error for an output that exists; ``instead`` is what else can be done."""
+    return OutputExistsError(
+        f"{where} exists already ({what}). Choose another path, or replace it with overwrite=True (--overwrite on the "
+        f"command line).{instead}"
+    )

@@ -7,7 +7,6 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,23 +16,17 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, brief
-from bigpca.storage.chunks import array_metadata, is_storable, reject_existing
+from bigpca.storage.chunks import array_metadata, is_storable
 from bigpca.storage.files import (
     canonical_json,
+    carrier,
     content_digest,
     from_json,
-    fsync_tree,
-    is_objects,
     max_encoded,
     name_of,
-    path_of,
-    publish,
     read_document,
     read_regular,
-    repair,
-    temporary_sibling,
     to_json,
-    writing,
 )
 from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension, document_at
 
@@ -127,22 +120,8 @@ def write_group(
             _write_array(folder / name, array)
         annotations.write(folder)
 
-    if is_objects(path):
-        from bigpca.storage.objects import put_group  # for object stores only
-
-        check_extension(name_of(path), *STORES)
-        put_group(path, fill, digest, ready, overwrite=overwrite)
-        return
-    target = Path(os.path.realpath(path_of(path, "path")))
-    with writing(target):
-        check_extension(path, *STORES)
-        repair(target)
-        reject_existing(target, overwrite, "model")
-        with temporary_sibling(target) as sibling:
-            fill(sibling)
-            fsync_tree(sibling)
-            reject_existing(target, overwrite, "model")  # again: it may have appeared, or others have put files there
-            publish(sibling, target, replace=overwrite)
+    check_extension(name_of(path), *STORES)
+    carrier(path).put_group(path, fill, digest, ready, overwrite=overwrite)
 
 
 def read_group(
@@ -171,17 +150,18 @@ def read_group(
         If it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
         No code from the store is executed, and no array is allocated that is larger than the files can justify.
     """
-    if is_objects(path):
-        from bigpca.storage.objects import got_group  # for object stores only
+    with carrier(path).got_group(path, names) as (folder, where):
+        try:
+            return _read_group(folder, kind, newest, names)
+        except ModelFormatError as error:
+            if where == str(folder):
+                raise
+            raise ModelFormatError(str(error).replace(str(folder), where)) from error
 
-        with got_group(path, names) as (folder, where):
-            try:
-                return read_group(folder, kind=kind, newest=newest, names=names)
-            except ModelFormatError as error:
-                raise ModelFormatError(str(error).replace(os.path.realpath(folder), where)) from error
-    target = Path(os.path.realpath(path))
-    with suppress(OSError):  # a read-only directory cannot be repaired
-        repair(target)
+
+def _read_group(
+    target: Path, kind: str | Collection[str] | None, newest: tuple[int, int], names: Collection[str] | None
+) -> Group:
     body, values = _read_header(target, newest)
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))

@@ -28,13 +28,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from bigpca.blas import numerical_environment
 from bigpca.errors import ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError, brief
-from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First, described, there
-from bigpca.storage.files import Content, OccupiedError, canonical_json, parsed_document, temporary_folder
-from bigpca.storage.forms import STORE, Annotations, Form, TableForm, with_manifest
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
+from bigpca.storage.files import (
+    Content,
+    OccupiedError,
+    canonical_json,
+    check_size,
+    name_of,
+    parsed_document,
+    temporary_folder,
+)
+from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
 from bigpca.storage.grammar import (
     CONTROL,
     MEMBERS,
@@ -45,11 +52,13 @@ from bigpca.storage.grammar import (
     Kind,
     check_replaced,
     declared,
+    described,
     sort_keys,
+    there,
     waiting,
 )
-from bigpca.storage.outputs import LEVEL, Output, OutputLayout, check_output, partial_document
-from bigpca.storage.places import Entry, Place, reject_object
+from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document
+from bigpca.storage.places import LARGEST_PUT, Entry, Place
 from bigpca.storage.requests import in_order, requests, together
 
 Listing: TypeAlias = "Future[dict[str, Entry]]"
@@ -204,7 +213,7 @@ def created(place: Place, key: str, data: bytes, mark: str) -> Content:
 
 
 class ObjectOutput(Output):
-    """An output at an object prefix; see :func:`create_objects`."""
+    """An output at an object prefix; see :func:`begin`."""
 
     writer: ObjectChunks
     path: str
@@ -347,7 +356,6 @@ class ObjectOutput(Output):
                     if error.found.mark != self.writer.mark:
                         raise _appeared(self.path) from None
             return
-        crc32 = {index: record.crc32 for index, record in finished.items()}
         document = partial_document(self._layout)
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         claim = requests().begin(0, self._check_claim)
@@ -358,7 +366,7 @@ class ObjectOutput(Output):
         try:
             self.place.put(
                 ROOT,
-                json.dumps(with_manifest(document, self.writer, crc32, annotations)).encode(),
+                json.dumps(with_manifest(document, self.writer, finished, annotations)).encode(),
                 if_absent=True,
                 mark=self.writer.mark,
             )
@@ -474,10 +482,10 @@ def put_group(
     Raises
     ------
     OutputExistsError, OutputLockedError, OutputWriteError
-        As for :func:`create_objects`.
+        As for :func:`bigpca.storage.outputs.create_output`.
     """
     place = Place(given)
-    listed = look_ahead(place, "model")()
+    listed = _looked(place, "model")()
     place.check_exclusive()
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
@@ -523,53 +531,61 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
         yield Path(folder), where
 
 
-def create_objects(
-    given: Any,
-    *,
-    shape: tuple[int | None, ...],
-    dtype: DTypeLike,
-    chunk_rows: int,
-    identity: str,
-    form: Form = STORE,
-    overwrite: bool = False,
-    resume: bool = False,
-    joins: bool = True,
-    listing: Callable[[], dict[str, Entry]] | None = None,
-) -> Output:
-    """Claim a prefix for an output, or join or resume one.
-
-    Parameters
-    ----------
-    given : str, store or Place
-    shape, dtype, chunk_rows, identity, form, overwrite
-        As for :func:`bigpca.storage.outputs.create_output`.
-    resume : whether a run that does not join takes over the claim of an earlier one.
-    joins : whether runs of equal identity write equal bytes, and so may write at the same time.
-    listing : callable that :func:`look_ahead` returned.
+def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
+    """Return the layout of the unfinished output that is to be resumed at a prefix, if there is one.
 
     Raises
     ------
-    OutputExistsError
-        If something is there that is not an unfinished output, and ``overwrite`` is False.
-    OutputLockedError
-        If it holds the unfinished output of another run.
-    OutputWriteError
-        If the store does not enforce conditional writes, and nobody said that this is the only run.
+    OutputExistsError, OutputLockedError
+        If something is there that is neither to be resumed nor overwritten.
     """
-    layout = check_output(given, shape, dtype, chunk_rows, identity, form)
-    place = Place(given)
+    place = Place(out)
+    listed = _looked(place, kind)()
+    place.check_exclusive()
+    claim = _held(place, listed)
+    if claim is not None and ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
+        place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
+        claim = None
+    if claim is None and listed and not overwrite:
+        raise there(place.describe(), describe_objects(place, listed))
+    if claim is not None and not (resume or overwrite):
+        raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
+    if listed and overwrite:
+        replaced(place, listed, kind, claim)
+    if claim is None or claim.clearing or not resume or claim.kind != kind:
+        return Reserved(place)
+    shape, dtype, chunk_rows = claim.layout
+    return Reserved(place, OutputLayout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity))
+
+
+def look_ahead(out: Any, kind: Kind) -> Reserved:
+    """Begin to list what is at a prefix, and to ask its store about conditions."""
+    place = Place(out)
+    return Reserved(place, listing=_looked(place, kind))
+
+
+def _looked(place: Place, kind: Kind) -> Callable[[], dict[str, Entry]]:
+    asked, listed = requests().begin(0, place.conditions), requests().begin(0, partial(place.survey, ROOTS[kind]))
+    return lambda: (asked.result(), listed.result())[1]
+
+
+def begin(
+    reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
+) -> ObjectOutput:
+    """Claim a prefix for an output, or join or resume one: see :func:`bigpca.storage.outputs.create_output`."""
+    place = Place(reserved.target)
     if form.kind == "table" and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(
             f"Tables need a URL, not an open store: pass the URL of {place.describe()}, with its settings in the "
             "environment, or write a Zarr array (.zarr)."
         )
-    early = None if listing is None else listing()
+    early = None if reserved.listing is None else reserved.listing()
     place.check_exclusive()
     import numcodecs
 
     # Runs of an equal identity write equal bytes: with the libraries, the BLAS kernel and the codecs.
-    made = [identity, numerical_environment(), numcodecs.__version__]
-    full = f"{zlib.crc32(canonical_json(made)):08x}-{identity}" if joins else identity
+    made = [layout.identity, numerical_environment(), numcodecs.__version__]
+    full = f"{zlib.crc32(canonical_json(made)):08x}-{layout.identity}" if joins else layout.identity
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,), form.kind)
@@ -589,13 +605,6 @@ def create_objects(
                 place, ours, overwrite=True, resume=False, joins=False, early=None
             )
     return output
-
-
-def look_ahead(given: Any, kind: Kind) -> Callable[[], dict[str, Entry]]:
-    """Begin to list what is at a prefix, and to ask its store about conditions, for :func:`create_objects`."""
-    place = Place(given)
-    asked, listed = requests().begin(0, place.conditions), requests().begin(0, partial(place.survey, ROOTS[kind]))
-    return lambda: (asked.result(), listed.result())[1]
 
 
 def _claimed(
@@ -684,12 +693,53 @@ def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | No
     return check_replaced(place.describe(), lambda: describe_objects(place, listed), listed, kind, found)
 
 
-def reject_output(given: Any, overwrite: bool, kind: Kind) -> None:
+def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> None:
     """Raise OutputExistsError before the work if an output of this kind could not be put here after it."""
-    place = Place(given)
-    reject_object(place, overwrite, ROOTS[kind])
+    place = Place(out)
+    _reject_object(place, overwrite, ROOTS[kind], instead)
     if overwrite and (listed := place.survey(ROOTS[kind])):
         replaced(place, listed, kind, _held(place, listed))
+
+
+def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
+    """Raise unless an object may be put here."""
+    check_extension(name_of(out), *accepted)
+    _reject_object(Place(out), overwrite)
+
+
+def _reject_object(place: Place, overwrite: bool, key: str = "", instead: str = "") -> None:
+    """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if none can be there."""
+    if not place.prefix:
+        raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
+    place.check_exclusive()
+    if not overwrite and place.exists(key):
+        raise there(place.describe(), "an object", instead)
+
+
+def write_file(out: Any, data: bytes, *, overwrite: bool) -> str:
+    """Put one object, if absent or in place of another one, and return its URL."""
+    place = Place(out)
+    if len(data) > LARGEST_PUT:
+        raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
+    try:
+        place.put("", data, if_absent=not overwrite)
+    except OccupiedError:
+        raise there(place.describe(), "an object") from None
+    return place.describe()
+
+
+def got_bytes(store: Any, key: str, limit: int) -> bytes:
+    """Return an object of a store, or of the model that waits there."""
+    place = Place(store)
+    try:
+        data = place.get(key).data
+    except FileNotFoundError:
+        found = waiting(entry.key for entry in place.list(CONTROL))
+        if not found:
+            raise
+        data = place.at(found[0]).get(key).data
+    check_size(len(data), str(store), limit)
+    return data
 
 
 def _held(place: Place, listed: Collection[str]) -> Claim | None:
@@ -747,32 +797,6 @@ def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str
     names = Counter(match[2] or "" for match in chunks if match)
     bare = {place.describe(name): n for name, n in names.items() if f"{name}/{ROOT}".lstrip("/") not in sizes}
     return found, bare, damaged
-
-
-def look(place: Place, *, overwrite: bool, resume: bool) -> OutputLayout | None:
-    """Return the layout of the unfinished output that is to be resumed at a prefix; None if there is none.
-
-    Raises
-    ------
-    OutputExistsError, OutputLockedError
-        If something is there that is neither to be resumed nor overwritten.
-    """
-    listed = look_ahead(place, "array")()
-    place.check_exclusive()
-    claim = _held(place, listed)
-    if claim is not None and ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
-        place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
-        claim = None
-    if claim is None and listed and not overwrite:
-        raise there(place.describe(), describe_objects(place, listed))
-    if claim is not None and not (resume or overwrite):
-        raise OutputLockedError(_unfinished(place, claim, "Continue it with resume=True if that run has ended."))
-    if listed and overwrite:
-        replaced(place, listed, "array", claim)
-    if claim is None or claim.clearing or not resume or claim.kind != "array":
-        return None
-    shape, dtype, chunk_rows = claim.layout
-    return OutputLayout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity)
 
 
 def _unfinished(place: Place, claim: Claim, more: str) -> str:

@@ -1,17 +1,14 @@
-"""The driver's side of an output: written in chunks of rows, locked, resumable, and invisible until complete.
+"""The driver's side of an output: written in chunks of rows, resumable, and invisible until complete.
 
-Unfinished outputs: their layout, whether an earlier run's can be resumed, and whether the disk has room.
+``create_output`` is the door. What differs between a disk and an object store is in two modules with the same
+functions, :mod:`bigpca.storage.disk` and :mod:`bigpca.storage.objects`, of which ``carrier`` returns one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,34 +16,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bigpca.errors import MemoryBudgetError, OutputExistsError
-from bigpca.storage.chunks import (
-    MAX_LOG_BYTES,
-    ChunkRecord,
-    ChunkWriter,
-    DiskChunks,
-    array_metadata,
-    fill_value,
-    is_storable,
-    reject_existing,
-)
-from bigpca.storage.files import (
-    atomic_write_bytes,
-    exists,
-    file_mark,
-    free_bytes,
-    keys_below,
-    name_of,
-    publish,
-    read_document,
-    read_regular,
-    remove,
-    repair,
-    temporary_sibling,
-    writing,
-)
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter, array_metadata, fill_value, is_storable
+from bigpca.storage.files import carrier, name_of
 from bigpca.storage.forms import NOTHING, SCORES, STORE, STORES, Annotations, Form, check_extension
-from bigpca.storage.grammar import JOURNAL, MEMBERS, PUBLISHED, Kind, check_replaced
+from bigpca.storage.grammar import Kind
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)
@@ -69,21 +42,10 @@ class OutputLayout:
         """Whether the number of rows is set at the end; the metadata have 0 until then."""
         return self.shape[0] == GROWING
 
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether the Zarr metadata of a partial output describe this layout."""
-        return bool(
-            tuple(metadata["shape"][1:]) == self.shape[1:]
-            and (self.grows or metadata["shape"][0] == self.shape[0])
-            and metadata["data_type"] == self.dtype.name
-            and metadata["chunk_grid"]["configuration"]["chunk_shape"] == [self.chunk_rows, *self.shape[1:]]
-            and metadata["attributes"]["bigpca"]["identity"] == self.identity
-            and metadata["attributes"]["bigpca"]["format"] == list(FORMAT)
-        )
 
-
-def check_layout(shape: tuple[int, ...], dtype: DTypeLike, chunk_rows: int, identity: str) -> OutputLayout:
+def _layout(given: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, identity: str) -> OutputLayout:
     """Check the requested output and return it in its stored form."""
-    kind = np.dtype(dtype)
+    shape, kind = tuple(GROWING if size is None else size for size in given), np.dtype(dtype)
     if not is_storable(kind):
         raise TypeError(
             f"an output of dtype {kind} was requested, but only bool, integers and floats (up to 64 bits) are written. "
@@ -104,41 +66,6 @@ def check_layout(shape: tuple[int, ...], dtype: DTypeLike, chunk_rows: int, iden
     return OutputLayout((n, *map(int, shape[1:])), kind.newbyteorder("<"), rows, str(identity))
 
 
-def open_partial(target: Path, layout: OutputLayout, resume: bool, *, copied: bool = False) -> DiskChunks:
-    """Resume the partial output if it belongs to this run, else create it.
-
-    Raises if the disk cannot hold it, and its copy beside it where it will be ``copied``.
-    """
-    store = target.with_name(target.name + ".partial")
-    # Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
-    journal = JOURNAL + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
-    writer = DiskChunks(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
-    ours = _read_partial(store)
-    for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
-        remove(unfinished)
-    if ours is not None and resume and layout.matches(ours) and Path(writer.journal).is_dir():
-        ended = Path(writer.journal, "rows")
-        if ended.exists():  # by a run killed at its end: it grows again without its last chunk, if that is a short one
-            n = int(read_regular(ended, MAX_LOG_BYTES))
-            if n % layout.chunk_rows:
-                writer.chunk_path(n // layout.chunk_rows).unlink(missing_ok=True)
-            ended.unlink()
-        done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
-        _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)), copied)
-        return writer
-    if ours is not None:
-        check_replaced(str(store), str, [*keys_below(store)], "array", ("array", MEMBERS))
-        remove(store, MEMBERS)
-    _check_disk(target, layout, 0, copied)
-    document = json.dumps(partial_document(layout)).encode()
-    with temporary_sibling(store) as sibling:
-        atomic_write_bytes(sibling / "zarr.json", document)
-        (sibling / journal).mkdir()
-        (sibling / "c").mkdir()
-        publish(sibling, store, replace=False)
-    return writer
-
-
 def partial_document(layout: OutputLayout) -> dict[str, Any]:
     """Return the metadata of an unfinished array."""
     shape = (0, *layout.shape[1:]) if layout.grows else layout.shape
@@ -147,58 +74,25 @@ def partial_document(layout: OutputLayout) -> dict[str, Any]:
     return array_metadata(shape, layout.dtype, chunks, fill_value(layout.dtype), LEVEL, {"bigpca": attributes})
 
 
-def remove_journals(target: Path) -> None:
-    """Remove what a run needs no longer once its output is visible: the logs in it, or the chunks beside a table."""
-    for journal in target.glob(f"{JOURNAL}{'[0-9a-f]' * 16}"):
-        remove(journal)
-    store = target.with_name(target.name + ".partial")
-    with suppress(FileNotFoundError, NotADirectoryError):
-        if (store / PUBLISHED).read_text() == file_mark(target):
-            remove(store, MEMBERS)  # after a kill, by the next run
+@dataclass(frozen=True)
+class Reserved:
+    """Where an output will be, and what is known of it before the output is.
 
+    Attributes
+    ----------
+    target : path, URL, store or Place
+    layout : OutputLayout or None
+        Of the unfinished output there, which is to be continued.
+    lock : RunLock or None
+        On a disk: held from :func:`reserve` until the output is finished or aborted.
+    listing : callable or None
+        At an object store: returns what is there, for which it has been asked.
+    """
 
-def read_layout(target: Path) -> OutputLayout | None:
-    """Return the layout of the partial output beside a path, whatever has its identity; None if there is none."""
-    metadata = _read_partial(target.with_name(target.name + ".partial"))
-    if metadata is None:
-        return None
-    identity, chunks = metadata["attributes"]["bigpca"]["identity"], metadata["chunk_grid"]["configuration"]
-    return OutputLayout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), chunks["chunk_shape"][0], identity)
-
-
-def _read_partial(store: Path) -> dict[str, Any] | None:
-    """Read a partial output's metadata; None if there is none. Raises if unrelated files have its name."""
-    if not exists(store):
-        return None
-    if store.is_symlink():
-        raise OutputExistsError(
-            f"{store} is a symbolic link, which is not followed: the unfinished output would be written to its target. "
-            "Remove it."
-        )
-    try:
-        metadata = read_document(store / "zarr.json")
-        metadata["attributes"]["bigpca"]["identity"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OutputExistsError(
-            f"{store} exists and was not written by bigpca. Unfinished output would be written there: move it to "
-            f"another place."
-        ) from error
-    return dict(metadata)
-
-
-def _check_disk(target: Path, layout: OutputLayout, rows_done: int, copied: bool) -> None:
-    if layout.grows:
-        return
-    rows = layout.shape[0] * (2 if copied else 1) - rows_done
-    d = math.prod(layout.shape[1:])
-    needed = rows * d * layout.dtype.itemsize * 101 // 100
-    free = free_bytes(target)
-    if needed > free:
-        twice = ", and all of them again in a table" if copied else ""
-        raise MemoryBudgetError(
-            f"{target} needs {needed:,} bytes of disk ({layout.shape[0] - rows_done:,} rows of {d} "
-            f"{layout.dtype.name}{twice}, and 1 %), but {free:,} are free. Free space, or write to another disk."
-        )
+    target: Any
+    layout: OutputLayout | None = None
+    lock: RunLock | None = None
+    listing: Callable[[], Any] | None = None
 
 
 class Output(ABC):
@@ -351,101 +245,20 @@ class Output(ABC):
         self.abort()
 
 
-class DiskOutput(Output):
-    """An output in a local folder: written beside it, and renamed."""
-
-    writer: DiskChunks
-    path: Path
-
-    def __init__(self, path: Path, writer: DiskChunks, lock: RunLock, form: Form, replace: bool) -> None:
-        super().__init__(path, writer)
-        self._lock = lock
-        self._form = form
-        self._replace = replace
-        # Chunks of earlier runs are trusted only after their bytes are checked; those of this run, by their size.
-        self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
-        self._distrusted = {r for r in writer.records() if self._earlier.get(r.index) != r}
-
-    def _finished(self) -> dict[int, ChunkRecord]:
-        """One log per process and one stat per chunk are looked at."""
-        found = dict(self._earlier)
-        for record in self.writer.records():
-            if record not in self._distrusted and self.writer.is_intact(record, check_bytes=False):
-                found[record.index] = record
-        return found
-
-    def _is_visible(self) -> bool:
-        """Whether the unfinished output was renamed, which nobody else does while the lock is held."""
-        return not exists(Path(self.writer.store))
-
-    def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
-        crc32 = {index: record.crc32 for index, record in finished.items()}
-        with writing(self.path):
-            self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
-
-    def _close(self) -> Callable[[], object]:
-        remove_journals(self.path)
-        self._lock.release()
-        return lambda: None
-
-    def abort(self) -> None:
-        """Release the lock and keep finished chunks for the next run; remove the output if there are none."""
-        if not self._lock.held:
-            return
-        try:
-            remove_journals(self.path)  # if an error came after the output had become visible
-            if not self._finished():
-                remove(Path(self.writer.store), MEMBERS)
-        finally:
-            self._lock.release()
-
-    def keep(self, name: str, data: bytes) -> None:
-        """Write the record into the journal."""
-        with self.writer.storing(name, len(data)):
-            atomic_write_bytes(Path(self.writer.journal, name), data)
-
-    def kept(self, name: str) -> bytes | None:
-        """Read the record in the journal."""
-        path = Path(self.writer.journal, name)
-        return read_regular(path, MAX_LOG_BYTES) if path.exists() else None
-
-    def _is_open(self) -> bool:
-        return self._lock.held
+def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
+    """Reserve the place of an output whose shape is not known yet; raises as :func:`create_output`."""
+    reserved: Reserved = carrier(out).reserve(out, kind, overwrite=overwrite, resume=resume)
+    return reserved
 
 
-def output_lock(target: Path) -> RunLock:
-    """Return the lock of an output, which is not acquired yet."""
-    return RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
-
-
-@contextmanager
-def locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterator[None]:
-    """Lock a path where an output of this kind may be written, for this run; released if the body fails."""
-    repair(target)
-    remove_journals(target)
-    reject_existing(target, overwrite, kind)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire()
-        repair(target)
-        reject_existing(target, overwrite, kind)
-        yield
-    except BaseException:
-        lock.release()
-        raise
-
-
-def check_output(
-    path: Any, shape: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, identity: str, form: Form
-) -> OutputLayout:
-    """Check what is asked of a new output, and return its layout."""
-    layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
-    check_extension(name_of(path), *(SCORES if form.kind == "table" else STORES))
-    return layout
+def look_ahead(out: Any, kind: Kind) -> Reserved:
+    """Begin to look at what is there, where that takes long, for :func:`create_output`."""
+    reserved: Reserved = carrier(out).look_ahead(out, kind)
+    return reserved
 
 
 def create_output(
-    path: str | os.PathLike[str],
+    out: Any,
     *,
     shape: tuple[int | None, ...],
     dtype: DTypeLike,
@@ -454,34 +267,38 @@ def create_output(
     form: Form = STORE,
     overwrite: bool = False,
     resume: bool = True,
-    lock: RunLock | None = None,
+    joins: bool = True,
 ) -> Output:
-    """Create, or resume, one Zarr v3 array, or table, that becomes visible at ``path`` only when it is complete.
+    """Create, or resume, one Zarr v3 array, or table, that becomes visible only when it is complete.
 
-    It is written in ``<path>.partial`` under the lock ``<path>.lock``. Chunks are (chunk_rows, d), zstd with a
-    checksum; the fill value is NaN for floats. Chunks finished by a killed run with the same ``identity`` are kept.
+    On a disk it is written in ``<path>.partial`` under the lock ``<path>.lock``, and renamed. At an object store it is
+    written in its place under a claim there, and its root metadata are put last. Chunks are (chunk_rows, d), zstd with
+    a checksum; the fill value is NaN for floats. Chunks finished by a killed run with the same ``identity`` are kept.
 
     Parameters
     ----------
-    path : path of the array; missing parent folders are created. For URLs see
-        :func:`bigpca.storage.objects.create_objects`.
+    out : path of the array, whose missing parent folders are created; URL, store, Place, or what :func:`reserve` and
+        :func:`look_ahead` return.
     shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
     identity : fingerprint of the content; a partial output with another one is removed.
     form : what becomes of the chunks: a Zarr array, or a table.
-    overwrite : replace rows or scores that bigpca wrote (a table: a file), which stay until the new ones are complete.
-    resume : False starts again.
-    lock : the lock of the output, if the caller holds it already.
+    overwrite : replace rows or scores that bigpca wrote (a table: a file), which stay until the new ones are complete;
+        at an object store, they are deleted first.
+    resume : False starts again. At an object store, a run that does not join needs True to take over the claim of
+        another one, which may be alive.
+    joins : whether runs of equal identity write equal bytes, and so may write one output at an object store together.
 
     Raises
     ------
     OutputExistsError
-        If ``path`` exists, and ``overwrite`` is False or would not replace it (:mod:`bigpca.storage.grammar`).
+        If something is there, and ``overwrite`` is False or would not replace it (:mod:`bigpca.storage.grammar`).
     OutputLockedError
-        If a live run holds it.
+        If a live run holds it, or an object store has the unfinished output of another run.
     OutputWriteError
-        If the file system rejects it: missing permission, a name that is too long.
+        If the file system rejects it: missing permission, a name that is too long. If the object store does not enforce
+        conditional writes, and nobody said that this is the only run.
     MemoryBudgetError
         If the free disk space is less than the remaining rows, uncompressed, plus 1 %.
     ValueError, TypeError
@@ -499,9 +316,9 @@ def create_output(
     >>> float(zarr.open_array(path, mode="r")[...].sum())
     10.0
     """
-    layout = check_output(path, shape, dtype, chunk_rows, identity, form)
-    target = Path(os.path.realpath(path))
-    lock = output_lock(target) if lock is None else lock
-    with writing(target), locked(target, lock, overwrite, form.kind):
-        writer = open_partial(target, layout, resume, copied=form.kind == "table")
-        return DiskOutput(target, writer, lock, form, overwrite)
+    reserved = out if isinstance(out, Reserved) else Reserved(out)
+    layout = _layout(shape, dtype, chunk_rows, identity)
+    check_extension(name_of(reserved.target), *(SCORES if form.kind == "table" else STORES))
+    begin = carrier(reserved.target).begin
+    output: Output = begin(reserved, layout, form, overwrite=overwrite, resume=resume, joins=joins)
+    return output

@@ -29,8 +29,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bigpca.errors import OutputExistsError, OutputWriteError, brief
-from bigpca.storage.chunks import there
+from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.files import (
     PLACES,
     Content,
@@ -628,28 +627,6 @@ def _check_names(url: str, path: str) -> None:
                 f"{brief(public(url))} has the part {brief(repr(name))}, but the parts of a URL are names of objects: "
                 "not empty, not '.' or '..', and without control characters. Write the path that is meant."
             )
-
-
-def reject_object(given: Any, overwrite: bool, key: str = "") -> None:
-    """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if none can be there."""
-    place = Place(given)
-    if not place.prefix:
-        raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
-    place.check_exclusive()
-    if not overwrite and place.exists(key):
-        raise there(place.describe(), "an object")
-
-
-def put_object(given: Any, data: bytes, *, overwrite: bool) -> str:
-    """Put one object, if absent or in place of another one, and return its URL."""
-    place = Place(given)
-    if len(data) > LARGEST_PUT:
-        raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
-    try:
-        place.put("", data, if_absent=not overwrite)
-    except OccupiedError:
-        raise there(place.describe(), "an object") from None
-    return place.describe()
 
 
 class BusyError(OSError):

@@ -22,7 +22,7 @@ from pandas import DataFrame
 import bigpca as bp
 from bigpca.data.checks import MemberError
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import chunks, forms, outputs
+from bigpca.storage import chunks, disk, files
 from bigpca.storage.files import atomic_write_bytes
 from tests.conftest import everywhere, local_or_memory
 from tests.storage.writing import opened
@@ -36,9 +36,9 @@ DIES: dict[str, tuple[Any, str, int]] = {
     "between keys and their chunk": (chunks.ChunkWriter, "begin", 3),
     "before the last chunk": (chunks.ChunkWriter, "begin", 6),
     "between the last chunk and its record": (chunks.DiskChunks, "_log", 6),
-    "before the manifest": (forms, "atomic_write_bytes", 0),
-    "before it becomes visible": (forms, "publish", 0),
-    "after it became visible": (outputs, "remove_journals", 2),
+    "before the manifest": (files, "atomic_write_bytes", 9),
+    "before it becomes visible": (files, "publish", 1),
+    "after it became visible": (disk, "remove_journals", 2),
 }
 
 
@@ -249,7 +249,7 @@ def test_a_write_that_fails_is_not_closed_and_a_key_file_that_fails_is_named(
 
     writer = bp.FeatureWriter(out, chunk_rows=CHUNK)
     with monkeypatch.context() as patch:
-        patch.setattr(outputs, "atomic_write_bytes", fail)
+        patch.setattr(files, "atomic_write_bytes", fail)
         with pytest.raises(OutputWriteError, match=r"keys-0\.json cannot be written .*Input/output error"):
             writer.write(X[:19], KEYS[:19])
     with pytest.raises(
@@ -270,7 +270,7 @@ def test_a_second_close_goes_on_after_an_interrupt_in_the_first(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(outputs, "remove_journals", interrupt)
+        patch.setattr(disk, "remove_journals", interrupt)
         with pytest.raises(KeyboardInterrupt):
             writer.close()
     writer.close()

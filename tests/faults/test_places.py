@@ -35,7 +35,8 @@ from bigpca.passes.reading import layout
 from bigpca.storage import places
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
-from bigpca.storage.objects import look_ahead, unfinished
+from bigpca.storage.objects import unfinished
+from bigpca.storage.outputs import look_ahead
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
@@ -529,11 +530,11 @@ def test_a_late_chunk_of_an_older_run_is_named(place: Place) -> None:
 
 @enforced
 def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: Place) -> None:
-    listing = look_ahead(place, "array")
-    listing()
+    reserved = look_ahead(place, "array")
+    reserved.listing()  # type: ignore[misc]
     write_output(place)
     with pytest.raises(OutputExistsError, match="exists already"):
-        begin(place, listing=listing)
+        begin(reserved)
     assert not [key for key in stored(place) if key.startswith(".bigpca")]
     with begin(place, overwrite=True) as one:
         fill(one)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigpca.errors import ModelFormatError, OutputExistsError
-from bigpca.storage import groups, read_group, write_group
+from bigpca.storage import files, groups, read_group, write_group
 from bigpca.storage.places import Place
 from tests.conftest import everywhere, local_or_memory
 
@@ -333,7 +333,7 @@ def test_what_cannot_be_stored_is_rejected_before_anything_is_written(tmp_path, 
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(groups, "fsync_tree", lambda path: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(files, "fsync_tree", lambda path: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space left"):
         save(tmp_path / "m")
     assert os.listdir(tmp_path) == []

@@ -12,7 +12,7 @@ import pytest
 
 import bigpca as bp
 from bigpca.errors import CheckpointError, MemoryBudgetError, OutputWriteError
-from bigpca.storage import outputs
+from bigpca.storage import files
 from tests.storage.writing import DIMENSION, N, begin, fill, read, rows_of
 
 
@@ -23,17 +23,17 @@ def path(tmp_path):
 
 def test_too_little_disk_is_rejected_before_anything_is_made(path, monkeypatch):
     needed = N * DIMENSION * 4 * 101 // 100
-    monkeypatch.setattr(outputs, "free_bytes", lambda place: needed - 1)
+    monkeypatch.setattr(files, "free_bytes", lambda place: needed - 1)
     with pytest.raises(MemoryBudgetError, match=rf"scores.zarr needs {needed} bytes .*but {needed - 1} are free"):
         begin(path)
     assert os.listdir(path.parent) == []
-    monkeypatch.setattr(outputs, "free_bytes", lambda place: needed)
+    monkeypatch.setattr(files, "free_bytes", lambda place: needed)
     with begin(path) as output:
         fill(output, [0, 1, 2])
     # Only what remains is needed for a resume.
-    monkeypatch.setattr(outputs, "free_bytes", lambda place: 8 * DIMENSION * 4 * 101 // 100)
+    monkeypatch.setattr(files, "free_bytes", lambda place: 8 * DIMENSION * 4 * 101 // 100)
     begin(path).abort()
-    monkeypatch.setattr(outputs, "free_bytes", lambda place: 8 * DIMENSION * 4 * 101 // 100 - 1)
+    monkeypatch.setattr(files, "free_bytes", lambda place: 8 * DIMENSION * 4 * 101 // 100 - 1)
     with pytest.raises(MemoryBudgetError, match="8 rows of 3 float32, and 1 %"):
         begin(path)
     assert os.listdir(path.parent) == ["scores.zarr.partial"]

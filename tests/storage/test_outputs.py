@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import zarr
 
+from bigpca import FeatureWriter
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import ChunkRecord, chunks, forms
+from bigpca.storage import ChunkRecord, chunks, files
+from bigpca.storage.disk import DiskOutput
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
-from bigpca.storage.outputs import DiskOutput
 from bigpca.storage.places import Place
 from tests.conftest import everywhere, local_or_memory
 from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, opened, read, rows_of, stored, write
@@ -247,12 +248,13 @@ def test_an_error_after_a_table_is_visible_leaves_no_chunks_beside_it(end, kille
     path = tmp_path / f"s.{end}"
     form, partial = form_of(path, ("a", "b", "c")), path.with_name(f"{path.name}.partial")
 
-    def published(*arguments, **options):
-        publish(*arguments, **options)
-        raise OSError("of the disk")
+    def published(source, target, **options):
+        publish(source, target, **options)
+        if target == path:
+            raise OSError("of the disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr(forms, "publish", published)
+        patched.setattr(files, "publish", published)
         if killed:  # nothing is done after the error
             patched.setattr(DiskOutput, "abort", lambda output: output._lock.release())
         with pytest.raises(OutputWriteError, match="of the disk"):
@@ -311,6 +313,11 @@ def test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed(path
     foreign.mkdir()
     with pytest.raises(OutputExistsError, match=r"scores.zarr.partial exists and was not written by bigpca.*: move it"):
         begin(path)
+    assert os.listdir(path.parent) == ["scores.zarr.partial"]
+    (foreign / "zarr.json").write_text('{"shape": [9, 3], "attributes": {"bigpca": {"identity": "one"}}}')
+    for create in (begin, FeatureWriter):
+        with pytest.raises(OutputExistsError, match=r"scores.zarr.partial exists and was not written by bigpca"):
+            create(path)
     assert os.listdir(path.parent) == ["scores.zarr.partial"]
 
 

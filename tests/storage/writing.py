@@ -7,7 +7,6 @@ import zarr
 from zarr.storage import ObjectStore
 
 from bigpca.storage import create_output
-from bigpca.storage.objects import create_objects
 from bigpca.storage.places import Place
 
 N, DIMENSION, ROWS = 23, 3, 5  # five chunks, the last of three rows
@@ -21,8 +20,7 @@ def rows_of(output, index, dtype=np.float32):
 
 def begin(path, **changes):
     standard = {"shape": (N, DIMENSION), "dtype": "float32", "chunk_rows": ROWS, "identity": "one"}
-    create = create_objects if isinstance(path, Place) else create_output
-    return create(path, **(standard | changes))
+    return create_output(path, **({"resume": not isinstance(path, Place)} | standard | changes))
 
 
 def beside(place, suffix):

@@ -1,0 +1,333 @@
+"""Outputs, models and files on a disk: written beside their path, locked, and renamed once they are complete.
+
+An unfinished output is ``<path>.partial``: an array without manifest, and the journal of its run. What is at the path
+stays until the new output has its place. :mod:`bigpca.storage.objects` has the same functions for object stores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.storage import files
+from bigpca.storage.chunks import MAX_LOG_BYTES, ChunkRecord, DiskChunks
+from bigpca.storage.files import read_document, read_regular, temporary_sibling, writing
+from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
+from bigpca.storage.grammar import (
+    JOURNAL,
+    MEMBERS,
+    PUBLISHED,
+    ROOT,
+    Kind,
+    check_replaced,
+    declared,
+    described,
+    there,
+)
+from bigpca.storage.lock import RunLock
+from bigpca.storage.outputs import FORMAT, LEVEL, Output, OutputLayout, Reserved, partial_document
+
+
+class DiskOutput(Output):
+    """An output in a local folder: written beside it, and renamed."""
+
+    writer: DiskChunks
+    path: Path
+
+    def __init__(self, path: Path, writer: DiskChunks, lock: RunLock, form: Form, replace: bool) -> None:
+        super().__init__(path, writer)
+        self._lock = lock
+        self._form = form
+        self._replace = replace
+        # Chunks of earlier runs are trusted only after their bytes are checked; those of this run, by their size.
+        self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
+        self._distrusted = {r for r in writer.records() if self._earlier.get(r.index) != r}
+
+    def _finished(self) -> dict[int, ChunkRecord]:
+        """One log per process and one stat per chunk are looked at."""
+        found = dict(self._earlier)
+        for record in self.writer.records():
+            if record not in self._distrusted and self.writer.is_intact(record, check_bytes=False):
+                found[record.index] = record
+        return found
+
+    def _is_visible(self) -> bool:
+        """Whether the unfinished output was renamed, which nobody else does while the lock is held."""
+        return not os.path.lexists(self.writer.store)
+
+    def _publish(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
+        """Force all to the disk, and rename it: the store, or a table of its chunks, after which these may go."""
+        store = Path(self.writer.store)
+        with writing(self.path):
+            if isinstance(self._form, TableForm):
+                with temporary_sibling(self.path) as sibling:
+                    file = sibling / "table"
+                    self._form.write(file, self.writer, annotations)
+                    files.fsync_path(file)
+                    _reject_existing(self.path, self._replace, "table")
+                    Path(store, PUBLISHED).write_text(files.file_mark(file))
+                    files.publish(file, self.path, replace=self._replace)
+                return
+            metadata = with_manifest(read_document(store / ROOT), self.writer, finished, annotations)
+            files.atomic_write_bytes(store / ROOT, json.dumps(metadata).encode())
+            for name in MEMBERS:  # of a run that was killed here
+                files.remove(store / name, ())
+            annotations.write(store)
+            files.fsync_tree(store)
+            _reject_existing(self.path, self._replace, "array")
+            files.publish(store, self.path, replace=self._replace)
+
+    def _close(self) -> Callable[[], object]:
+        remove_journals(self.path)
+        self._lock.release()
+        return lambda: None
+
+    def abort(self) -> None:
+        """Release the lock and keep finished chunks for the next run; remove the output if there are none."""
+        if not self._lock.held:
+            return
+        try:
+            remove_journals(self.path)  # if an error came after the output had become visible
+            if not self._finished():
+                files.remove(Path(self.writer.store), MEMBERS)
+        finally:
+            self._lock.release()
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write the record into the journal."""
+        with self.writer.storing(name, len(data)):
+            files.atomic_write_bytes(Path(self.writer.journal, name), data)
+
+    def kept(self, name: str) -> bytes | None:
+        """Read the record in the journal."""
+        path = Path(self.writer.journal, name)
+        return read_regular(path, MAX_LOG_BYTES) if path.exists() else None
+
+    def _is_open(self) -> bool:
+        return self._lock.held
+
+
+def remove_journals(target: Path) -> None:
+    """Remove what a run needs no longer once its output is visible: the logs in it, or the chunks beside a table."""
+    for journal in target.glob(f"{JOURNAL}{'[0-9a-f]' * 16}"):
+        files.remove(journal)
+    store = target.with_name(target.name + ".partial")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if (store / PUBLISHED).read_text() == files.file_mark(target):
+            files.remove(store, MEMBERS)  # after a kill, by the next run
+
+
+def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
+    """Lock a path, and return the layout of the unfinished output there, which is continued: no run writes it."""
+    target = Path(os.path.realpath(out))
+    lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+    with _locked(target, lock, overwrite, kind):
+        return Reserved(target, _read_partial(_partial(target)), lock)
+
+
+def look_ahead(out: Any, kind: Kind) -> Reserved:
+    """Return the path: what is there is seen at once."""
+    return Reserved(out)
+
+
+def begin(
+    reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
+) -> DiskOutput:
+    """Lock the path of an output, if that is not done, and create or resume it: see :func:`create_output`."""
+    target = Path(os.path.realpath(reserved.target))
+    lock = reserved.lock or RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+    with _locked(target, lock, overwrite, form.kind):
+        return DiskOutput(target, _open_partial(target, layout, resume, form.kind == "table"), lock, form, overwrite)
+
+
+@contextmanager
+def _locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterator[None]:
+    """Lock a path where an output of this kind may be written, for this run; released if the body fails."""
+    with writing(target):
+        files.repair(target)
+        remove_journals(target)
+        _reject_existing(target, overwrite, kind)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+            files.repair(target)
+            _reject_existing(target, overwrite, kind)
+            yield
+        except BaseException:
+            lock.release()
+            raise
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(target.name + ".partial")
+
+
+def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool) -> DiskChunks:
+    """Resume the partial output if it belongs to this run, else create it.
+
+    Raises if the disk cannot hold it, and its copy beside it where it will be ``copied``.
+    """
+    store = _partial(target)
+    # Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
+    journal = JOURNAL + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
+    writer = DiskChunks(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
+    ours = _read_partial(store)
+    for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
+        files.remove(unfinished)
+    if ours is not None and layout.grows:
+        ours = replace(ours, shape=(layout.shape[0], *ours.shape[1:]))
+    if ours == layout and resume and Path(writer.journal).is_dir():
+        ended = Path(writer.journal, "rows")
+        if ended.exists():  # by a run killed at its end: it grows again without its last chunk, if that is a short one
+            n = int(read_regular(ended, MAX_LOG_BYTES))
+            if n % layout.chunk_rows:
+                writer.chunk_path(n // layout.chunk_rows).unlink(missing_ok=True)
+            ended.unlink()
+        done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
+        _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)), copied)
+        return writer
+    if ours is not None:
+        check_replaced(str(store), str, [*files.keys_below(store)], "array", ("array", MEMBERS))
+        files.remove(store, MEMBERS)
+    _check_disk(target, layout, 0, copied)
+    document = json.dumps(partial_document(layout)).encode()
+    with temporary_sibling(store) as sibling:
+        files.atomic_write_bytes(sibling / ROOT, document)
+        (sibling / journal).mkdir()
+        (sibling / "c").mkdir()
+        files.publish(sibling, store, replace=False)
+    return writer
+
+
+def _read_partial(store: Path) -> OutputLayout | None:
+    """Read the layout of a partial output; None if there is none. Raises if unrelated files have its name."""
+    if not os.path.lexists(store):
+        return None
+    if store.is_symlink():
+        raise OutputExistsError(
+            f"{store} is a symbolic link, which is not followed: the unfinished output would be written to its target. "
+            "Remove it."
+        )
+    try:
+        metadata = read_document(store / ROOT)
+        own, grid = metadata["attributes"]["bigpca"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        ours = own["identity"] if own["format"] == list(FORMAT) and grid[1:] == metadata["shape"][1:] else ""
+        return OutputLayout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), int(grid[0]), ours)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise OutputExistsError(
+            f"{store} exists and was not written by bigpca. Unfinished output would be written there: move it to "
+            f"another place."
+        ) from error
+
+
+def _check_disk(target: Path, layout: OutputLayout, rows_done: int, copied: bool) -> None:
+    if layout.grows:
+        return
+    rows = layout.shape[0] * (2 if copied else 1) - rows_done
+    d = math.prod(layout.shape[1:])
+    needed = rows * d * layout.dtype.itemsize * 101 // 100
+    free = files.free_bytes(target)
+    if needed > free:
+        twice = ", and all of them again in a table" if copied else ""
+        raise MemoryBudgetError(
+            f"{target} needs {needed:,} bytes of disk ({layout.shape[0] - rows_done:,} rows of {d} "
+            f"{layout.dtype.name}{twice}, and 1 %), but {free:,} are free. Free space, or write to another disk."
+        )
+
+
+def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> None:
+    """Raise OutputExistsError before the work if an output of this kind could not be written here after it."""
+    with writing(out):  # rejects a name that is too long
+        _reject_existing(Path(os.path.realpath(out)), overwrite, kind, instead)
+
+
+def _reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "") -> None:
+    """Raise OutputExistsError unless ``target`` is free or an empty folder, or an output of this kind to overwrite."""
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise there(target, _describe(target), instead)
+    if target.is_dir() and not os.listdir(target):
+        return
+    found: tuple[Kind, tuple[str, ...]] | None = ("table", ()) if target.is_file() else None
+    with suppress(OSError, ValueError):
+        found = declared(read_document(target / ROOT))
+    check_replaced(str(target), lambda: _describe(target), [*files.keys_below(target)], kind, found)
+
+
+def _describe(path: Path) -> str:
+    """Describe what is there in a few words: ``a Zarr array (1000, 64) float32``, ``a folder of 3 entries``."""
+    if path.is_symlink():
+        return "a dangling link"
+    if path.is_file():
+        return f"a file of {path.stat().st_size:,} bytes"
+    try:
+        return described(read_document(path / ROOT))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        names = os.listdir(path)
+        return "a Zarr v2 store" if {*files.MARKERS} & {*names} else f"a folder of {len(names)} entries"
+
+
+def put_group(out: Any, fill: Callable[[Path], None], _: str, members: Collection[str], *, overwrite: bool) -> None:
+    """Write a group that a function writes to a folder; what it replaces stays until it is complete."""
+    target = Path(os.path.realpath(files.path_of(out, "path")))
+    with writing(target):
+        files.repair(target)
+        _reject_existing(target, overwrite, "model")
+        with temporary_sibling(target) as sibling:
+            fill(sibling)
+            files.fsync_tree(sibling)
+            _reject_existing(target, overwrite, "model")  # again: others may have put something there
+            files.publish(sibling, target, replace=overwrite)
+
+
+@contextmanager
+def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, str]]:
+    """Yield the folder of a group, and its path."""
+    target = Path(os.path.realpath(out))
+    with suppress(OSError):  # a read-only directory cannot be repaired
+        files.repair(target)
+    yield target, str(target)
+
+
+def got_bytes(store: Any, key: str, limit: int) -> bytes:
+    """Return a file of a store."""
+    return read_regular(Path(store) / key, limit)
+
+
+def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
+    """Raise unless a file may be written here; what a killed run left beside it is removed."""
+    with writing(out):  # rejects a name that is too long before the work
+        check_extension(out, *accepted)
+        files.remove_dead(Path(out))
+    _reject_file(Path(out), overwrite)
+
+
+def _reject_file(path: Path, overwrite: bool) -> None:
+    if os.path.lexists(path) and not overwrite:
+        raise there(path, _describe(path))
+    if os.path.lexists(path) and not path.is_file():
+        raise OutputExistsError(f"{path} is a folder; overwrite=True replaces only files. Choose another path.")
+
+
+def write_file(out: Any, data: bytes, *, overwrite: bool) -> Path:
+    """Write a file beside its path, and rename it."""
+    target = Path(out)
+    with writing(target), temporary_sibling(target) as sibling:
+        file = sibling / "file"
+        files.atomic_write_bytes(file, data)
+        with files.flock(target.parent, wait_seconds=files.MUTEX_SECONDS):
+            _reject_file(target, overwrite)
+            os.replace(file, target)
+            files.fsync_path(target.parent)
+    return target
