@@ -301,8 +301,8 @@ class LaggedRows(Source):
         return self.stored.stamps(*self._series(start, stop)) if stop > start else []
 
     @property
-    def stamped(self) -> bool:
-        return self.stored.stamped
+    def parts(self) -> tuple[Source, ...]:
+        return (self.stored,)
 
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
         return start, min(stop + self.reach, self.shape[0])

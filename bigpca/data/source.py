@@ -176,19 +176,25 @@ class Source(ABC):
         return 0
 
     @property
+    def parts(self) -> tuple[Source, ...]:
+        """The sources of which the rows are made; none if they are in files, or in memory."""
+        return ()
+
+    @property
     def stamped(self) -> bool:
         """Whether stamps would tell that rows changed: all but those of a few stores do."""
-        return True
+        return all(part.stamped for part in self.parts)
 
     @property
     def unseen(self) -> str:
         """What holds rows whose changes stamps do not tell, though the rest has stamps; "" for nothing."""
-        return ""
+        return next((part.unseen for part in self.parts if part.unseen), "")
 
     @property
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read of all rows, and the most bytes in flight; (0, 0) elsewhere."""
-        return 0, 0
+        each = [part.requests for part in self.parts]
+        return sum(count for count, _ in each), max((nbytes for _, nbytes in each), default=0)
 
     @property
     def parsed(self) -> bool:
@@ -473,8 +479,8 @@ class DecodedRows(Source):
         return self.stored.decoded_rows
 
     @property
-    def stamped(self) -> bool:
-        return self.stored.stamped
+    def parts(self) -> tuple[Source, ...]:
+        return (self.stored,)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -343,20 +343,13 @@ class CsrRows(Source):
         return list(found)
 
     @property
-    def stamped(self) -> bool:
-        """Whether the store says when its objects change."""
-        return self.data.stamped
-
-    @property
-    def requests(self) -> tuple[int, int]:
-        """Those of the three arrays."""
-        counts, flights = zip(self.data.requests, self.indices.requests, self.indptr.requests, strict=True)
-        return sum(counts), max(flights)
+    def parts(self) -> tuple[Source, ...]:
+        return self.data, self.indices, self.indptr
 
     def details(self) -> dict[str, Any]:
         """Return what the three arrays say of themselves, and the number of stored values."""
-        parts: dict[str, Any] = {name: getattr(self, name).details() for name in SPARSE_PARTS}
-        return {"stored_values": self.stored_values, **parts}
+        found = (part.details() for part in self.parts)
+        return {"stored_values": self.stored_values, **dict(zip(SPARSE_PARTS, found, strict=True))}
 
 
 def values_of(part: Source, start: int, stop: int) -> Array:

@@ -261,7 +261,7 @@ class ChunkFiles:
         A change of None means that nothing would tell whether rows change.
         """
         ranges = list(bounds)
-        count = math.prod(-(-hi // size) - lo // size for (lo, hi), size in zip(ranges, self.cell_shape, strict=True))
+        count = math.prod(map(len, self._spans(ranges)))
         if self.directory is not None and count <= MANY:
             return [(key, *seen_file(os.path.join(self.directory, key))) for key in self.keys(ranges)]
         listed = self.listing(fresh=True)
@@ -599,15 +599,14 @@ class ZarrReader:
         """Return this process's open array and its stored objects."""
         if self._held is not None:
             return self._held
-        key, document = (self.store, self.path_in_group), ""
+        key, (document, stamp) = (self.store, self.path_in_group), ("", None)
         if kind_of(self.store) == "disk":
-            document = array_file(self.label)
+            document, stamp = _metadata_file(self.label)
             if not document:
                 raise FileNotFoundError(
                     f"{self.label} holds no Zarr array: it has neither zarr.json nor .zarray. "
                     "Check the path, and the member for an array inside a group."
                 )
-        stamp = _stamp(document) if document else None
         with _LOCK:
             opened = _OPENED.get(key)
             replaced = opened is not None and not document and self.digest not in ("", opened.digest)
@@ -755,11 +754,6 @@ def _broken(files: ChunkFiles, cell: Cell) -> tuple[Cell, Exception] | None:
             raise
         return cell, error
     return None
-
-
-def _stamp(path: str) -> tuple[int, int, int]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -933,7 +927,7 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     local = kind_of(path) == "disk"
     if local and member is not None and is_array_directory(os.path.join(path, member.strip("/"))):
         return ZarrRows.of(ZarrReader(path, member, missing_chunks))
-    if not local and member is None and place_at(path) is not None:
+    if member is None and (local or place_at(path) is not None):
         with suppress(ValueError, LookupError, FileNotFoundError):  # a group, or damaged: asked once more
             return ZarrRows.of(ZarrReader(path, "", missing_chunks))
     with naming_damage(path) if local else without_credentials(path):
@@ -1017,15 +1011,18 @@ def _without_members(path: str, member: str) -> MemberError:
     return MemberError(f"{path} is one Zarr array, so it has no member {member!r}. Leave member out.")
 
 
-def array_file(path: str) -> str:
-    """Return the file with the metadata of an array in a directory, or of a group of Zarr v3; "" if there is none."""
-    names = (os.path.join(path, name) for name in ("zarr.json", ".zarray"))
-    return next(filter(os.path.exists, names), "")
+def _metadata_file(path: str) -> tuple[str, tuple[int, int, int] | None]:
+    """Return the file with the metadata of an array in a directory, or of a group of Zarr v3, and its stamp."""
+    for file in (os.path.join(path, "zarr.json"), os.path.join(path, ".zarray")):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = os.stat(file)
+            return file, (found.st_mtime_ns, found.st_size, found.st_ino)
+    return "", None
 
 
 def is_array_directory(path: str) -> bool:
     """Whether a directory is a Zarr array."""
-    file = array_file(path)
+    file, _ = _metadata_file(path)
     return file.endswith(".zarray") or (bool(file) and read_document(file).get("node_type") == "array")
 
 

@@ -259,16 +259,13 @@ class DiskChunks(ChunkWriter):
     def _log(self, record: ChunkRecord) -> None:
         # The line break in front ends a line that a full disk may have cut. Opened and closed each time: closing is
         # what makes it visible to the driver on network file systems.
-        line = json.dumps(astuple(record))
         pid = os.getpid()
         if pid not in _PROCESS:
             _PROCESS[pid] = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}.log"
-        descriptor = os.open(Path(self.journal, _PROCESS[pid]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            while os.write(descriptor, f"\n{line}\n".encode()) <= len(line) + 1:  # a part of it is not a record
+        with open(Path(self.journal, _PROCESS[pid]), "ab", buffering=0) as file:
+            line = f"\n{json.dumps(astuple(record))}\n".encode()
+            while file.write(line) < len(line):  # a part of it is not a record
                 pass
-        finally:
-            os.close(descriptor)
 
     def records(self) -> Iterator[ChunkRecord]:
         """Iterate over the records of all processes, skipping lines that a crash truncated."""

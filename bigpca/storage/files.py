@@ -72,6 +72,7 @@ _DENIED = re.compile(
 )
 MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 PLACES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")  # schemes of URLs that are written to
+BUCKETS = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}  # obstore's classes, and schemes of their URLs
 OBJECT_STORES = ("bigpca.storage.places", "obstore.store", "zarr.storage._obstore")  # modules of what holds objects
 CARRIED = "zarr-memory://"  # a MemoryStore, which is sent to workers with its values
 CHANGES = {"etag", "version", "versionid", "generation", "md5hash", "lastmodified", "updated", "mtime", "created"}
@@ -974,11 +975,15 @@ def address_of(store: Any) -> str:
         return "memory://"
     if name == "IcechunkStore":
         return "icechunk://"
-    scheme = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}.get(type(inner).__name__)
-    bucket = re.search(r'(?:bucket|container_name)="([^"]*)"', repr(inner)) if scheme else None
-    if scheme and bucket is not None:
-        return url_of(scheme, f"{bucket[1]}/{getattr(inner, 'prefix', None) or ''}".rstrip("/"))
+    if type(inner).__name__ in BUCKETS and (bucket := bucket_of(inner)):
+        return url_of(BUCKETS[type(inner).__name__], f"{bucket}/{getattr(inner, 'prefix', None) or ''}".rstrip("/"))
     return str(store) if kind_of(str(store)) != "disk" else url_of(name)
+
+
+def bucket_of(store: Any) -> str:
+    """Return the bucket of an obstore store; "" if it has none."""
+    found = re.search(r'(?:bucket|container_name)="([^"]*)"', repr(store))
+    return found[1] if found else ""
 
 
 def change_of(facts: Mapping[str, Any]) -> tuple[int, str | None]:

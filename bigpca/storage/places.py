@@ -31,9 +31,11 @@ import numpy as np
 
 from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.files import (
+    BUCKETS,
     PLACES,
     Content,
     OccupiedError,
+    bucket_of,
     change_of,
     denied,
     is_denied,
@@ -186,10 +188,10 @@ class Place:
         """The URL as it was given, or that of the store; secrets included."""
         if self._held is None:
             return f"{self.root}/{self.prefix}".rstrip("/")
-        name, named = type(self._held).__name__, re.search(r'(?:bucket|container_name)="([^"]*)"', repr(self._held))
-        schemes = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "MemoryStore": "memory-store"}
-        parts = (named[1] if named else f"{id(self._held):x}", getattr(self._held, "prefix", None) or "", self.prefix)
-        return url_of(schemes.get(name, name), "/".join(part for part in map(str, parts) if part))
+        name = type(self._held).__name__
+        parts = (bucket_of(self._held) or f"{id(self._held):x}", getattr(self._held, "prefix", None) or "", self.prefix)
+        scheme = (BUCKETS | {"MemoryStore": "memory-store"}).get(name, name)
+        return url_of(scheme, "/".join(part for part in map(str, parts) if part))
 
     def describe(self, key: str = "") -> str:
         """Return the URL of the place, or of an object there, without secrets."""
