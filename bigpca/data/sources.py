@@ -17,6 +17,7 @@ import numpy as np
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, unmasked
+from bigpca.data import containers
 from bigpca.data.checks import (
     ValidRange,
     check_dtype,
@@ -25,25 +26,6 @@ from bigpca.data.checks import (
     decoding,
     regular_chunks,
     row_width,
-)
-from bigpca.data.containers import (
-    cell_matrix,
-    embeddings,
-    is_cells,
-    is_dataset,
-    is_hdf5_dataset,
-    is_labelled,
-    is_path_list,
-    is_place,
-    is_stored_sparse,
-    is_zarr_array,
-    is_zarr_group,
-    is_zarr_store,
-    reject_chunks,
-    reject_foreign,
-    reject_sparse_forms,
-    table_rows,
-    type_names,
 )
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
@@ -95,20 +77,20 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     if wanted is not None and wanted.keys is not None:
         raise ValueError(
             f"keys = {wanted.keys!r} names a column of a CSV, Parquet or Arrow file, but the source is "
-            f"{type_names(source)[0].removeprefix('builtins.')}. For a frame, pass X.set_index({wanted.keys!r}); "
-            "for other rows, store keys: bigpca.ingest(X, out, keys=...)."
+            f"{containers.type_names(source)[0].removeprefix('builtins.')}. For a frame, pass "
+            f"X.set_index({wanted.keys!r}); for other rows, store keys: bigpca.ingest(X, out, keys=...)."
         )
-    if is_place(source):
+    if containers.is_place(source):
         from bigpca.storage.places import Place  # for object stores only
 
         return _described(Place(source).openable(), member, missing_chunks, wanted)
-    if is_zarr_store(source):
+    if containers.is_zarr_store(source):
         return store_source(source, member, missing_chunks)
-    if is_dataset(source):
+    if containers.is_dataset(source):
         from bigpca.data.files import dataset_source  # all formats of files, as above
 
         return dataset_source(source, member)
-    if is_zarr_group(source) or is_zarr_array(source):
+    if containers.is_zarr_group(source) or containers.is_zarr_array(source):
         return node_source(source, member, missing_chunks)
     if isinstance(source, ZarrReader):
         return ZarrRows.of(source)
@@ -123,19 +105,19 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
             return held_rows(np.asarray(source))
         order = "C" if source.flags.c_contiguous else "F"
         return raw_file(path, int(source.offset), source.shape, source.dtype, order, format="raw")
-    in_group = is_stored_sparse(source)  # a sparse matrix that AnnData has opened in a Zarr or HDF5 group
-    if in_group and is_zarr_group(source.group):
+    in_group = containers.is_stored_sparse(source)  # a sparse matrix that AnnData has opened in a Zarr or HDF5 group
+    if in_group and containers.is_zarr_group(source.group):
         return node_source(source.group, None, missing_chunks)
-    if in_group or is_hdf5_dataset(source):
+    if in_group or containers.is_hdf5_dataset(source):
         from bigpca.data.files import file_source  # as above
         from bigpca.data.hdf5 import dataset_place
 
         return file_source(*dataset_place(source.group if in_group else source), missing_chunks)
     if is_sparse(source):
         return held_rows(source)
-    reject_sparse_forms(source, "the source")
-    reject_foreign(source, "the source")
-    source = table_rows(embeddings(source, "the source", member), "the source")
+    containers.reject_sparse_forms(source, "the source")
+    containers.reject_foreign(source, "the source")
+    source = containers.table_rows(containers.embeddings(source, "the source", member), "the source")
     if hasattr(source, "__array__"):
         values = unmasked(source)
         check_dtype(values.dtype)
@@ -275,8 +257,8 @@ def open(
     with ShortTraceback():
         if sample_dims is not None:
             _check_sample_dims(source, sample_dims, described)
-        if is_cells(source):
-            matrix, names = cell_matrix(source, member)
+        if containers.is_cells(source):
+            matrix, names = containers.cell_matrix(source, member)
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
@@ -303,14 +285,14 @@ def open(
 
 
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern) -> None:
-    if not is_labelled(source) and not is_netcdf(source):
-        reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
+    if not containers.is_labelled(source) and not is_netcdf(source):
+        containers.reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
         remedy = "Pass xr.DataArray(source, dims=(...)), or describe the rows with pattern=."
         if isinstance(source, str | os.PathLike):
             remedy = "Open it by xarray and pass one of its variables, such as xr.open_dataset(path)['sst']."
         raise TypeError(
             f"sample_dims = {sample_dims!r} names dimensions, but only an xarray.DataArray has named dimensions; the "
-            f"source is {type_names(source)[0].removeprefix('builtins.')}. {remedy}"
+            f"source is {containers.type_names(source)[0].removeprefix('builtins.')}. {remedy}"
         )
     if described != RowPattern():
         raise ValueError(
@@ -338,7 +320,7 @@ def open_samples(
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     if fill is not None:
         check_choice("fill", fill, ("default",))
-    if is_path_list(source):
+    if containers.is_path_list(source):
         return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill, wanted)
     if (
         gridded
@@ -355,7 +337,7 @@ def open_samples(
                 found = FieldRows.of(field, os.path.abspath(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
         source = field
-    if is_labelled(source):
+    if containers.is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
         limits = None if fill is None or is_csr(X._meta) else ValidRange.of_decoded(source)
@@ -554,9 +536,9 @@ def _flatten(X: da.Array) -> da.Array:
             return X
         dtype = np.dtype(X.dtype)
         return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=csr_meta(dtype))
-    reject_chunks(X._meta, label)
+    containers.reject_chunks(X._meta, label)
     check_shape(X.shape, "the Dask array")
-    if any(np.isnan(size) for size in X.shape[1:]):
+    if np.isnan(X.shape[1:]).any():
         raise ValueError(
             f"{label} has shape {X.shape}, so its number of columns is unknown. Call X.compute_chunk_sizes() first."
         )
@@ -603,8 +585,10 @@ def source_of(X: da.Array) -> Source | None:
         value = getattr(node, "value", node)
         if original not in graph.dependencies.get(X.name, ()):
             return None
-        found: Any = ZarrReader(value) if is_zarr_array(value) else held_rows(value) if is_csr(value) else value
-        if isinstance(found, ZarrReader) or is_hdf5_dataset(found):
+        found: Any = (
+            ZarrReader(value) if containers.is_zarr_array(value) else held_rows(value) if is_csr(value) else value
+        )
+        if isinstance(found, ZarrReader) or containers.is_hdf5_dataset(found):
             found = row_source(found) if found.ndim == 2 else None
         shape, known = X.shape, not np.isnan(X.shape[0])
         whole = isinstance(found, Source) and (found.shape == shape if known else found.shape[1:] == shape[1:])

@@ -13,25 +13,16 @@ from typing import Any
 
 import zarr
 
+from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
-from bigpca.data.zarr_format import (
-    BLOSC_CUT,
-    ZSTD_MAGIC,
-    array_document,
-    as_integers,
-    check_document,
-    has_checksum,
-    is_uncompressed,
-    naming_damage,
-)
 from bigpca.storage.files import is_objects, path_of, public, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks
 DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
-_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor", BLOSC_CUT.lower())
+_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor", zarr_format.BLOSC_CUT.lower())
 
 
 @dataclass(frozen=True)
@@ -115,7 +106,7 @@ def verify(path: Any, *, member: str | None = None) -> VerifyReport:
     chunks, checksummed, skipped = 0, True, []
     for name, array in _arrays(given, location, member):
         try:
-            check_document(array_document(array), name or public(location))
+            zarr_format.check_document(zarr_format.array_document(array), name or public(location))
         except (TypeError, ValueError) as error:
             skipped.append(str(error))
             continue
@@ -141,8 +132,8 @@ def _arrays(given: Any, location: str, member: str | None) -> list[tuple[str, za
     if not is_objects(given) and not os.path.isdir(given):
         raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
     try:
-        with without_credentials(location), naming_damage(public(location)):
-            node = open_node(given, as_integers)
+        with without_credentials(location), zarr_format.naming_damage(public(location)):
+            node = open_node(given, zarr_format.as_integers)
             found = [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error
@@ -169,7 +160,7 @@ class _Walk:
 
     @property
     def checksummed(self) -> bool:
-        return bool(self.manifest) or has_checksum(self.files.document)
+        return bool(self.manifest) or zarr_format.has_checksum(self.files.document)
 
     def run(self) -> Iterator[tuple[str, str]]:
         """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
@@ -194,9 +185,9 @@ class _Walk:
             if not is_decode_error(error):
                 raise
             message = str(error).lower()
-            short = is_uncompressed(self.files.document) and size < self.files.cell_bytes
+            short = zarr_format.is_uncompressed(self.files.document) and size < self.files.cell_bytes
             if self.files.may_hold(size) and "zstd" in message and "checksum" not in message:
                 # A frame that starts correctly but ends early.
-                short |= self.files.content(key).startswith(ZSTD_MAGIC)
+                short |= self.files.content(key).startswith(zarr_format.ZSTD_MAGIC)
             return key, "truncated" if short or any(word in message for word in _TRUNCATED_WORDS) else "corrupted"
         return key, "" if known is None else "corrupted"

@@ -27,24 +27,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from bigpca.arrays import BITS, Array, widened
+from bigpca.data import zarr_format
 from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index, stored_values
 from bigpca.data.sparse import SparseGroup
-from bigpca.data.zarr_format import (
-    ALLOWED_CODECS,
-    DecodedSizes,
-    DirectRows,
-    array_document,
-    as_integers,
-    check_document,
-    check_grid,
-    codecs_of,
-    is_uncompressed,
-    naming_damage,
-    short_name,
-    small_float,
-)
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.files import (
     ABSENT,
@@ -83,11 +70,12 @@ CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
 MANY = 2**20  # keys of an array; of more, those that a listing has
 MEMORY = ("MemoryStore", "ManagedMemoryStore")
 PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # of obstore: those that list
-_OPENED: dict[tuple[str, str], _Opened] = {}  # one handle per array and process; replaced when its metadata changes
+# One handle per array and process, and the stamp of its metadata; replaced when they change.
+_OPENED: dict[tuple[str, str], tuple[tuple[int, int, int] | None, ChunkFiles]] = {}
 _LOCK = threading.Lock()
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
 SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
-TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
+TEXT_CODECS = zarr_format.ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
 class Missing(NamedTuple):
@@ -120,6 +108,8 @@ class ChunkFiles:
         Directory of the array in a local store; None in any other store.
     document : dict
         The metadata that define how chunks are decoded.
+    digest : str
+        Their SHA-256.
     direct : DirectRows or None
         Reads whole rows without Zarr, if the layout and the store allow it.
     sizes : DecodedSizes
@@ -136,8 +126,9 @@ class ChunkFiles:
     cell_shape: tuple[int, ...]
     directory: str | None
     document: Mapping[str, Any]
-    direct: DirectRows | None
-    sizes: DecodedSizes
+    digest: str
+    direct: zarr_format.DirectRows | None
+    sizes: zarr_format.DecodedSizes
     small: str = ""
     place: Place | None = None
     held: Mapping[str, ObjectFile] | None = None
@@ -149,10 +140,13 @@ class ChunkFiles:
         root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
         place = place if place is not None or directory is not None else _place_of(array)
-        document = array_document(array)
-        direct = None if place is None and directory is None else DirectRows.of(array, document, directory or "")
-        sizes = DecodedSizes.of(array, document)
-        return cls(array, array.shards or array.chunks, directory, document, direct, sizes, small, place)
+        document = zarr_format.array_document(array)
+        direct = (
+            None if place is None and directory is None else zarr_format.DirectRows.of(array, document, directory or "")
+        )
+        sizes, text = zarr_format.DecodedSizes.of(array, document), json.dumps(document, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest() + small
+        return cls(array, array.shards or array.chunks, directory, document, digest, direct, sizes, small, place)
 
     @property
     def cell_bytes(self) -> int:
@@ -163,12 +157,6 @@ class ChunkFiles:
     def label(self) -> str:
         """Location of the array, for messages."""
         return self.directory or public(str(self.array.store_path))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the metadata that define how chunks are decoded."""
-        text = json.dumps(self.document, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest() + self.small
 
     def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
         """Iterate over the cells that the half-open ranges touch, in C order."""
@@ -482,12 +470,6 @@ def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return sync(bounded())
 
 
-class _Opened(NamedTuple):
-    stamp: tuple[int, int, int] | None
-    files: ChunkFiles
-    digest: str
-
-
 class ZarrReader:
     """A Zarr array (v2 or v3, sharded or not, any dimensions) that checks that chunks exist before it decodes them.
 
@@ -530,12 +512,13 @@ class ZarrReader:
             self.label = os.path.join(self.label, self.path_in_group)
         self.digest = ""  # of the metadata that define how chunks are decoded
         if self._held is not None:
-            check_document(self._held.document, self.label)
+            zarr_format.check_document(self._held.document, self.label)
         elif kind_of(self.store) != "disk":
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
         self.digest = files.digest
         self.shape: tuple[int, ...] = files.array.shape
+        self.bounds = tuple(zip((0,) * self.ndim, self.shape, strict=True))  # of all of it
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
         self.dtype = np.dtype(np.float32) if files.small else check_dtype(files.array.dtype)
@@ -583,7 +566,7 @@ class ZarrReader:
 
     def stamps(self) -> list[Stamp]:
         """Return a stamp for each chunk (or shard), as :meth:`bigpca.data.zarr_arrays.ChunkFiles.stamps`."""
-        return self.files().stamps((0, size) for size in self.shape)
+        return self.files().stamps(self.bounds)
 
     @property
     def unseen(self) -> str:
@@ -608,17 +591,17 @@ class ZarrReader:
                     "Check the path, and the member for an array inside a group."
                 )
         with _LOCK:
-            opened = _OPENED.get(key)
-            replaced = opened is not None and not document and self.digest not in ("", opened.digest)
-            if opened is None or replaced or opened.stamp != stamp:
+            before, files = _OPENED.get(key, (None, None))
+            replaced = files is not None and not document and self.digest not in ("", files.digest)
+            if files is None or replaced or before != stamp:
                 files = self._open(document)
-                opened = _OPENED[key] = _Opened(stamp, files, files.digest)
-        if self.digest and opened.digest != self.digest:
+                _OPENED[key] = stamp, files
+        if self.digest and files.digest != self.digest:
             raise ValueError(
                 f"{self.label} is not the array that was opened: its shape, dtype, chunks or codecs changed "
-                f"(shape {self.shape} then, {opened.files.array.shape} now). Open it again."
+                f"(shape {self.shape} then, {files.array.shape} now). Open it again."
             )
-        return opened.files
+        return files
 
     def _open(self, document: str) -> ChunkFiles:
         import zarr  # slow to import, so only when the first store is opened
@@ -626,8 +609,8 @@ class ZarrReader:
         small, options = list[str](), dict[str, Any]()
 
         def rewritten(found: dict[str, Any]) -> dict[str, Any]:
-            small.append("" if document else small_float(found))
-            return as_integers(found)
+            small.append("" if document else zarr_format.small_float(found))
+            return zarr_format.as_integers(found)
 
         place = None if document else place_at(self.store)
         if document:
@@ -636,14 +619,14 @@ class ZarrReader:
             if metadata.get("node_type", "array") != "array":
                 raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
             options["zarr_format"] = 3 if document.endswith("zarr.json") else 2
-        with nullcontext() if document else without_credentials(self.store), naming_damage(self.label):
+        with nullcontext() if document else without_credentials(self.store), zarr_format.naming_damage(self.label):
             if document:
-                check_document(as_integers(metadata), self.label)
-                small = [small_float(metadata)]
+                zarr_format.check_document(zarr_format.as_integers(metadata), self.label)
+                small = [zarr_format.small_float(metadata)]
             home = documents_at(place or self.store, rewritten) if document or place else self.store
             array = zarr.open_array(home, path=self.path_in_group, mode="r", **options)
             if not document:
-                check_document(array_document(array), self.label)
+                zarr_format.check_document(zarr_format.array_document(array), self.label)
         return ChunkFiles.of(array, max(small, default=""), place and place.at(self.path_in_group))
 
     def __getitem__(self, index: Index) -> Array:
@@ -675,12 +658,11 @@ class ZarrReader:
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
         """Decode whole rows directly into the result, if the layout allows it and every file is as expected."""
-        whole_rows = all((lo, hi) == (0, size) for (lo, hi), size in zip(bounds[1:], self.shape[1:], strict=True))
-        if not whole_rows or files.direct is None:
+        if bounds[1:] != self.bounds[1:] or files.direct is None:
             return None
         if files.place is None:
             return files.direct.read(files.key, *bounds[0])
-        out = files.direct.rows(*bounds[0])
+        out = files.direct.empty(*bounds[0])
         for cell, got in files.get(list(files.cells(bounds))):  # decoded while others arrive
             if got is None or not files.direct.decode(got.data, out, bounds[0][0], cell[0]):
                 return None
@@ -738,7 +720,7 @@ class ZarrReader:
         key, size = files.key(cell), files.size(cell)
         others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
         shape, nbytes = files.cell_shape, files.cell_bytes
-        expected = "exactly" if is_uncompressed(files.document) else "compressed data that decode to"
+        expected = "exactly" if zarr_format.is_uncompressed(files.document) else "compressed data that decode to"
         return (
             f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "
             f"for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
@@ -792,7 +774,7 @@ class ZarrRows(Source):
     def attributes(self) -> dict[str, Any]:
         """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
         array = self.reader.files().array
-        with naming_damage(self.reader.label):
+        with zarr_format.naming_damage(self.reader.label):
             found = dict(array.attrs)
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
             found.setdefault("_FillValue", array.metadata.fill_value)
@@ -806,13 +788,12 @@ class ZarrRows(Source):
         """Read a block; for feature maps, whole rows are decoded and then cut."""
         if len(self.array_shape) == 2:
             return self.reader.read(((start, stop), columns))
-        rows = self.reader.read(((start, stop), *((0, size) for size in self.array_shape[1:])))
+        rows = self.reader.read(((start, stop), *self.reader.bounds[1:]))
         return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each chunk (or shard) of those rows."""
-        files = self.reader.files()
-        return files.stamps([(start, stop), *((0, size) for size in self.array_shape[1:])])
+        return self.reader.files().stamps([(start, stop), *self.reader.bounds[1:]])
 
     @property
     def unseen(self) -> str:
@@ -930,9 +911,9 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     if member is None and (local or place_at(path) is not None):
         with suppress(ValueError, LookupError, FileNotFoundError):  # a group, or damaged: asked once more
             return ZarrRows.of(ZarrReader(path, "", missing_chunks))
-    with naming_damage(path) if local else without_credentials(path):
+    with zarr_format.naming_damage(path) if local else without_credentials(path):
         try:
-            node = None if local and is_array_directory(path) else open_node(path, as_integers)
+            node = None if local and is_array_directory(path) else open_node(path, zarr_format.as_integers)
         except ValueError as error:
             small = [kind for kind in BITS if kind in str(error)]
             if not small:
@@ -1067,10 +1048,10 @@ def check_whole(array: zarr.Array[Any], word: str) -> None:
         For dtypes and codecs that are not allowed, before any chunk is read.
     """
     path = public(str(array.store_path))
-    document = array_document(array)
-    check_grid(document, path, max(1, array.dtype.itemsize))
+    document = zarr_format.array_document(array)
+    zarr_format.check_grid(document, path, max(1, array.dtype.itemsize))
     check_chunks(array, word)
-    unknown = [one for one, _ in codecs_of(document) if short_name(one) not in TEXT_CODECS]
+    unknown = [one for one, _ in zarr_format.codecs_of(document) if zarr_format.short_name(one) not in TEXT_CODECS]
     if array.dtype.kind in "OSTU" and unknown:
         raise ValueError(
             f"{path} uses the codec {unknown[0]!r}, which is not allowed for untrusted input; no chunk was read. "

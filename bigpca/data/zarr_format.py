@@ -278,7 +278,7 @@ class DirectRows:
 
     def read(self, key: Callable[[tuple[int, ...]], str], start: int, stop: int) -> NDArray[Any] | None:
         """Read rows ``start:stop`` into new memory, or return None if a file is missing or not as expected."""
-        out = self.rows(start, stop)
+        out = self.empty(start, stop)
         step, rest = self.chunk_shape[0], (0,) * (len(self.shape) - 1)
         for i in range(start // step, -(-stop // step)):
             path = os.path.join(self.directory, key((i, *rest)))
@@ -290,7 +290,7 @@ class DirectRows:
                 return None
         return out
 
-    def rows(self, start: int, stop: int) -> NDArray[Any]:
+    def empty(self, start: int, stop: int) -> NDArray[Any]:
         """Return new memory for rows ``start:stop``."""
         return np.empty((stop - start, *self.shape[1:]), self.dtype)
 
