@@ -67,7 +67,7 @@ def report(
         from bigpca.report import describe
         from bigpca.report.describing import PAGES
         from bigpca.report.page import render
-        from bigpca.storage.forms import reject_file, write_file
+        from bigpca.storage.carriers import reject_file, write_file
 
         if (held_out is None) != (held_out_labels is None):
             raise typer.BadParameter("--held-out and --held-out-labels belong together. Give both or neither.")
@@ -150,7 +150,7 @@ def plot(
     """
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
-        from bigpca.storage.forms import reject_file, write_file
+        from bigpca.storage.carriers import reject_file, write_file
 
         if Path(out).suffix.lower() not in FORMATS:
             raise typer.BadParameter(

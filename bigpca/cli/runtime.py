@@ -164,7 +164,7 @@ def reject_existing(
     """
     if path is None:
         return
-    from bigpca.storage.files import carrier
+    from bigpca.storage.carriers import carrier
     from bigpca.storage.forms import STORES, check_extension, form_of
 
     if what != "scores":

@@ -26,10 +26,11 @@ from bigpca.data.keys import KeyList
 from bigpca.data.provenance import Provenance
 from bigpca.data.sparse import row_range
 from bigpca.errors import OutputWriteError, brief
+from bigpca.storage.carriers import create_output, reserve
 from bigpca.storage.chunks import ChunkRecord
 from bigpca.storage.files import name_of
 from bigpca.storage.forms import STORES, Annotations, check_extension
-from bigpca.storage.outputs import Output, OutputLayout, create_output, reserve
+from bigpca.storage.outputs import Output, OutputLayout
 
 IDENTITY = "features written in batches"
 

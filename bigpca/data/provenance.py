@@ -18,8 +18,9 @@ from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, f
 from bigpca.planning import format_times
 from bigpca.records import Held, pack, stored, unpack
 from bigpca.settings import during
+from bigpca.storage.carriers import read_provenance
 from bigpca.storage.files import kind_of, public
-from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK, read_provenance
+from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field

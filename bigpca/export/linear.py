@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import required
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
-from bigpca.storage.forms import reject_file, write_file
+from bigpca.storage.carriers import reject_file, write_file
 
 IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
 

@@ -48,9 +48,9 @@ from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device, pass_over
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, Resources, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
+from bigpca.storage.carriers import look_ahead
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
-from bigpca.storage.outputs import look_ahead
 
 log = logging.getLogger("bigpca")
 # Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,

@@ -56,8 +56,8 @@ from bigpca.plots.style import percent, require_matplotlib, short
 from bigpca.report.page import drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
+from bigpca.storage.carriers import reject_file, write_file
 from bigpca.storage.files import public, read_regular
-from bigpca.storage.forms import reject_file, write_file
 
 NARROW = 0.1  # width of bounds, relative to the lower end, that does not matter for most uses
 DOMINATING = 0.5  # of the variance

@@ -6,21 +6,26 @@ stays until the new output has its place. :mod:`bigpca.storage.objects` has the 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
+import socket
+import uuid
+import zlib
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.errors import CorruptedChunkError, MemoryBudgetError, OutputExistsError, OutputWriteError
 from bigpca.storage import files
-from bigpca.storage.chunks import MAX_LOG_BYTES, ChunkRecord, DiskChunks
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import read_document, read_regular, temporary_sibling, writing
 from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
 from bigpca.storage.grammar import (
@@ -36,6 +41,105 @@ from bigpca.storage.grammar import (
 )
 from bigpca.storage.lock import RunLock
 from bigpca.storage.outputs import FORMAT, LEVEL, Output, OutputLayout, Reserved, partial_document
+
+MAX_LOG_BYTES = 2**30  # of the journal of one process
+FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
+_PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a forked child gets its own
+
+
+@dataclass(frozen=True)
+class DiskChunks(ChunkWriter):
+    """Chunks as files of a folder.
+
+    Writers share no file: a chunk appears under its name by a rename, and its record goes to a log of its process. The
+    name of the journal is unique to the run's identity, so late tasks of other runs fail.
+    """
+
+    def chunk_path(self, index: int) -> Path:
+        """Return the path of one chunk's file, in Zarr v3's default naming."""
+        return Path(self.store, self.chunk_key(index))
+
+    def _stored(self) -> Iterator[bytes]:
+        return (read_regular(self.chunk_path(i), files.max_encoded(self.nbytes)) for i in range(self.n_chunks))
+
+    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+        done: Future[ChunkRecord] = Future()
+        if first is not None:
+            first()
+        with self.storing(f"chunk {index}", len(data)):
+            record = replace(self._write_file(index, data), saturated=saturated)
+            self._log(record)
+        done.set_result(record)
+        return done
+
+    @contextmanager
+    def storing(self, what: str, size: int) -> Iterator[None]:
+        """Say in errors of the file system what was not written, and that finished chunks are kept."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                message = (
+                    f"the disk is full: {what} needs {size:,} bytes, and {files.free_bytes(self.store):,} are free at "
+                    f"{self.store}. Free space and rerun: finished chunks are kept"
+                )
+                raise OSError(errno.ENOSPC, message) from error
+            if error.errno == errno.EFBIG:
+                message = (
+                    f"{what} needs a file of {size:,} bytes, more than may be written at {self.store} (ulimit -f, or "
+                    "the file system's own limit). Raise it and rerun: finished chunks are kept"
+                )
+                raise OSError(errno.EFBIG, message) from error
+            if isinstance(error, FileNotFoundError):
+                message = f"{self.store} is gone or now belongs to another run, so {what} was not written"
+                raise FileNotFoundError(errno.ENOENT, message) from error
+            message = (
+                f"{what} cannot be written at {self.store} ({error.strerror}). Fix that and rerun: finished chunks are "
+                "kept"
+            )
+            raise OutputWriteError(error.errno, message) from error
+
+    def _write_file(self, index: int, data: bytes) -> ChunkRecord:
+        final, durable = self.chunk_path(index), len(data) >= FSYNC_BYTES
+        with files.replacing(final, Path(self.journal, f"{uuid.uuid4().hex}.tmp"), durable=durable) as file:
+            file.write(data)
+            file.flush()
+            modified_ns = os.fstat(file.fileno()).st_mtime_ns
+            final.parent.mkdir(parents=len(self.shape) > 2, exist_ok=True)
+        return ChunkRecord(index, zlib.crc32(data), len(data), modified_ns, durable)
+
+    def _log(self, record: ChunkRecord) -> None:
+        # The line break in front ends a line that a full disk may have cut. Opened and closed each time: closing is
+        # what makes it visible to the driver on network file systems.
+        pid = os.getpid()
+        if pid not in _PROCESS:
+            _PROCESS[pid] = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}.log"
+        with open(Path(self.journal, _PROCESS[pid]), "ab", buffering=0) as file:
+            line = f"\n{json.dumps(astuple(record))}\n".encode()
+            while file.write(line) < len(line):  # a part of it is not a record
+                pass
+
+    def records(self) -> Iterator[ChunkRecord]:
+        """Iterate over the records of all processes, skipping lines that a crash truncated."""
+        for log in sorted(Path(self.journal).glob("*.log")):
+            for line in read_regular(log, MAX_LOG_BYTES).decode(errors="replace").splitlines():
+                with suppress(ValueError, TypeError):
+                    record = ChunkRecord(*json.loads(line))
+                    if 0 <= record.index < self.n_chunks:
+                        yield record
+
+    def is_intact(self, record: ChunkRecord, *, check_bytes: bool) -> bool:
+        """Whether the chunk's file matches its record: its size, and its bytes unless fsynced and unchanged since."""
+        path = self.chunk_path(record.index)
+        try:
+            found = path.stat()
+            if found.st_size != record.size:
+                return False
+            if not check_bytes or (record.durable and found.st_mtime_ns == record.modified_ns):
+                return True
+            return zlib.crc32(read_regular(path, record.size)) == record.crc32
+        except (OSError, CorruptedChunkError):
+            return False
 
 
 class DiskOutput(Output):
@@ -143,7 +247,7 @@ def look_ahead(out: Any, kind: Kind) -> Reserved:
 def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> DiskOutput:
-    """Lock the path of an output, if that is not done, and create or resume it: see :func:`create_output`."""
+    """Lock the path of an output, and create or resume it: see :func:`bigpca.storage.carriers.create_output`."""
     target = Path(os.path.realpath(reserved.target))
     lock = reserved.lock or RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
     with _locked(target, lock, overwrite, form.kind):

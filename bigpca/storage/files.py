@@ -923,17 +923,6 @@ def is_objects(given: Any) -> bool:
     return type(given).__module__ in OBJECT_STORES
 
 
-def carrier(out: Any) -> Any:
-    """Return the module that keeps outputs where ``out`` is, as ``os.path`` is one of two: ``disk`` or ``objects``."""
-    if is_objects(out):
-        from bigpca.storage import objects  # for object stores only
-
-        return objects
-    from bigpca.storage import disk  # which imports this
-
-    return disk
-
-
 def name_of(given: Any) -> str:
     """Return the path, or the last part of the URL or place, whose extension says what is written."""
     return os.fspath(given) if isinstance(given, str | os.PathLike) else str(getattr(given, "prefix", None) or "")

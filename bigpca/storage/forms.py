@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from bigpca.errors import brief
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import (
-    MAX_DOCUMENT_BYTES,
-    PLACES,
-    carrier,
-    parsed_document,
     public,
-    split_url,
     to_json,
 )
 from bigpca.storage.grammar import KEYS, PROVENANCE, Kind
@@ -89,28 +84,6 @@ def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
     )
     for start in range(0, len(keys), KEYS_PER_CHUNK):
         stored[start : start + KEYS_PER_CHUNK] = keys[start : start + KEYS_PER_CHUNK]
-
-
-def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the provenance in an untrusted store as JSON values; None if it has none.
-
-    Raises
-    ------
-    CorruptedChunkError
-        If it is larger than 1 MiB, not JSON, or not an object.
-    """
-    if isinstance(store, str) and split_url(store)[0] not in ("", *PLACES):
-        return None  # bigpca writes nothing to other URLs
-    try:
-        attributes = document_at(store, f"{PROVENANCE}/zarr.json", MAX_PROVENANCE_BYTES).get("attributes")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return attributes if isinstance(attributes, dict) else {}
-
-
-def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
-    """Return an untrusted JSON object in a local store, or at a place of objects; raises as :func:`read_document`."""
-    return parsed_document(carrier(store).got_bytes(store, key, limit), f"{store}/{key}")
 
 
 @dataclass(frozen=True)
@@ -246,28 +219,6 @@ def check_extension(path: str | os.PathLike[str], *accepted: str) -> None:
         *others, last = accepted
         choices = f"{', '.join(others)} or {last}" if others else last
         raise ValueError(f"{brief(public(os.fspath(path)))}: {suffix} cannot be written here. Choose {choices}.")
-
-
-def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -> None:
-    """Raise unless a file may be written here: a new path or URL, or with ``overwrite`` one that exists.
-
-    And of an accepted extension.
-    """
-    carrier(path).reject_file(path, overwrite, *accepted)
-
-
-def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path | str:
-    """Write a file, complete or not at all, and return its path or URL; what a killed run left of it is removed.
-
-    An object is put whole by one request, which creates it unless ``overwrite`` is True.
-
-    Raises
-    ------
-    OutputExistsError
-        As :func:`reject_file` does; of two runs that write one new path, one raises it.
-    """
-    written: Path | str = carrier(path).write_file(path, data, overwrite=overwrite)
-    return written
 
 
 def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:

@@ -16,10 +16,10 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, brief
+from bigpca.storage.carriers import carrier, document_at
 from bigpca.storage.chunks import array_metadata, is_storable
 from bigpca.storage.files import (
     canonical_json,
-    carrier,
     content_digest,
     from_json,
     max_encoded,
@@ -28,7 +28,7 @@ from bigpca.storage.files import (
     read_regular,
     to_json,
 )
-from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension, document_at
+from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
 
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20  # of an array of a model

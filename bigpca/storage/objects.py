@@ -482,7 +482,7 @@ def put_group(
     Raises
     ------
     OutputExistsError, OutputLockedError, OutputWriteError
-        As for :func:`bigpca.storage.outputs.create_output`.
+        As for :func:`bigpca.storage.carriers.create_output`.
     """
     place = Place(given)
     listed = _looked(place, "model")()
@@ -572,7 +572,7 @@ def _looked(place: Place, kind: Kind) -> Callable[[], dict[str, Entry]]:
 def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> ObjectOutput:
-    """Claim a prefix for an output, or join or resume one: see :func:`bigpca.storage.outputs.create_output`."""
+    """Claim a prefix for an output, or join or resume one: see :func:`bigpca.storage.carriers.create_output`."""
     place = Place(reserved.target)
     if form.kind == "table" and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(

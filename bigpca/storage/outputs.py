@@ -1,12 +1,10 @@
 """The driver's side of an output: written in chunks of rows, resumable, and invisible until complete.
 
-``create_output`` is the door. What differs between a disk and an object store is in two modules with the same
-functions, :mod:`bigpca.storage.disk` and :mod:`bigpca.storage.objects`, of which ``carrier`` returns one.
+What outputs on a disk and at object stores have in common; :mod:`bigpca.storage.carriers` makes them.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,17 +12,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from bigpca.storage.chunks import ChunkRecord, ChunkWriter, array_metadata, fill_value, is_storable
-from bigpca.storage.files import carrier, name_of
-from bigpca.storage.forms import NOTHING, SCORES, STORE, STORES, Annotations, Form, check_extension
-from bigpca.storage.grammar import Kind
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter, array_metadata, fill_value
+from bigpca.storage.forms import NOTHING, Annotations
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)
 LEVEL = 1  # of zstd; scores and features hardly compress further
-LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit per buffer
 GROWING = 2**62  # rows of an output whose number of rows is set before its last chunk is written
 
 
@@ -41,29 +35,6 @@ class OutputLayout:
     def grows(self) -> bool:
         """Whether the number of rows is set at the end; the metadata have 0 until then."""
         return self.shape[0] == GROWING
-
-
-def _layout(given: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, identity: str) -> OutputLayout:
-    """Check the requested output and return it in its stored form."""
-    shape, kind = tuple(GROWING if size is None else size for size in given), np.dtype(dtype)
-    if not is_storable(kind):
-        raise TypeError(
-            f"an output of dtype {kind} was requested, but only bool, integers and floats (up to 64 bits) are written. "
-            "Choose float32 or float64."
-        )
-    if len(shape) < 2 or shape[0] < 0 or min(shape[1:]) < 1:
-        raise ValueError(f"an output of shape {tuple(shape)} was requested, but it must be (n, d) with d >= 1.")
-    if chunk_rows < 1:
-        raise ValueError(f"chunk_rows is {chunk_rows}, but it must be at least 1.")
-    n, d = int(shape[0]), math.prod(shape[1:])
-    rows = min(int(chunk_rows), max(n, 1))
-    if rows * d * kind.itemsize > LARGEST_CHUNK:
-        largest = LARGEST_CHUNK // (d * kind.itemsize)
-        raise ValueError(
-            f"chunk_rows = {rows} makes chunks of {rows * d * kind.itemsize:,} bytes, but one chunk holds at most "
-            f"{LARGEST_CHUNK:,}. Use chunk_rows <= {largest}."
-        )
-    return OutputLayout((n, *map(int, shape[1:])), kind.newbyteorder("<"), rows, str(identity))
 
 
 def partial_document(layout: OutputLayout) -> dict[str, Any]:
@@ -84,7 +55,7 @@ class Reserved:
     layout : OutputLayout or None
         Of the unfinished output there, which is to be continued.
     lock : RunLock or None
-        On a disk: held from :func:`reserve` until the output is finished or aborted.
+        On a disk: held until the output is finished or aborted.
     listing : callable or None
         At an object store: returns what is there, for which it has been asked.
     """
@@ -96,7 +67,9 @@ class Reserved:
 
 
 class Output(ABC):
-    """An output being written: pass :attr:`writer` to the tasks, then :meth:`finish`; made by :func:`create_output`.
+    """An output being written: pass :attr:`writer` to the tasks, then :meth:`finish`.
+
+    Made by :func:`bigpca.storage.carriers.create_output`.
 
     Leaving its context without :meth:`finish` aborts it, and it can be resumed.
 
@@ -243,82 +216,3 @@ class Output(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.abort()
-
-
-def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
-    """Reserve the place of an output whose shape is not known yet; raises as :func:`create_output`."""
-    reserved: Reserved = carrier(out).reserve(out, kind, overwrite=overwrite, resume=resume)
-    return reserved
-
-
-def look_ahead(out: Any, kind: Kind) -> Reserved:
-    """Begin to look at what is there, where that takes long, for :func:`create_output`."""
-    reserved: Reserved = carrier(out).look_ahead(out, kind)
-    return reserved
-
-
-def create_output(
-    out: Any,
-    *,
-    shape: tuple[int | None, ...],
-    dtype: DTypeLike,
-    chunk_rows: int,
-    identity: str,
-    form: Form = STORE,
-    overwrite: bool = False,
-    resume: bool = True,
-    joins: bool = True,
-) -> Output:
-    """Create, or resume, one Zarr v3 array, or table, that becomes visible only when it is complete.
-
-    On a disk it is written in ``<path>.partial`` under the lock ``<path>.lock``, and renamed. At an object store it is
-    written in its place under a claim there, and its root metadata are put last. Chunks are (chunk_rows, d), zstd with
-    a checksum; the fill value is NaN for floats. Chunks finished by a killed run with the same ``identity`` are kept.
-
-    Parameters
-    ----------
-    out : path of the array, whose missing parent folders are created; URL, store, Place, or what :func:`reserve` and
-        :func:`look_ahead` return.
-    shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
-    dtype : bool, integer or floating; float16 stays float16.
-    chunk_rows : rows per chunk (at most n are used).
-    identity : fingerprint of the content; a partial output with another one is removed.
-    form : what becomes of the chunks: a Zarr array, or a table.
-    overwrite : replace rows or scores that bigpca wrote (a table: a file), which stay until the new ones are complete;
-        at an object store, they are deleted first.
-    resume : False starts again. At an object store, a run that does not join needs True to take over the claim of
-        another one, which may be alive.
-    joins : whether runs of equal identity write equal bytes, and so may write one output at an object store together.
-
-    Raises
-    ------
-    OutputExistsError
-        If something is there, and ``overwrite`` is False or would not replace it (:mod:`bigpca.storage.grammar`).
-    OutputLockedError
-        If a live run holds it, or an object store has the unfinished output of another run.
-    OutputWriteError
-        If the file system rejects it: missing permission, a name that is too long. If the object store does not enforce
-        conditional writes, and nobody said that this is the only run.
-    MemoryBudgetError
-        If the free disk space is less than the remaining rows, uncompressed, plus 1 %.
-    ValueError, TypeError
-        If shape, dtype or chunk_rows cannot be stored, or the path has the extension of another form.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, zarr
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.zarr"
-    >>> with create_output(path, shape=(5, 2), dtype="float32", chunk_rows=3, identity="a1") as output:
-    ...     for index in output.pending():
-    ...         start, stop = output.writer.row_range(index)
-    ...         record = output.writer.write(index, np.ones((stop - start, 2), np.float32))
-    ...     output.finish()
-    >>> float(zarr.open_array(path, mode="r")[...].sum())
-    10.0
-    """
-    reserved = out if isinstance(out, Reserved) else Reserved(out)
-    layout = _layout(shape, dtype, chunk_rows, identity)
-    check_extension(name_of(reserved.target), *(SCORES if form.kind == "table" else STORES))
-    begin = carrier(reserved.target).begin
-    output: Output = begin(reserved, layout, form, overwrite=overwrite, resume=resume, joins=joins)
-    return output

@@ -32,10 +32,10 @@ X = np.random.default_rng(0).standard_normal((50, 2, 3)).astype("f4")
 KEYS = [f"image {i}" for i in range(50)]
 CHUNK = 8
 DIES: dict[str, tuple[Any, str, int]] = {
-    "between a chunk and its record": (chunks.DiskChunks, "_log", 3),
+    "between a chunk and its record": (disk.DiskChunks, "_log", 3),
     "between keys and their chunk": (chunks.ChunkWriter, "begin", 3),
     "before the last chunk": (chunks.ChunkWriter, "begin", 6),
-    "between the last chunk and its record": (chunks.DiskChunks, "_log", 6),
+    "between the last chunk and its record": (disk.DiskChunks, "_log", 6),
     "before the manifest": (files, "atomic_write_bytes", 9),
     "before it becomes visible": (files, "publish", 1),
     "after it became visible": (disk, "remove_journals", 2),

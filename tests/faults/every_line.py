@@ -43,7 +43,7 @@ from bigpca.data import checks
 from bigpca.data.batches import BatchStream
 from bigpca.passes import project
 from bigpca.passes.reading import layout
-from bigpca.storage.forms import write_file
+from bigpca.storage.carriers import write_file
 from tests.cli.running import run as command
 from tests.interrupts import Interrupt, Line, lines_of
 

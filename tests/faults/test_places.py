@@ -33,10 +33,10 @@ from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, 
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.reading import layout
 from bigpca.storage import places
+from bigpca.storage.carriers import look_ahead
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
 from bigpca.storage.objects import unfinished
-from bigpca.storage.outputs import look_ahead
 from bigpca.storage.places import Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words

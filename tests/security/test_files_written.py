@@ -24,7 +24,7 @@ from bigpca.errors import ApproximationWarning, ModelFormatError, OutputExistsEr
 from bigpca.estimators.loading import CLASSES
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.storage import RunLock
-from bigpca.storage.outputs import create_output
+from bigpca.storage.carriers import create_output
 from tests.security.attacks import little_memory, npy_header
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bigpca.errors import OutputExistsError
-from bigpca.storage import atomic_write_bytes, files, forms, free_bytes
+from bigpca.storage import atomic_write_bytes, carriers, files, free_bytes
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -88,13 +88,13 @@ def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_re
     killed = tmp_path / ".a.new-0123456789abcdef"
     killed.mkdir()
     (tmp_path / ".a.html.new-0").mkdir()  # of a run that was killed
-    forms.reject_file(tmp_path / "a.html", False, ".html")
+    carriers.reject_file(tmp_path / "a.html", False, ".html")
     assert list(tmp_path.iterdir()) == [killed]
-    forms.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
-    forms.write_file(tmp_path / "a", b"one", overwrite=False)
+    carriers.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
+    carriers.write_file(tmp_path / "a", b"one", overwrite=False)
     with pytest.raises(OutputExistsError, match=r"a exists already \(a file of 3 bytes\)"):
-        forms.write_file(tmp_path / "a", b"two", overwrite=False)
+        carriers.write_file(tmp_path / "a", b"two", overwrite=False)
     assert (tmp_path / "a").read_bytes() == b"one"
-    forms.write_file(tmp_path / "a", b"two", overwrite=True)
+    carriers.write_file(tmp_path / "a", b"two", overwrite=True)
     assert (tmp_path / "a").read_bytes() == b"two"
     assert os.listdir(tmp_path) == ["a"]

@@ -77,7 +77,7 @@ def test_other_errors_of_the_file_system_pass_through(path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     with begin(path) as output:
-        monkeypatch.setattr("bigpca.storage.chunks.os.replace", fails)
+        monkeypatch.setattr("bigpca.storage.disk.os.replace", fails)
         with pytest.raises(OSError, match="Input/output error"):
             output.writer.write(0, rows_of(output, 0))
         monkeypatch.undo()

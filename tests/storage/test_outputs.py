@@ -16,7 +16,7 @@ import zarr
 
 from bigpca import FeatureWriter
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import ChunkRecord, chunks, files
+from bigpca.storage import ChunkRecord, chunks, disk, files
 from bigpca.storage.disk import DiskOutput
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
@@ -127,7 +127,7 @@ def test_a_resume_writes_what_is_missing(place):
 
 @pytest.mark.parametrize("big", [False, True])
 def test_a_resume_keeps_finished_chunks_and_their_files(path, monkeypatch, big):
-    monkeypatch.setattr(chunks, "FSYNC_BYTES", 1 if big else 10**9)
+    monkeypatch.setattr(disk, "FSYNC_BYTES", 1 if big else 10**9)
     with begin(path) as output:
         fill(output, [3, 1])
     partial = path.with_name("scores.zarr.partial")
@@ -154,7 +154,7 @@ def test_another_computation_begins_again(path, changes):
 @pytest.mark.parametrize("big", [False, True])
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "gone", "foreign", "no record", "torn record"])
 def test_damaged_chunks_are_redone(path, monkeypatch, damage, big):
-    monkeypatch.setattr(chunks, "FSYNC_BYTES", 1 if big else 10**9)
+    monkeypatch.setattr(disk, "FSYNC_BYTES", 1 if big else 10**9)
     with begin(path) as output:
         fill(output, [0, 1])
         chunk = output.writer.chunk_path(1)
