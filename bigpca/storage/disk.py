@@ -382,7 +382,9 @@ def _describe(path: Path) -> str:
         return "a Zarr v2 store" if {*files.MARKERS} & {*names} else f"a folder of {len(names)} entries"
 
 
-def put_group(out: Any, fill: Callable[[Path], None], _: str, members: Collection[str], *, overwrite: bool) -> None:
+def put_group(
+    out: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
+) -> None:
     """Write a group that a function writes to a folder; what it replaces stays until it is complete."""
     target = Path(os.path.realpath(files.path_of(out, "path")))
     with writing(target):

@@ -473,7 +473,7 @@ def put_members(place: Place, write: Callable[[Path], object], mark: str) -> Non
 
 
 def put_group(
-    given: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
+    out: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
 ) -> None:
     """Put a group that a function writes to a local folder; see :func:`put_members`.
 
@@ -484,7 +484,7 @@ def put_group(
     OutputExistsError, OutputLockedError, OutputWriteError
         As for :func:`bigpca.storage.carriers.create_output`.
     """
-    place = Place(given)
+    place = Place(out)
     listed = _looked(place, "model")()
     place.check_exclusive()
     mark = identity[:24]
@@ -497,7 +497,7 @@ def put_group(
 
 
 @contextmanager
-def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path, str]]:
+def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, str]]:
     """Copy a group, or some of its arrays, to a local folder for as long as it is read; yield that and the URL.
 
     Raises
@@ -505,7 +505,7 @@ def got_group(given: Any, names: Collection[str] | None) -> Iterator[tuple[Path,
     ModelFormatError
         If it does not exist.
     """
-    place = Place(given)
+    place = Place(out)
     listed, where = place.survey(), place.describe()
     if ROOT not in listed:
         for start in waiting(listed)[:1]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import zlib
@@ -16,12 +18,13 @@ import zarr
 
 from bigpca import FeatureWriter
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import ChunkRecord, chunks, disk, files
+from bigpca.storage import ChunkRecord, chunks, disk, files, objects
 from bigpca.storage.disk import DiskOutput
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
 from bigpca.storage.places import Place
 from tests.conftest import everywhere, local_or_memory
+from tests.house import PACKAGE
 from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, opened, read, rows_of, stored, write
 
 
@@ -45,6 +48,14 @@ def test_metadata_are_those_that_zarr_writes(kind):
     )
     made = chunks.array_metadata((5, 3), dtype, (2, 3), chunks.fill_value(dtype), 1, attributes)
     assert json.dumps(made) == json.dumps(json.loads(held["zarr.json"].to_bytes()))
+
+
+def test_both_carriers_have_the_functions_that_are_called_of_one():
+    called = set(re.findall(r"carrier\([\w.]+\)\.(\w+)", "".join(path.read_text() for path in PACKAGE.rglob("*.py"))))
+    assert {"begin", "reserve", "reject_output", "put_group"} < called
+    for name in called:
+        here, there = (list(inspect.signature(getattr(module, name)).parameters) for module in (disk, objects))
+        assert here == there, name
 
 
 @local_or_memory
