@@ -40,7 +40,7 @@ from bigpca.storage.grammar import (
     there,
 )
 from bigpca.storage.lock import RunLock
-from bigpca.storage.outputs import FORMAT, LEVEL, Output, OutputLayout, Reserved, partial_document
+from bigpca.storage.outputs import FORMAT, LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
 
 MAX_LOG_BYTES = 2**30  # of the journal of one process
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
@@ -293,7 +293,7 @@ def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool
     if ours == layout and resume and Path(writer.journal).is_dir():
         ended = Path(writer.journal, "rows")
         if ended.exists():  # by a run killed at its end: it grows again without its last chunk, if that is a short one
-            n = int(read_regular(ended, MAX_LOG_BYTES))
+            n = rows_at_end(read_regular(ended, MAX_LOG_BYTES), str(ended), f"Remove {store}, and run this again.")
             if n % layout.chunk_rows:
                 writer.chunk_path(n // layout.chunk_rows).unlink(missing_ok=True)
             ended.unlink()

@@ -57,7 +57,7 @@ from bigpca.storage.grammar import (
     there,
     waiting,
 )
-from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document
+from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
 from bigpca.storage.places import LARGEST_PUT, Entry, Place
 from bigpca.storage.requests import in_order, requests, together
 
@@ -249,13 +249,8 @@ class ObjectOutput(Output):
             with suppress(ValueError, TypeError, RecursionError):  # damaged: its chunks are got and checked
                 known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found or "[]"))}
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
-            data = self.place.get(ROWS).data
-            if not re.fullmatch(rb"\d{1,18}", data):
-                raise OutputWriteError(
-                    f"{self.place.describe(ROWS)} holds {brief(data)}; a number of rows was expected: it is damaged or "
-                    "forged. Run this again with overwrite=True."
-                )
-            n = int(data)
+            where, remedy = self.place.describe(ROWS), "Run this again with overwrite=True."
+            n = rows_at_end(self.place.get(ROWS).data, where, remedy)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)

@@ -5,6 +5,7 @@ What outputs on a disk and at object stores have in common; :mod:`bigpca.storage
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, array_metadata, fill_value
 from bigpca.storage.forms import NOTHING, Annotations
 from bigpca.storage.lock import RunLock
@@ -35,6 +37,21 @@ class OutputLayout:
     def grows(self) -> bool:
         """Whether the number of rows is set at the end; the metadata have 0 until then."""
         return self.shape[0] == GROWING
+
+
+def rows_at_end(data: bytes, where: str, remedy: str) -> int:
+    """Return the number of rows that a run recorded at the end of an output that grows, and was killed there.
+
+    Raises
+    ------
+    OutputWriteError
+        If it is none.
+    """
+    if not re.fullmatch(rb"\d{1,18}", data):
+        raise OutputWriteError(
+            f"{where} holds {brief(data)}; a number of rows was expected: it is damaged or forged. {remedy}"
+        )
+    return int(data)
 
 
 def partial_document(layout: OutputLayout) -> dict[str, Any]:
