@@ -662,7 +662,7 @@ class ZarrReader:
             return None
         if files.place is None:
             return files.direct.read(files.key, *bounds[0])
-        out = files.direct.empty(*bounds[0])
+        out = np.empty((bounds[0][1] - bounds[0][0], *self.shape[1:]), files.array.dtype)
         for cell, got in files.get(list(files.cells(bounds))):  # decoded while others arrive
             if got is None or not files.direct.decode(got.data, out, bounds[0][0], cell[0]):
                 return None
@@ -906,11 +906,9 @@ def node_source(node: zarr.Array[Any] | zarr.Group, member: str | None, missing_
 def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     """Return the rows at a local path or URL, or of a member of the group there."""
     local = kind_of(path) == "disk"
-    if local and member is not None and is_array_directory(os.path.join(path, member.strip("/"))):
-        return ZarrRows.of(ZarrReader(path, member, missing_chunks))
-    if member is None and (local or place_at(path) is not None):
+    if local or (member is None and place_at(path) is not None):
         with suppress(ValueError, LookupError, FileNotFoundError):  # a group, or damaged: asked once more
-            return ZarrRows.of(ZarrReader(path, "", missing_chunks))
+            return ZarrRows.of(ZarrReader(path, member or "", missing_chunks))
     with zarr_format.naming_damage(path) if local else without_credentials(path):
         try:
             node = None if local and is_array_directory(path) else open_node(path, zarr_format.as_integers)

@@ -278,7 +278,7 @@ class DirectRows:
 
     def read(self, key: Callable[[tuple[int, ...]], str], start: int, stop: int) -> NDArray[Any] | None:
         """Read rows ``start:stop`` into new memory, or return None if a file is missing or not as expected."""
-        out = self.empty(start, stop)
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
         step, rest = self.chunk_shape[0], (0,) * (len(self.shape) - 1)
         for i in range(start // step, -(-stop // step)):
             path = os.path.join(self.directory, key((i, *rest)))
@@ -289,10 +289,6 @@ class DirectRows:
             if not whole:
                 return None
         return out
-
-    def empty(self, start: int, stop: int) -> NDArray[Any]:
-        """Return new memory for rows ``start:stop``."""
-        return np.empty((stop - start, *self.shape[1:]), self.dtype)
 
     def decode(self, data: Any, out: NDArray[Any], start: int, i: int) -> bool:
         """Fill ``out``, rows from ``start`` on, with those of chunk i, of these bytes; False if not as expected."""
