@@ -37,6 +37,7 @@ from bigpca.storage.grammar import (
     check_replaced,
     declared,
     described,
+    sort_keys,
     there,
 )
 from bigpca.storage.lock import RunLock
@@ -203,7 +204,7 @@ class DiskOutput(Output):
         try:
             remove_journals(self.path)  # if an error came after the output had become visible
             if not self._finished():
-                files.remove(Path(self.writer.store), MEMBERS)
+                _remove_partial(Path(self.writer.store))
         finally:
             self._lock.release()
 
@@ -225,10 +226,23 @@ def remove_journals(target: Path) -> None:
     """Remove what a run needs no longer once its output is visible: the logs in it, or the chunks beside a table."""
     for journal in target.glob(f"{JOURNAL}{'[0-9a-f]' * 16}"):
         files.remove(journal)
-    store = target.with_name(target.name + ".partial")
+    store = _partial(target)
     with suppress(FileNotFoundError, NotADirectoryError):
         if (store / PUBLISHED).read_text() == files.file_mark(target):
-            files.remove(store, MEMBERS)  # after a kill, by the next run
+            _remove_partial(store)  # after a kill, by the next run
+
+
+def _remove_partial(store: Path) -> None:
+    """Remove an unfinished output at once, so that no kill leaves a part of it; see :func:`files.remove`."""
+    if sort_keys(files.keys_below(store))[1]:  # what others have put there stays
+        files.remove(store, MEMBERS)
+        return
+    gone = store.with_name(f".{store.name}.new-{uuid.uuid4().hex}")  # which the next run removes, after a kill
+    try:
+        with suppress(FileNotFoundError):
+            os.rename(store, gone)
+    finally:
+        files.remove(gone)
 
 
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
@@ -259,6 +273,7 @@ def _locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterato
     """Lock a path where an output of this kind may be written, for this run; released if the body fails."""
     with writing(target):
         files.repair(target)
+        files.repair(_partial(target))
         remove_journals(target)
         _reject_existing(target, overwrite, kind)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -302,7 +317,7 @@ def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool
         return writer
     if ours is not None:
         check_replaced(str(store), str, [*files.keys_below(store)], "array", ("array", MEMBERS))
-        files.remove(store, MEMBERS)
+        _remove_partial(store)
     _check_disk(target, layout, 0, copied)
     document = json.dumps(partial_document(layout)).encode()
     with temporary_sibling(store) as sibling:

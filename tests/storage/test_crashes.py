@@ -67,7 +67,7 @@ for case in sys.argv[2:]:
                     return function(*args, **kwargs)
                 return call
             for module, name in [(os, "rename"), (os, "replace"), (os, "unlink"), (os, "write"),
-                                 (os, "mkdir"), (shutil, "rmtree")]:
+                                 (os, "mkdir"), (os, "rmdir"), (shutil, "rmtree")]:
                 setattr(module, name, killing(getattr(module, name)))
             act(place / target, 2.0, **({"overwrite": True} if replace else {}))
             os._exit(0)
