@@ -79,7 +79,8 @@ def naming_damage(label: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_decode_error(error) or label in str(error):
+        absent = isinstance(error, FileNotFoundError)  # Zarr's have no errno
+        if absent or not is_decode_error(error) or label in str(error):
             raise
         raise CorruptedChunkError(
             f"{label}: its metadata are damaged or forged ({type(error).__name__}: {brief(error)}). Restore them, or "

@@ -452,6 +452,12 @@ class TestOnWorkers:
         asyncio.run(coroutine())
 
 
+@pytest.mark.parametrize("scheme", ["s3://rows", "memory://"])
+def test_an_array_that_is_gone_is_not_called_damaged(scheme: str, bucket: str) -> None:
+    with pytest.raises(FileNotFoundError, match="No array found"):
+        ZarrReader(f"{scheme}/nothing.zarr")
+
+
 def test_an_error_of_a_client_names_the_address_and_what_to_check(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill("s3://rows/unread.zarr", OLD)
 
