@@ -19,7 +19,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array
 from bigpca.data.checks import READABLE_BYTES, coalesce
 from bigpca.data.grids import Coordinate, Labels, feature_names
-from bigpca.data.source import Source, Stamp, parts_of
+from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import carried, carrying, named
@@ -198,7 +198,7 @@ def _runs(opened: da.Array, reach: int, given: Any, groups: Any) -> tuple[Runs, 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LaggedRows(Source):
+class LaggedRows(DerivedRows):
     """Windows of a series: row t has the stored rows t + lag, for each lag; (windows, lags, d) as columns.
 
     Attributes

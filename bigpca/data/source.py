@@ -176,25 +176,19 @@ class Source(ABC):
         return 0
 
     @property
-    def parts(self) -> tuple[Source, ...]:
-        """The sources of which the rows are made; none if they are in files, or in memory."""
-        return ()
-
-    @property
     def stamped(self) -> bool:
         """Whether stamps would tell that rows changed: all but those of a few stores do."""
-        return all(part.stamped for part in self.parts)
+        return True
 
     @property
     def unseen(self) -> str:
         """What holds rows whose changes stamps do not tell, though the rest has stamps; "" for nothing."""
-        return next((part.unseen for part in self.parts if part.unseen), "")
+        return ""
 
     @property
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read of all rows, and the most bytes in flight; (0, 0) elsewhere."""
-        each = [part.requests for part in self.parts]
-        return sum(count for count, _ in each), max((nbytes for _, nbytes in each), default=0)
+        return 0, 0
 
     @property
     def parsed(self) -> bool:
@@ -430,7 +424,30 @@ def decoded_dtype(scale: float) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DecodedRows(Source):
+class DerivedRows(Source):
+    """Rows that are made of those of other sources."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Source, ...]:
+        """Those sources."""
+
+    @property
+    def stamped(self) -> bool:
+        return all(part.stamped for part in self.parts)
+
+    @property
+    def unseen(self) -> str:
+        return next((part.unseen for part in self.parts if part.unseen), "")
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        counts, flights = zip(*(part.requests for part in self.parts), strict=True)
+        return sum(counts), max(flights)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecodedRows(DerivedRows):
     """Scores in a store of codes: each stored number times ``scale``, in :func:`decoded_dtype`.
 
     Attributes

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
-from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, MemoryRows, Source, Stamp
+from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, DerivedRows, MemoryRows, Source, Stamp
 from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
 from bigpca.settings import memory_limit
@@ -251,7 +251,7 @@ def held_csr(X: Any) -> CsrRows:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CsrRows(Source):
+class CsrRows(DerivedRows):
     """Rows of a matrix, stored or in memory, in compressed sparse rows: row t is ``data[indptr[t]:indptr[t + 1]]``.
 
     The columns of these values are ``indices[indptr[t]:indptr[t + 1]]``, in any order; duplicates are added up. A read
