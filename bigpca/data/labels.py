@@ -20,6 +20,10 @@ BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real number
 # The arguments that messages name.
 ARGUMENTS = {"label": "y", "weight": "sample_weight"}
 ARGUMENTS |= {word: f"{word}s" for word in ("key", "value", "group", "picture")}
+_OF_GAPS = {  # what to do about labels that are missing; about others, the same as about values
+    "label": 'Fill them in, or leave those rows out: missing_labels="drop".',
+    "group": 'Give these rows a group of their own, such as "unknown", or leave them out.',
+}
 _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to numbers of seconds or days."}
 MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
 _FAMILIES = {"U": "strings", "S": "bytes"}
@@ -270,10 +274,9 @@ def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
 def reject_gaps(gaps: NDArray[np.bool_], word: str = "label", start: int = 0) -> None:
     """Reject missing labels of rows from ``start`` on."""
     if gaps.any():
-        drop = ': missing_labels="drop"' if word == "label" else ""
         raise ValueError(
             f"{gaps.sum():,} of {len(gaps):,} {word}s are missing ({rows_shown(gaps, start)}); one for each row was "
-            f"expected. Fill them in, or leave those rows out{drop}."
+            f"expected. {_OF_GAPS.get(word, 'Fill them in, or leave those rows out.')}"
         )
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from bigpca.arrays import Array, named
-from bigpca.errors import counted
 from bigpca.estimators.shared.files import unpack_values
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.passes.accumulators.base import Accumulator
@@ -42,7 +41,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
         given = one_each(in_row_order(groups, sides[0].given, word="group"), joined.n_rows, "group")
         names, codes = np.unique(given.values, return_inverse=True)
         if len(names) < least:
-            raise ValueError(f"there are rows of {counted(len(names), 'group')}; at least {least} were expected.")
+            raise ValueError(f"all rows are in the group {names.tolist()[0]!r}; at least {least} groups were expected.")
         labels = class_values(names, np.zeros(len(names), bool))
         return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
     for keys in (keys_of_rows(side.given) for side in sides):

@@ -149,7 +149,7 @@ def test_the_plan_has_a_state_for_each_group() -> None:
         (lambda: bp.PCA(2, solver="dot").fit(X, groups=GROUPS), ValueError, "solver = 'dot' cannot be used with"),
         (lambda: bp.PCA(2, nan_policy="mean").fit(X, groups=GROUPS), ValueError, "used with groups: use \"raise\" or"),
         (lambda: bp.PCA(2).fit(X, groups=GROUPS[1:]), ValueError, "there are 149 groups for 150 rows"),
-        (lambda: bp.PCA(2).fit(X, groups=[None, *GROUPS[1:]]), ValueError, r"1 of 150 groups are missing \(row 0\)"),
+        (lambda: bp.PCA(2).fit(X, groups=[None, *GROUPS[1:]]), ValueError, "1 of 150 .* missing .row 0.; .* Give"),
         (lambda: bp.PCA(2).fit(X, groups=GROUPS).partial_fit(X), ValueError, "give groups= for all or for none"),
         (lambda: bp.PCA(2).fit(X).partial_fit(X, groups=GROUPS), ValueError, "give groups= for all or for none"),
         (lambda: bp.merge(FIT, bp.PCA(3).fit(X)), ValueError, "some rows were fitted with a state for each fold or"),

@@ -426,7 +426,7 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.Ridge([1, 2], cv=30).fit(X, Y), ValueError, r"cv = 30 is outside \[2, 20\]; a number of folds"),
         (lambda: by_group(GROUPS[1:]), ValueError, "there are 119 groups for 120 rows"),
         (lambda: by_group([None, *GROUPS[1:]]), ValueError, r"1 of \d+ groups are missing \(row 0\)"),
-        (lambda: by_group(["a"] * N), ValueError, "rows of 1 group; at least 2 were expected"),
+        (lambda: by_group(["a"] * N), ValueError, "all rows are in the group 'a'; at least 2"),
         (lambda: by_group(GROUPS, (bp.from_batches(iter([(X, Y)])),)), ValueError, "unknown number of rows"),
         (lambda: by_group(GROUPS, memory_limit="1 MiB"), MemoryError, "memory"),
         (lambda: bp.Ridge(1.0).fit(X, Y, groups=GROUPS), TypeError, "this Ridge, which uses none"),
