@@ -104,6 +104,8 @@ def identified(value: Any) -> object:  # type: ignore[explicit-any]  # of any ty
         return {name: identified(one) for name, one in value.items()}
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, np.dtype):
+        return str(value)
     if hasattr(value, "digest"):
         return value.digest()
     return identified_fields(value) if is_dataclass(value) else value

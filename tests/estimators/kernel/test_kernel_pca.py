@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -453,3 +454,14 @@ def test_a_number_of_sweeps_that_does_not_do_is_said_with_the_error() -> None:
     lower, upper = model.eigenvalue_bounds_.T
     assert (lower <= values).all()
     assert (values <= upper).all()
+
+
+def test_an_iteration_that_starts_from_landmarks_resumes(tmp_path: Path) -> None:
+    """Its rows are scores by a map, which holds a dtype."""
+    found = [
+        KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2, random_state=0)
+        .fit(np.random.default_rng(0).standard_normal((640, 4)).astype("f4"), checkpoint=checkpoint)
+        .eigenvalues_.tobytes()
+        for checkpoint in (None, tmp_path / "c", tmp_path / "c")
+    ]
+    assert found[0] == found[1] == found[2]
