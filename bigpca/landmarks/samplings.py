@@ -31,7 +31,6 @@ from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.kernel_product import reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
     compared_bytes,
@@ -435,7 +434,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
         drawn = draw_rows(request, cost, _weight(request, chosen), most_candidates(request), stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
-            reject_underflow(request.kernel, trace)
+            check_total(trace, f"the sum of k(x, x) of all rows under {request.kernel}", positive=True)
         turn += 1
         # All residuals are 0 to rounding, or together no more than that: the landmarks span K.
         if drawn.rows is None or drawn.weight_sum <= residual_rounding(request.precision) * trace:
@@ -582,7 +581,7 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     )
     request.run.add_evaluations(evaluations)
     final = draw_rows(request, by_score, weight, m)
-    reject_underflow(request.kernel, final.diagonal_sum)
+    check_total(final.diagonal_sum, f"the sum of k(x, x) of all rows under {request.kernel}", positive=True)
     chosen, indices = rows_of(final, request), final.indices
     more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # empty if m rows have a score
     chosen, indices = np.concatenate([chosen, rows[more]]), np.concatenate([indices, drawn.indices[more]])

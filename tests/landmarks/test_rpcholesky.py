@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigpca.kernels.custom import FromFunction
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear, Polynomial, Tanh
 from tests.builders import offset_data
@@ -113,8 +114,10 @@ def test_zero_rows_are_never_chosen(sampling: str) -> None:
         assert found.indices is not None
         assert (found.indices >= N - 20).all()
         assert len(found.rows) == 8
-    with pytest.raises(ValueError, match=r"k\(x, x\).* is 0: squares of values .* or are all rows zero\?"):
-        choose(sampling, request(np.zeros((50, 3)), Linear(), 8))
+    trusted = FromFunction(lambda A, B: np.zeros((len(A), len(B))), positive_semidefinite=True)
+    for kernel in (Linear(), trusted):
+        with pytest.raises(ValueError, match=r"k\(x, x\).* is 0: squares of values .* or are all rows zero\?"):
+            choose(sampling, request(np.zeros((50, 3)), kernel, 8))
 
 
 def test_fewer_rows_of_positive_weight_than_landmarks_give_as_many() -> None:
