@@ -23,14 +23,13 @@ from bigpca.cli.runtime import (
     shards_of,
     shown,
 )
-from bigpca.errors import brief, format_bytes
+from bigpca.errors import brief, format_bytes, listed
 from bigpca.passes.engine.events import TerminalProgress
 from bigpca.planning import format_seconds
 
 # ``describe`` gives the JSON record of a model; ``facts`` and ``components_table`` are its text, with what ``summary``
 # has of the leading components. ``bigpca fit`` shows the model that it has fitted in the same way.
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
-NAMED = 5  # groups whose names are shown
 KNOWN = (
     "n_components",
     "n_samples",
@@ -74,7 +73,7 @@ def describe(model: Any) -> dict[str, Any]:
     ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
     """
     held = getattr(model, model._traits.core or "", model)  # whose components these are
-    values = model.get_params(deep=False).items()
+    values = (model.get_params(deep=False) | model._steps.parameters).items()  # those of the fit
     record: dict[str, Any] = {
         "estimator": type(model).__name__,
         "parameters": {name: _written(one) for name, one in values if one is not None and name != "estimator"},
@@ -111,8 +110,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
         name.replace("_", " "): f"{record[name]:.3g}" for name in ("trace_error", "negative_mass") if name in record
     }
     if "groups" in record:
-        names, more = record["groups"], ", ..." * (len(record["groups"]) > NAMED)
-        rows["groups"] = f"{len(names):,}: {', '.join(map(str, names[:NAMED]))}{more}"
+        rows["groups"] = f"{len(record['groups']):,}: {listed(record['groups'])}"
     if "cv_errors" in record:
         errors = [sum(column) / len(column) for column in zip(*record["cv_errors"], strict=True)]
         k = min(record["n_components"], len(errors) - 1)
