@@ -18,7 +18,6 @@ from bigpca.passes.engine.events import TerminalProgress
 
 Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS", "DRIFT"])
 SCORED = (Kind.SCORES, Kind.BIPLOT, Kind.MAPS)  # which are drawn from scores
-SHOWN_ANGLES = 5
 EXPORTED = (".npz", ".onnx")  # formats of linear maps
 
 
@@ -286,18 +285,13 @@ def extremes(
                 given = {{None: "X", True: "scores", False: "rows"}[scores]: data}
                 ends = bigpca.quality.extremes(fitted, n=n, progress=shown(bar, output, None), **given)
         names, found = fitted.get_feature_names_out().tolist(), []
-        for i, name in enumerate(names):
-            low, high = _end(ends.lowest, ends.lowest_keys, i), _end(ends.highest, ends.highest_keys, i)
+        sides = (ends.lowest, ends.lowest_keys), (ends.highest, ends.highest_keys)
+        lowest, highest = ((rows if keys is None else keys).tolist() for rows, keys in sides)  # numbers, without keys
+        for i, (name, low, high) in enumerate(zip(names, lowest, highest, strict=True)):
             ends_of = {"lowest_scores": ends.lowest_scores[i], "highest_scores": ends.highest_scores[i]}
             found.append({"component": name, "lowest": low, "highest": high, **ends_of})
             output.show({name: [f"lowest: {', '.join(map(str, low))}", f"highest: {', '.join(map(str, high))}"]})
         output.finish({"command": "extremes", "model": model, "source": recorded(source), "components": found})
-
-
-def _end(rows: Any, keys: Any, component: int) -> list[Any]:
-    """Return the keys of the rows at one end, or their numbers where there are none."""
-    named: list[Any] = (rows if keys is None else keys)[component].tolist()
-    return named
 
 
 Metric = StrEnum("Metric", ["CKA", "SVCCA", "PROCRUSTES"])
@@ -323,8 +317,6 @@ def compare(
     bigpca compare first_layer.zarr second_layer.zarr --metric cka
     """
     with reporting(as_json, debug) as output:
-        import numpy as np
-
         import bigpca
 
         if metric is not None:
@@ -340,18 +332,7 @@ def compare(
             return
         a, b = (bigpca.load(path) for path in (first, second))
         found = bigpca.quality.compare(a, b)
-        degrees = np.degrees(found.angles)
-        listed = ", ".join(f"{angle:.3g}" for angle in degrees[:SHOWN_ANGLES])
-        more = f" and {len(degrees) - SHOWN_ANGLES} smaller ones" if len(degrees) > SHOWN_ANGLES else ""
-        output.show(
-            {
-                "angles": f"{listed} degrees{more}, the largest first",
-                "variance": [
-                    f"{found.a_in_b:.4%} of that along the components of {first} is in the span of {second}",
-                    f"{found.b_in_a:.4%} of that along the components of {second} is in the span of {first}",
-                ],
-            }
-        )
+        output.show({"a": first, "b": second} | {cell[0]: cell[1] for cell in found.cells()})
         distance = None
         try:
             distance = bigpca.quality.frechet_distance(a, b)
