@@ -188,6 +188,7 @@ PANELS = {
         "neighbours": Parameter(
             "mnf: dimensions along which a neighbour is one step further, such as y,x (with --sample-dims).",
             form="NAMES",
+            acts="sums",
         ),
         "method": Parameter(words=("varimax", "promax")),
         "power": Parameter("", "(1, inf)", "a power that sharpens the loadings, such as 4,"),
@@ -208,7 +209,6 @@ PANELS = {
         ),
         "r1": replace(FACTOR, help="roweis: weight of the labels (supervised PCA: 1)."),
         "r2": replace(FACTOR, help="roweis: weight of the scatter within (Fisher: 1)."),
-        "neighbours": Parameter(acts="sums"),
         "preprocess_y": Parameter(acts="sums"),
         "robust": Parameter(
             "fisher, roweis: raise small eigenvalues within classes.",
