@@ -65,9 +65,9 @@ def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes
 
     Two reads are held (one in use, the next being read; only one if a group has one) and a third accounts for the
     decoder's buffers. A slab is a copy if rows are upcast or owned by someone else, and otherwise a view of its read.
-    A freed read that is too small to be mapped stays in the thread's heap.
+    A freed read that is too small to be mapped stays in the thread's heap while others are held.
     """
-    kept = read_bytes if read_bytes < MAPPED_FROM else 0
+    kept = read_bytes if held_reads > 1 and read_bytes < MAPPED_FROM else 0
     return (held_reads + 1) * read_bytes + kept + copy_bytes + product_bytes + 4 * state_bytes
 
 

@@ -30,7 +30,6 @@ RISING = ("comments per 100 code lines where numbers are made",)
 PROTOCOLS = {
     "estimators/shared/inputs.py:Shaped": "arrays, tables and matrices of any library",
     "estimators/shared/results.py:Kept": "KeptRows, KeptStatistics",
-    "estimators/supervised/label_features.py:LabelFeatures": "LinearLabels, LandmarkLabels",
     "passes/accumulators/base.py:CodeRows": "arrays of codes, labels that come with batches",
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",

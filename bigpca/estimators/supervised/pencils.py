@@ -35,8 +35,7 @@ from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
 from bigpca.estimators.supervised.problems import open_classes
 from bigpca.passes.accumulators.base import Codes
 from bigpca.passes.accumulators.folds import FoldStates
-from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.accumulators.profiles import PROFILE, ProfileMoments
+from bigpca.passes.accumulators.moments import PROFILE, Moments, ProfileMoments
 from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments
 from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows

@@ -10,7 +10,6 @@
 - ``stepped_moments``  Moments of rows and of the steps between rows at a lag, whose pairs are formed where they are
   read.
 - ``window_moments``  Moments of the windows of a series, from which their covariance follows without its matrix.
-- ``profiles``  Moments of the profiles of rows, in which each row weighs its sum.
 - ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
   column blocks.
 - ``kernel_product``  The state of one sweep over a kernel matrix: its product with a thin block, its trace and its

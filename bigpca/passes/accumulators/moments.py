@@ -1,6 +1,7 @@
 """Moments of the rows: count, mean and centred scatter, or the squares of each column only.
 
-Then states of labelled rows: counts, means and the within-class scatter, or its product with a thin matrix.
+Then states of labelled rows: counts, means and the within-class scatter, or its product with a thin matrix; and of the
+profiles of rows.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from bigpca.arrays import (
 )
 from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
 from bigpca.passes.accumulators.base import (
+    KEPT,
     Accumulator,
     Codes,
     Weighted,
@@ -49,7 +51,10 @@ from bigpca.passes.accumulators.base import (
 )
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, scaled_rows, within_range
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS
+from bigpca.passes.reading.row_maps import Profile, row_totals
 from bigpca.planning import BlockForm, Work
+
+PROFILE = Profile(1.0)  # of rows of amounts
 
 
 @dataclass
@@ -706,3 +711,61 @@ class WithinProduct(Accumulator):
         tile = 2 * max(2 * TILE_BYTES_WITHIN_PRODUCT, 64 * 8 * self.n_features)
         scratch = 2 * self.state_bytes + tile + 8 * classes * self.n_features
         return Work(scratch, 4.0 * self.n_features * self.n_columns)
+
+
+@dataclass
+class ProfileMoments(Accumulator):
+    """Moments of rows of amounts divided by their sums, which are their weights; rows of zeros have none.
+
+    Attributes
+    ----------
+    n_features : int
+    moments : Moments
+        Of the profiles: the mean is the share of each column in all amounts, and ``moments.weight`` their sum.
+    """
+
+    tag: ClassVar[str] = "ProfileMoments"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr"})
+
+    n_features: int
+    moments: Moments = field(metadata=KEPT)
+    _shift: Vector | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, d: int) -> ProfileMoments:
+        """Return a template."""
+        return cls(d, Moments(d))
+
+    @property
+    def count(self) -> int:
+        """Number of rows that are not zero."""
+        return self.moments.count
+
+    def update(self, block: Block) -> None:
+        if not block.count:
+            return
+        sparse = isinstance(block.values, csr_array)
+        rows = block.values.astype(np.float64, copy=False)
+        rows = rows if sparse else np.asarray(rows + block.shift)  # at least 0 where x is
+        profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), row_totals(rows)
+        own = np.flatnonzero(masses)
+        profiles, numbers = profiles[own], block.rows[own]
+        if not len(own):
+            return
+        if sparse:
+            part = Block.of_csr(profiles, numbers)
+        else:
+            part = Block.about(profiles, numbers, self._shift)
+            self._shift = part.shift
+        self.moments.update(part.weighted(masses[own]))
+
+    def close(self) -> None:
+        self._shift = None
+        self.moments.close()
+
+    def merge(self, other: ProfileMoments) -> ProfileMoments:
+        return replace(self, moments=self.moments.merge(other.moments))
+
+    def cost(self, rows: BlockForm) -> Work:
+        work = self.moments.cost(rows)
+        return replace(work, bytes=work.bytes + int(32 * rows.rows * (rows.values + 1)))

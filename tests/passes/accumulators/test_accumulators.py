@@ -33,12 +33,12 @@ from bigpca.passes.accumulators.moments import (
     ClassMoments,
     ColumnMoments,
     Moments,
+    ProfileMoments,
     StoredColumnMoments,
     WithinFactor,
     WithinProduct,
 )
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
-from bigpca.passes.accumulators.profiles import ProfileMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments

@@ -85,9 +85,9 @@ def test_workers_with_more_threads_take_more_and_those_that_left_none() -> None:
 def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> None:
     copies, live, client = copies_of(3)
     before = {copy.key for copy in copies.take(3, live)}
-    copies.renew("name-17")
+    copies.renew({"name-17"})
     assert {copy.key for copy in copies.take(3, live)} == before
-    copies.renew(client.copies[1].key)
+    copies.renew({client.copies[1].key})
     assert not {copy.key for copy in copies.take(3, live)} & before
     assert client.copies[3].source == {"a": 1}  # not from those that are blamed
 
