@@ -60,14 +60,16 @@ class LOOPS:
     drawn_byte = 1e-9  # a drawn row that is inserted among the best ones, or merged with them
 
 
-def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int, held_reads: int = 2) -> int:
+def peak_bytes(
+    read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int, held_reads: int = 2, *, more: bool = True
+) -> int:
     """Return the peak bytes of one worker thread: 3 reads + 1 slab (if it is copied) + product + 4 states.
 
     Two reads are held (one in use, the next being read; only one if a group has one) and a third accounts for the
     decoder's buffers. A slab is a copy if rows are upcast or owned by someone else, and otherwise a view of its read.
-    A freed read that is too small to be mapped stays in the thread's heap while others are held.
+    Where ``more`` reads follow those that are held, a freed one that is too small to be mapped stays in the heap.
     """
-    kept = read_bytes if held_reads > 1 and read_bytes < MAPPED_FROM else 0
+    kept = read_bytes if more and read_bytes < MAPPED_FROM else 0
     return (held_reads + 1) * read_bytes + kept + copy_bytes + product_bytes + 4 * state_bytes
 
 

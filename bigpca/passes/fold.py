@@ -133,7 +133,9 @@ def row_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(0 if staying else read, copied, done.bytes, held, held_reads),
+        peak_bytes=peak_bytes(
+            0 if staying else read, copied, done.bytes, held, held_reads, more=len(layout.reads) > held_reads
+        ),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         device_bytes=on_device + merging + staying * (several + 3) * read,

@@ -150,7 +150,7 @@ NEAR = {
     "dense of many rows": 3,
     "dual of wide rows": 3,
     "kernel direct": 3,
-    "many reads": 3,
+    "many reads": 4,
     "uniform of wide rows": 3,
 }
 GROWN = ("covariance", "nystrom sketch", "rpcholesky", "supervised", "fisher", "scored", "kernel supervised")
