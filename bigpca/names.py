@@ -47,7 +47,8 @@ def lazily(
             from difflib import get_close_matches
 
             # "from bigpca import blas" asks here first, before it looks for a file.
-            internal = name.startswith("_") or find_spec(f"{package}.{name}")
+            files = "__path__" in vars(sys.modules[package])
+            internal = name.startswith("_") or (files and find_spec(f"{package}.{name}"))
             near, rooms = get_close_matches(name, public, 1), () if internal else ROOMS
             there = [f"bp.{room}.{name}" for room in rooms if name in import_module(f"bigpca.{room}").__all__]
             found = elsewhere.get(name) or next(iter(there), None)
