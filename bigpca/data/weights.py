@@ -151,7 +151,8 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
     if total == 0:
         raise ValueError("all weights are zero, so no row is used. Give positive weights to the rows that count.")
     if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
-        effective, within = total**2 / squares, "" if subtracted == 1 else f" within {subtracted} classes"
+        effective = total**2 / squares if squares else float(count)  # of weights whose squares are 0, too
+        within = "" if subtracted == 1 else f" within {subtracted} classes"
         remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"
         if effective < subtracted + 1:
             remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"

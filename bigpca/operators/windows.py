@@ -23,6 +23,7 @@ from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale
 
 COLUMNS = 32  # that are transformed at a time
+MOST_CANCELLED = 0.01  # relative rounding of products
 
 
 def window_bytes(N: int, d: int, ends: int) -> int:
@@ -90,7 +91,10 @@ class WindowOperator(Weighted, Operator):
         Q = state.cross.reshape(d, L, d)
         # The diagonal of the scatter: the sums over the first rows of windows, and what changes from row to row.
         squares = np.tile(np.diagonal(Q[:, 0]), (L, 1))
-        squares[1:] += np.cumsum(np.einsum("rsj,rsj->sj", f, f) - np.einsum("rsj,rsj->sj", h, h), axis=0)
+        came, went = (np.cumsum(np.einsum("rsj,rsj->sj", ends, ends), axis=0) for ends in (f, h))
+        squares[1:] += came - went
+        # Of what is added and subtracted, whatever is left: of large rows at an end, only some positions have any.
+        added = np.tile(np.diagonal(Q[:, 0]) + (came[-1] + went[-1] if L > 1 else 0.0), L)
         squares = np.maximum(squares.ravel() - self.weight * offset**2, 0.0)
         self.scale: Vector | None = None
         if scale:
@@ -100,9 +104,18 @@ class WindowOperator(Weighted, Operator):
         about = squares if center else squares + self.weight * state.mean**2
         deviations = 1.0 if self.scale is None else self.scale
         self._divisor = degrees_of_freedom(self.count, None)
+        largest = float((about / deviations**2).max())
+        self._cancelled = max(1.0, float((added / deviations**2).max()) / largest) if largest > 0 else 1.0
+        if self.precision > MOST_CANCELLED:
+            raise ValueError(
+                "rows at an end of the series are so much larger than the others that windows without them vary by no "
+                "more than the rounding of the sums. Repair or leave out these rows, or use scale=False, or "
+                'solver="covariance" or "dot", which read whole windows.'
+            )
         self.trace = float((about / deviations**2).sum()) / self._divisor
         check_total(self.trace, mean=state.mean)
         self.trace_error = centring_rounding(offset / deviations, self.weight, self.trace, self.precision)
+        self.trace_error += float(np.finfo(np.float64).eps) * float((added / deviations**2).sum()) / self._divisor
         # The transform of the kernel of T: Q_k' after the diagonal, Q_k before it.
         self._kernel: Array = np.zeros((L + 1, d, d), complex)
         for i in range(d):
@@ -124,8 +137,8 @@ class WindowOperator(Weighted, Operator):
 
     @property
     def precision(self) -> float:
-        """That of float64, and of as many additions as a transform has."""
-        return float(np.finfo(np.float64).eps) * (1 + log2(2 * self._lags))
+        """That of float64, and of as many additions as a transform has, of terms that cancel."""
+        return float(np.finfo(np.float64).eps) * (1 + log2(2 * self._lags)) * self._cancelled
 
     def begin(self, V: Matrix) -> Products:
         """Multiply a first block (N, l) and the probes."""

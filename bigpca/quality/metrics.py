@@ -498,7 +498,7 @@ def compare(a: Any, b: Any) -> Comparison:
                 f"{name} is a {type(model).__name__}, which has no components_ with variances along them; two linear "
                 "models such as PCA were expected. Compare scores, or their spectra, instead."
             )
-    if (a.scale_ is None) != (b.scale_ is None):
+    if (getattr(a, "scale_", None) is None) != (getattr(b, "scale_", None) is None):  # of factors there is none
         raise ValueError("only one model has scaled features: fit both with the same scale.")
     _check_same_preprocess(a, b)
     # rotation keeps the span and the variance along it, but not one variance for each of orthonormal axes
@@ -509,7 +509,7 @@ def compare(a: Any, b: Any) -> Comparison:
 def _share_within(of: Any, within: Any) -> float:
     basis = orthonormal(unit_rows(within, "components"), "components")
     variances = np.asarray(of.explained_variance_, np.float64)
-    held = ((of.components_ @ basis.T) ** 2).sum(axis=1)
+    held = ((unit_rows(of, "components") @ basis.T) ** 2).sum(axis=1)
     total = float(variances.sum())
     return float(np.minimum(held, 1.0) @ variances) / total if total > 0 else 1.0
 

@@ -142,3 +142,24 @@ def test_rows_whose_sums_do_not_make_the_matrix_are_read_for_each_product(case: 
     assert model.n_passes_ > 1
     exact = bp.PCA(2, solver="covariance", **options).fit(rows, sample_weight=weights)
     np.testing.assert_allclose(model.explained_variance_, exact.explained_variance_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("where", [0, -1, [0, 5, 7]], ids=str)
+def test_bounds_count_the_rounding_of_large_rows_at_an_end(where: Any) -> None:
+    series = np.random.default_rng(0).standard_normal((3000, 2))
+    series[where] = 2e7
+    rows = lagged(series, range(60))
+    dense = rows.compute()
+    A, _, _ = matrix(dense, True, True)
+    with pytest.warns(bp.errors.ApproximationWarning, match="rounding of products"):
+        model = bp.PCA(4, solver="krylov", scale=True, tol=1e-8).fit(rows)
+    low, high = np.asarray(model.eigenvalue_bounds_).T
+    eigenvalues = np.linalg.eigvalsh(A)[::-1][:4]
+    assert np.all((low <= eigenvalues) & (eigenvalues <= high))
+
+
+def test_rows_at_an_end_that_leave_only_rounding_are_rejected() -> None:
+    series = np.random.default_rng(0).standard_normal((3000, 2))
+    series[0] = 1e10
+    with pytest.raises(ValueError, match="rows at an end of the series are so much larger"):
+        bp.PCA(4, solver="krylov", scale=True).fit(lagged(series, range(60)))

@@ -126,6 +126,15 @@ def test_comparison_gives_angles_and_the_variance_that_each_captures_of_the_othe
     assert compare(bp.RotatedPCA.of(few, "promax"), other).a_in_b == compare(few, other).a_in_b
 
 
+def test_loadings_of_factors_are_compared_by_the_variance_along_them() -> None:
+    rows = np.random.default_rng(3).standard_normal((400, D)) * np.array([9.0, 5, 3, 1, 0.5, 0.2, 0.1, 0.05])
+    factors, plain = bp.FactorAnalysis(2).fit(rows), bp.PCA(3).fit(rows)
+    W = factors.components_
+    held = ((W @ plain.components_.T) ** 2).sum() / (W**2).sum()
+    assert compare(factors, plain).a_in_b == pytest.approx(held, rel=1e-9)
+    assert compare(plain, factors).b_in_a == compare(factors, plain).a_in_b
+
+
 @pytest.mark.parametrize("rank", [D, 3], ids=["full rank", "singular"])
 def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
     rng = np.random.default_rng(7)

@@ -205,6 +205,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
     "all zero": (np.zeros(N), ValueError, "all weights are zero, so no row is used"),
     "sum 1": (np.full(N, 1 / N), ValueError, r"add up to 1, but weights count rows, .*bp\.data\.reliability"),
+    "squares that are 0": (np.full(N, 1e-200), ValueError, r"a sum of at least 2 is required.*bp\.data\.reliability"),
     "sum above 1 by rounding": (
         np.full(N, (1 + 1e-14) / N),
         ValueError,
