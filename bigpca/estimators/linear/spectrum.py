@@ -508,12 +508,22 @@ def without_covariates(
 
     ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of S_zz; after a second read the same of what
     it left of x. What is left of a column that covariates determine is rounding, and becomes 0.
+
+    Raises
+    ------
+    ValueError
+        If they determine all columns, as many as rows do.
     """
     from bigpca.solvers.moments import least_squares  # which other fits do not need
 
     summed, q = joint if again is None else again.moments, settings.covariates
     S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
     covariates, across, B = covariate_scatter(joint, settings), S[:p, p:].T, None
+    if covariates.rank >= joint.count - 1:
+        raise ValueError(
+            f"{covariates.rank:,} covariates determine all columns of {joint.count:,} rows: nothing of X is left. Give "
+            "more rows or fewer covariates (of folds, beside the rows of all others)."
+        )
     if again is None:
         across = covariates.frame.into(across)
     else:

@@ -213,6 +213,7 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K, nan_policy="mean").fit(X, given=Z), ValueError, "nan_policy = 'mean' cannot be used with"),
         (lambda: bp.PCA(K, center=np.ones(P)).fit(X, given=Z), ValueError, "center and scale"),
         (lambda: bp.PCA(8).fit(X, given=Z), ValueError, "n_components = 8 is out of range: 150 samples of 7 features"),
+        (lambda: bp.PCA(K).fit(X, given=np.eye(N)), ValueError, "149 covariates determine all columns of 150 rows"),
         (lambda: bp.KernelPCA(K).fit(X, given=Z), TypeError, "KernelPCA, which cannot remove the effect of covariates"),
         (lambda: bp.ApproximatePCA(K).plan(X, given=Z), TypeError, "ApproximatePCA, which cannot"),
         (lambda: bp.CCA(1).fit(X2, Z, given=Z), ValueError, "the covariates determine Y, or it is constant"),
