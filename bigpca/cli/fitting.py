@@ -489,7 +489,7 @@ def _fit_and_save(
         **record,
         "passes": getattr(model, "n_passes_", counter.passes),
         "groups_resumed": counter.groups_resumed,
-        "fit_peak_bytes": model.provenance_.peak_bytes,
+        "fit_peak_bytes": None if made else model.provenance_.peak_bytes,
         "seconds": {
             "fit": fitted - start,
             "scores": None if outputs.scores is None else end - fitted,
@@ -536,7 +536,7 @@ def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: P
     own, peak = record["fit_peak_bytes"], record["peak_bytes"]
     most = f"{format_peak(peak if own is None else own)}{expected}"
     if record["scores"] is not None and own is not None:
-        most += f", {format_bytes(peak)} with the scores"
+        most += f", {format_peak(max(own, peak))} with the scores"
     rows = facts(record) | {
         "reads": f"all rows {format_times(record['passes'])}" if record["passes"] else READ_BEFORE,
         "time": time_spent,

@@ -526,7 +526,7 @@ def _flatten(X: da.Array) -> da.Array:
             raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
         if len(X.chunks[1]) > 1:
             remedy = f"Pass X.rechunk(({max(X.chunks[0])}, -1))."
-            if getattr(X._meta, "format", "") == "csc":  # of which each chunk may be all rows
+            if getattr(X._meta, "format", "") == "csc":  # a chunk of columns may have all rows
                 remedy = "Write compressed columns (csc) once by row: adata.X = adata.X.tocsr() of AnnData in memory."
             raise ValueError(
                 f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every "

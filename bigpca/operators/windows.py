@@ -23,12 +23,14 @@ from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale
 
 COLUMNS = 32  # that are transformed at a time
-MOST_CANCELLED = 0.01  # relative rounding of products
+MOST_CANCELLED = 0.01  # relative rounding of products, beyond which bounds would say nothing of most eigenvalues
 
 
 def window_bytes(N: int, d: int, ends: int) -> int:
     """Return the peak bytes of a :class:`WindowOperator` of N = L d columns, with ``ends`` windows, beside its sums."""
     transformed = 16 * (N + d) * (d + ends)
+    # Of each column of V: itself, its transform, the product with the kernel, and that in the other domain; of each
+    # window at an end: its product in both domains, and transformed again. Then three copies of these windows.
     return transformed + COLUMNS * (56 * N + 48 * N // d * ends) + 3 * 8 * ends * N
 
 

@@ -26,7 +26,7 @@ from contenders import MIB, PeakMemory, run_apart, timed
 from contenders import main as run_contender
 
 PARTS = 4  # chunks of the pool
-TOGETHER = 50  # pools of which ``indptr`` is written at a time
+TOGETHER = 50  # pools whose ``indptr`` is written in one go
 
 
 def replayed(folder: Path, cells: int, pool: sp.csr_matrix) -> Path:

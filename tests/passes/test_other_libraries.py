@@ -113,7 +113,7 @@ LABELLED: dict[str, Any] = {
 
 
 def holed(X: Any) -> Any:
-    """Return rows of which some lack a value."""
+    """Return rows, some with a missing value."""
     return X.map_blocks(lambda rows: np.where(np.abs(rows - rows.mean(axis=0)) > 4 * rows.std(axis=0), np.nan, rows))
 
 
@@ -280,7 +280,7 @@ def test_a_dot_matrix_takes_each_row_in_once_a_panel_and_gives_its_panels_out(
     watch(monkeypatch, moved)
     waits = looks_of(monkeypatch)
     for panels in (1, 2, 4):
-        with bp.config(arithmetic=name), dask.config.set(num_workers=4):  # of which one drives a device
+        with bp.config(arithmetic=name), dask.config.set(num_workers=4):  # one of the threads drives a device
             rows = Rows.of(X)
             cost = panel_pass(rows, panels)
             waits.clear()

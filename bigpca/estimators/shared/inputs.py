@@ -447,7 +447,7 @@ def declared_parameters(estimator: BaseEstimator) -> dict[str, Parameter]:
 
 
 def summed(estimator: BaseEstimator) -> list[str]:
-    """Return the parameters that act on what is summed of rows: also of those that are added to a model."""
+    """Return the parameters that act on the sums of rows, which rows that are added later must share."""
     return [name for name, one in declared_parameters(estimator).items() if one.acts == "sums"]
 
 

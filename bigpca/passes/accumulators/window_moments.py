@@ -72,6 +72,3 @@ class WindowMoments(CentredRows):
         held = 16 * self.width * self.n_features + 2 * self.ends.state_bytes
         held += 8 * rows.rows * self.n_features * (rows.itemsize < 8)  # in float64
         return Work(held, float(2 * self.width * self.n_features))
-
-    def identity(self) -> dict[str, object]:
-        return {"width": self.width, "ends": self.ends.describe()}
