@@ -512,7 +512,7 @@ def without_covariates(
     Raises
     ------
     ValueError
-        If they determine all columns, as many as rows do.
+        If there are so many covariates that they determine every column of so few rows.
     """
     from bigpca.solvers.moments import least_squares  # which other fits do not need
 
@@ -522,7 +522,7 @@ def without_covariates(
     if covariates.rank >= joint.count - 1:
         raise ValueError(
             f"{covariates.rank:,} covariates determine all columns of {joint.count:,} rows: nothing of X is left. Give "
-            "more rows or fewer covariates (of folds, beside the rows of all others)."
+            "more rows or fewer covariates. With folds, the rows of all other folds count."
         )
     if again is None:
         across = covariates.frame.into(across)

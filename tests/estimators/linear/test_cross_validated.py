@@ -180,7 +180,7 @@ def test_the_read_and_the_solve_of_folds_are_planned() -> None:
             "needs the moments of folds",
         ),
         (lambda: bp.PCA(CrossValidated()).fit(X, groups=FOLDS * 0), ValueError, "at least 2"),
-        (lambda: bp.PCA(CrossValidated()).fit(X, given=np.eye(len(X))[:, :-2]), ValueError, "beside the rows of all o"),
+        (lambda: bp.PCA(CrossValidated()).fit(X, given=np.eye(len(X))[:, :-2]), ValueError, "of all other folds count"),
         (
             lambda: bp.PCA(CrossValidated()).partial_fit(X, groups=FOLDS * 0).components_,
             ValueError,
