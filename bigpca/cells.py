@@ -335,7 +335,7 @@ def highly_variable_genes(
                 "sc.pp.log1p(adata) makes them. Pass a layer of those, and delete adata.uns['log1p']."
             )
         rows = opened(open_rows(adata, member="X" if layer is None else f"layers/{layer}"), "highly_variable_genes")
-        found = marked_genes(rows.begun(), n_top_genes, flavor, n_bins, span, memory_limit, progress)
+        found = marked_genes(rows.begun(memory_limit=memory_limit), n_top_genes, flavor, n_bins, span, progress)
     return _add_genes(adata, found, flavor)
 
 

@@ -234,7 +234,7 @@ def _choosing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocesso
 
 
 def moments_of_genes(
-    rows: Rows, name: str, maps: Sequence[RowMap], memory_limit: int | str | None, progress: ProgressArgument
+    rows: Rows, name: str, maps: Sequence[RowMap], progress: ProgressArgument
 ) -> tuple[float, Vector, Vector]:
     """Return the number of cells, and the mean and the squared deviations of each gene, in one read."""
     d = rows.n_columns
@@ -244,7 +244,6 @@ def moments_of_genes(
         mapped,
         StoredColumnMoments(d),
         name,
-        memory_limit=memory_limit,
         progress=progress,
         dtype=np.dtype(np.float64),
         about_zero=True,
@@ -272,18 +271,17 @@ def marked_genes(
     flavor: str,
     n_bins: int,
     span: float,
-    memory_limit: int | str | None,
     progress: ProgressArgument,
 ) -> pd.DataFrame:
     """Return what a flavour says of each gene, from one read of the rows, or two."""
     first: list[RowMap] = [Expm1()] if flavor == "seurat" else []
-    found = moments_of_genes(rows, "moments of the genes", first, memory_limit, progress)
+    found = moments_of_genes(rows, "moments of the genes", first, progress)
     n, mean, squares = found
     if flavor != "seurat_v3":
         return by_dispersion(mean, squares / (n - 1), n_top_genes, flavor, n_bins)
     deviation = expected_deviation(mean, squares / (n - 1), span)
     limits = [Limited(deviation * np.sqrt(n) + mean)]
-    _, *clipped = moments_of_genes(rows, "moments of the clipped counts", limits, memory_limit, progress)
+    _, *clipped = moments_of_genes(rows, "moments of the clipped counts", limits, progress)
     return by_clipped_variance(found, (clipped[0], clipped[1]), deviation, n_top_genes)
 
 

@@ -38,7 +38,6 @@ from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState, digest
 from bigpca.passes.engine.local import check_cancelled, check_end, current_client, local_threads
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
@@ -46,7 +45,7 @@ from bigpca.passes.reading.layout import MIB, SLAB_ROWS, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device, pass_over
-from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, Resources, peak_bytes
+from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.carriers import look_ahead
 from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
@@ -150,7 +149,7 @@ def _on_device(rows: Rows, f: RowMap) -> tuple[RowMap, bool]:
     return (f, False) if moved is None else (moved, True)
 
 
-def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str | None = None) -> Array:
+def project_in_order(rows: Rows, f: RowMap, width: int) -> Array:
     """Return ``f`` of the rows of batches, read once in this thread; same bits as those of the rows in memory.
 
     Raises
@@ -159,7 +158,7 @@ def project_in_order(rows: Rows, f: RowMap, width: int, memory_limit: int | str 
         If the result does not fit in memory; before the read, if the number of rows is known.
     """
     f, there = _on_device(rows, f)
-    steps, room = (*rows.steps, MapStep(f, width)), find_resources(memory_limit, in_process=True).room_bytes
+    steps, room = (*rows.steps, MapStep(f, width)), rows.order.resources.room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
     _check_held(1 if rows.order.open_ended else rows.n_rows, row_bytes, room)
     step = max(SLAB_ROWS, tile_bytes(rows.device[0]) // max(1, int(rows.origin.row_bytes))) if there else SLAB_ROWS
@@ -273,7 +272,6 @@ def project_to(
     form: Form = STORE,
     overwrite: bool = False,
     chunk_rows: int | None = None,
-    memory_limit: int | str | None = None,
 ) -> da.Array:
     """Write ``f`` of the rows of X to a new Zarr array or table and return the Dask array over it.  # one pass over X
 
@@ -326,8 +324,7 @@ def project_to(
         described["keys"] = content_digest(keys)
     identity = digest(described)
     shape = (None if rows.order.open_ended else rows.n_rows, width)
-    resources = find_resources(memory_limit, in_process=rows.order.in_process)
-    plan = plan_writing(rows, f, width, size, name, resources, form, place=out if is_objects(out) else None)
+    plan = plan_writing(rows, f, width, size, name, form, place=out if is_objects(out) else None)
     plan.check()
     opened = create_output(
         reserved,
@@ -434,7 +431,6 @@ def plan_writing(
     width: int,
     chunk_rows: int,
     name: str,
-    resources: Resources,
     form: Form = STORE,
     *,
     place: object = None,
@@ -443,7 +439,7 @@ def plan_writing(
 
     ``place`` is that of the output, if it is an object store.
     """
-    base = rows.layout(0)
+    base, resources = rows.layout(0), rows.order.resources
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
     read, row = rows.prices.read_bytes(read_rows), width * dtype.itemsize

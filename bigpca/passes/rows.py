@@ -32,6 +32,7 @@ from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R, digest
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.layout import plan_layout, working_dtype
@@ -47,7 +48,7 @@ from bigpca.passes.reading.readers import (
     filled_dtype,
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
-from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Work
+from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
 from bigpca.storage.files import Seen, content_digest, kind_of, one_look
 from bigpca.storage.forms import KEYS_PER_CHUNK
@@ -326,7 +327,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Order:
-    """How rows come that are begun: in any order, or once, in that of batches.
+    """How rows that are begun are read: in any order, or once, in that of batches; and with what.
 
     Attributes
     ----------
@@ -346,6 +347,8 @@ class Order:
         Whether the rows were counted, in a read of X.
     in_process : bool
         Whether X is computed from an array of this process, which is never sent to workers, or from batches.
+    memory_limit : int, str or None
+        Of each process that reads them; None for the limit of the live workers, or the machine's free memory.
     """
 
     batches: BatchRows | None = None
@@ -356,6 +359,12 @@ class Order:
     widths: tuple[int, ...] = ()
     counted: bool = False
     in_process: bool = False
+    memory_limit: int | str | None = None
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What each process that reads the rows may use, as it was when this was first asked."""
+        return find_resources(self.memory_limit, in_process=self.in_process)
 
     def has(self, row: int) -> bool:
         """Whether batches have that row, which is not before the next one."""
@@ -428,11 +437,15 @@ class Rows:
         return Rows(origin=origin, seed=self.seed, weights=self.weights)
 
     @classmethod
-    def of(cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False) -> Rows:
+    def of(
+        cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
+    ) -> Rows:
         """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
-        return cls.opened(X).begun(nan_policy=nan_policy, in_process=in_process)
+        return cls.opened(X).begun(nan_policy=nan_policy, in_process=in_process, memory_limit=memory_limit)
 
-    def begun(self, *, nan_policy: str = "raise", in_process: bool = False) -> Rows:
+    def begun(
+        self, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
+    ) -> Rows:
         """Return the rows as a run reads them, by these policies.
 
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read.
@@ -464,6 +477,7 @@ class Rows:
             rows_per_sample=origin.rows_per_sample,
             counted=counted,
             in_process=in_process or batches is not None or origin.in_memory,
+            memory_limit=memory_limit,
         )
         begun = replace(self, origin=origin, order=order, nan_policy=nan_policy)
         return begun if self.weights is None else _weights_checked(begun, self.weights)

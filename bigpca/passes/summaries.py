@@ -23,7 +23,6 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedCo
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.layout import working_dtype
@@ -289,7 +288,6 @@ def read_ends(
     *,
     columns: int | None = None,
     chosen: Integers | None = None,
-    memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
 ) -> EndsRead:
     """Return the n rows with the lowest and the n with the highest values of each column, and chosen rows: one read.
@@ -317,8 +315,7 @@ def read_ends(
         "chosen": RowsAt(width, wanted),
     }
     cost = row_pass(rows, "ends of the columns", templates.values(), dtype=working_dtype(rows.dtype))
-    resources = find_resources(memory_limit, in_process=rows.order.in_process)
-    plan = plan_of([cost], SolveCost(), resources, solver=cost.name, reason="one read")
+    plan = plan_of([cost], SolveCost(), rows.order.resources, solver=cost.name, reason="one read")
     plan.check()
     with resolve_progress(progress) as report:
         run = Run(None, report, "local" if rows.order.in_process else None, plan.peak_bytes)

@@ -285,7 +285,7 @@ def standard_errors(
             f"scale = {model.scale!r} is learned from the rows and also varies between samples, which is covered only "
             "for scale=True with center=True. Fit so, or with the divisors: scale=model.scale_."
         )
-    rows, _ = rows_of_fit(model, open_like(model, X).weighted(sample_weight))
+    rows = rows_of_fit(model, open_like(model, X).weighted(sample_weight), memory_limit=memory_limit)
     unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 and not learned else 1.0
     k, step = model.n_components_, SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step
     template: Moments | ColumnMoments = Moments(k + 1)
@@ -293,7 +293,7 @@ def standard_errors(
         values = model.explained_variance_ * (1 - 1 / model.sum_weights_)  # of the correlations, with divisor n
         step = LearnedScaleProducts(model.mean_, model.components_, model.scale_, values).step
         template = ColumnMoments(k * (k + 1) + 1)
-    found = read_once(rows.mapped(step), template, "standard errors", memory_limit=memory_limit, progress=progress)
+    found = read_once(rows.mapped(step), template, "standard errors", progress=progress)
     if found.count != model.n_samples_ or not np.isclose(found.weight, model.sum_weights_):
         raise ValueError(
             f"X has {found.count} rows of weight {found.weight:g}, but the model was fitted to {model.n_samples_} of "
@@ -714,7 +714,7 @@ def feature_replacement_bound(
     >>> bool(np.abs(exact - grouped).max() <= found.bound), round(found.bound, 2)
     (True, 0.38)
     """
-    rows = Rows.of(open_array(X))
+    rows = Rows.of(open_array(X), memory_limit=memory_limit)
     given = whole(replacements, "replacements", "replacement", "One feature number for each feature")
     d, chosen = rows.n_columns, unmasked(given)
     if chosen.dtype.kind not in "iu":
@@ -731,7 +731,7 @@ def feature_replacement_bound(
         )
     chosen = chosen.astype(np.int64)
     mapped, sums = rows.mapped(Replaced(chosen).step), ColumnMoments(2 * d)
-    found = read_once(mapped, sums, "replacements", memory_limit=memory_limit, progress=progress)
+    found = read_once(mapped, sums, "replacements", progress=progress)
     about_zero = found.squares + found.count * found.mean**2
     squares, e = np.split(np.maximum(found.squares if center else about_zero, 0.0), 2)  # S_aa, |e|^2
     features = np.flatnonzero(chosen != np.arange(d))
@@ -800,13 +800,13 @@ def extremes(
         raise TypeError("no rows were given; rows or scores were expected: extremes(model, X).")
     opened = open_array(X)
     if are_scores(model, X, opened, said):
-        read = mapped = Rows.of(opened, nan_policy="omit")
+        limit = None if model is None else setting(model, "memory_limit")
+        read = mapped = Rows.of(opened, nan_policy="omit", memory_limit=limit)
     else:
-        read, _ = rows_of_fit(model, open_like(model, X))
+        read = rows_of_fit(model, open_like(model, X))
         k = model._result.width
         mapped = read.mapped(MapStep(model._row_map(), k, 2 * read.n_columns * k))
-    limit = None if model is None else setting(model, "memory_limit")
-    ends = read_ends(mapped, n, memory_limit=limit, progress=progress).ends
+    ends = read_ends(mapped, n, progress=progress).ends
     names, keys = None if model is None else tuple(model.get_feature_names_out()), keys_of(read)
     if keys is None:
         return replace(ends, names=names)

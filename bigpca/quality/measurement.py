@@ -13,7 +13,6 @@ from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass, runs_layout
 from bigpca.passes.reading.layout import MIB, working_dtype
@@ -73,7 +72,6 @@ def read_once(
     template: State,
     name: str,
     *,
-    memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
     layout: Layout | None = None,
     dtype: DType | None = None,
@@ -93,12 +91,11 @@ def read_once(
     Raises
     ------
     MemoryBudgetError
-        Before any read, if blocks and state do not fit ``memory_limit`` (None for that of the processes).
+        Before any read, if blocks and state do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    resources = find_resources(memory_limit, in_process=rows.order.in_process)
-    measurement = Measurement(rows, resources, name, template, layout, dtype, about_zero)
+    measurement = Measurement(rows, name, template, layout, dtype, about_zero)
     measurement.plan.check()
     with running(measurement, progress=progress) as run:
         return measurement.read(run)

@@ -424,11 +424,11 @@ def reconstruction_error(
     maps = _preprocessors_of(model)
     own = isinstance(model, Estimator)  # whose rows may need covariates, which it asks for
     rows = open_like(model, X) if own else as_fitted(model, open_rows(X, type(model).__name__))
-    rows = rows.begun(nan_policy=nan_policy)
+    rows = rows.begun(nan_policy=nan_policy, memory_limit=memory_limit)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     squares = SquaredScores(mean, axes, None if scale is None else np.asarray(scale, np.float64))
     mapped, sums = rows.mapped(squares.step), ColumnMoments(len(axes) + 1)
-    found = read_once(mapped, sums, "residuals", memory_limit=memory_limit, progress=progress)
+    found = read_once(mapped, sums, "residuals", progress=progress)
     if not found.count:
         raise ValueError(f"all {rows.n_rows} rows of X have missing or infinite values. Give rows of finite values.")
     of_scores, residual = float(found.mean[:-1].sum()), max(0.0, float(found.mean[-1]))  # means over the rows
@@ -747,7 +747,7 @@ def recall(
             f"the rows of this {type(model).__name__} are {rows_of(kernel)}, not vectors of features, whose distances "
             "recall compares with those of scores. Fit a kernel of vectors."
         )
-    rows, asked = (rows_of_fit(model, open_like(model, given))[0] for given in (X, queries))
+    rows, asked = (rows_of_fit(model, open_like(model, one), memory_limit=memory_limit) for one in (X, queries))
     if rows.n_rows < k:
         raise ValueError(f"X has {rows.n_rows} rows; at least k = {k} were expected. Lower k.")
     given = read_rows(asked, np.arange(asked.n_rows), "queries").astype(np.float64)
@@ -759,8 +759,7 @@ def recall(
     centre = np.zeros(given.shape[1]) if mean is None else np.asarray(mean, np.float64)
     distances = QueryDistances(model._row_map(), codes, metric == "cosine", centre, given)
     step = MapStep(distances, distances.width, 2 * given.size + 2 * given.shape[1] * model._result.width, TILE_ROWS)
-    limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
-    ends = read_ends(rows.mapped(step), k, memory_limit=limit, progress=progress).ends  # one pass over X
+    ends = read_ends(rows.mapped(step), k, progress=progress).ends  # one pass over X
     wanted, *others = ends.lowest.reshape(2 + len(codes), len(given), -1)
     shares = [float(np.mean([np.isin(w, f).mean() for w, f in zip(wanted, one, strict=True)])) for one in others]
     of_scores, (of_int8, of_bits) = shares[0], shares[1:] or (None, None)

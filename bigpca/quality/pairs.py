@@ -138,9 +138,9 @@ def cka(
             "sample_weight was given, but debiased CKA compares pairs of rows: copies of a row would count as "
             "independent pairs. Use debiased=False, or leave the weights out."
         )
-    rows = _pair(X, Y, "cka", nan_policy, sample_weight)
+    rows = _pair(X, Y, "cka", sample_weight, nan_policy, memory_limit)
     template = CrossMoments(rows.widths, Moments(rows.n_columns)) if debiased else Moments(rows.n_columns)
-    states, omitted = _states(rows, template, n_folds, groups, memory_limit, progress)
+    states, omitted = _states(rows, template, n_folds, groups, progress)
     whole = merged(states)
     value = float(_cka_of(whole, rows.widths, "XY")[0, 1])
     p_value = float(chi2.sf(whole.count * value + 1, 1)) if debiased else None
@@ -188,8 +188,8 @@ def svcca(
     """
     if not 0 < variance <= 1:
         raise ValueError(f"variance = {variance!r} is not in (0, 1]. Give the share to keep, such as 0.99.")
-    rows = _pair(X, Y, "svcca", nan_policy, sample_weight)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress, PRECISE)
+    rows = _pair(X, Y, "svcca", sample_weight, nan_policy, memory_limit)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress, PRECISE)
     whole = merged(states)
     value = _svcca_of(whole, rows, variance)
     return Alignment(value, _error(states, lambda state: _svcca_of(state, rows, variance)), None, whole.count, omitted)
@@ -235,8 +235,8 @@ def procrustes(
     >>> round(procrustes(X, 3 * X @ [[0, 1, 0], [-1, 0, 0]] + 7).value, 6)
     1.0
     """
-    rows = _pair(X, Y, "procrustes", nan_policy, sample_weight)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, memory_limit, progress)
+    rows = _pair(X, Y, "procrustes", sample_weight, nan_policy, memory_limit)
+    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress)
     whole = merged(states)
 
     def statistic(state: Moments) -> float:
@@ -375,11 +375,11 @@ def compare_layers(
         if found is None or blocks is None or Y is not None:
             raise TypeError("dicts {name: rows}, or from_batches of such dicts, were expected for X and Y.")
         rows, names, split = found, [str(name) for name in blocks[1]], len(blocks[1])
-    rows = rows.begun(nan_policy=nan_policy)
+    rows = rows.begun(nan_policy=nan_policy, memory_limit=memory_limit)
     of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
     template = CrossMoments(rows.widths, of_all) if debiased and metric == "cka" else of_all
     states: list[Any]
-    states, _ = _states(rows, template, n_folds, groups, memory_limit, progress, names=names)
+    states, _ = _states(rows, template, n_folds, groups, progress, names=names)
     whole, own, others = merged(states), tuple(names[:split]), tuple(names[split:] or names)
     statistic = _cka_of if metric == "cka" else _procrustes_of
 
@@ -389,8 +389,9 @@ def compare_layers(
     return LayerComparison(table(whole), own, others, metric, whole.count, _error(states, table), len(states))
 
 
-def _pair(X: Any, Y: Any, owner: str, nan_policy: str, weights: Any) -> Rows:
-    return open_pair(open_rows(X, owner).weighted(weights), Y, owner).begun(nan_policy=nan_policy)
+def _pair(X: Any, Y: Any, owner: str, weights: Any, nan_policy: str, memory_limit: int | str | None) -> Rows:
+    joined = open_pair(open_rows(X, owner).weighted(weights), Y, owner)
+    return joined.begun(nan_policy=nan_policy, memory_limit=memory_limit)
 
 
 def _states(
@@ -398,7 +399,6 @@ def _states(
     template: State,
     n_folds: int | None,
     groups: Any,
-    memory_limit: int | str | None,
     progress: ProgressArgument,
     dtype: DType | None = None,
     names: Sequence[str] = "XY",
@@ -409,7 +409,7 @@ def _states(
     single = n_folds is None and groups is None
     read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
     with naming_sides(rows.widths, names):
-        found: Any = read_once(rows, read, "pairs", memory_limit=memory_limit, progress=progress, dtype=dtype)
+        found: Any = read_once(rows, read, "pairs", progress=progress, dtype=dtype)
     states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:

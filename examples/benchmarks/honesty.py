@@ -27,7 +27,6 @@ import bigpca as bp
 from bigpca.estimators.linear.krylov import KrylovDotFit, KrylovFit, size_iteration
 from bigpca.estimators.linear.spectrum import Settings
 from bigpca.passes.engine.events import PassEvent
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
@@ -113,7 +112,7 @@ def solve(case, given, max_passes):
     sizes = replace(next(size_iteration(rows, settings)), max_passes=most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
-        fit = (KrylovDotFit if case.by_columns else KrylovFit)(rows, find_resources(None), settings, sizes)
+        fit = (KrylovDotFit if case.by_columns else KrylovFit)(rows, settings, sizes)
         found = fit.run(Run(progress=count))
     return found, len(products)
 

@@ -18,7 +18,6 @@ import bigpca as bp
 from bigpca import arrays, blas
 from bigpca.estimators import HOMES
 from bigpca.passes.accumulators import dot_matrix
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.project import output_chunk_rows, plan_writing
 from bigpca.passes.reading import layout
 from bigpca.passes.reading.layout import plan_layout
@@ -85,7 +84,7 @@ def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
             assert plan.idle is None or few
         rows = Rows.of(bp.open(X))
         size = output_chunk_rows(rows, 20)
-        plan = plan_writing(rows, Affine(np.zeros(d)), 5, size, "scores", find_resources(None))
+        plan = plan_writing(rows, Affine(np.zeros(d)), 5, size, "scores")
         few += [("transform", *one) for one in plan.parallelism.items() if one[1] < 32]
         assert plan.parallelism
     assert few == []

@@ -229,9 +229,9 @@ def test_output_chunks_are_whole_input_chunks_of_about_16_mib(tmp_path: Path) ->
 
 def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_rejected_before_any_read(tmp_path: Path) -> None:
     X = da.ones((200_000, 500), chunks=(100_000, 500), dtype=np.dtype("f4"))  # 190 MiB a chunk
-    rows = Rows.of(X.map_blocks(_must_not_run, dtype=np.dtype("f4")))
+    rows = Rows.opened(X.map_blocks(_must_not_run, dtype=np.dtype("f4"))).begun(memory_limit="600 MiB")
     with pytest.raises(bp.errors.MemoryBudgetError, match=r"scores needs .* per process"):
-        project_to(rows, Multiply(), K, tmp_path / "out.zarr", name="scores", run=Run(), memory_limit="600 MiB")
+        project_to(rows, Multiply(), K, tmp_path / "out.zarr", name="scores", run=Run())
     assert not list(tmp_path.iterdir())
 
 

@@ -255,7 +255,7 @@ class ApproximateKernelPCA(KernelModel):
     approximation: str = "nystrom"
 
     def _fit(self, rows: Rows, y: Unchecked) -> KernelSketchFit:
-        rows, resources = rows_of_fit(self, rows, weighted=False)
+        rows = rows_of_fit(self, rows, weighted=False)
         check_enough_rows(rows.n_rows)
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
@@ -263,4 +263,4 @@ class ApproximateKernelPCA(KernelModel):
         check_references(rows, settings.kernel)
         k = counted(self.n_components) or 1
         sketch = given_sketch(self.sketch, Gaussian(min(n, max(50, 3 * k)), seed=rows.seed), n, k)
-        return KernelSketchFit(rows, resources, settings, sketch, self.approximation)
+        return KernelSketchFit(rows, settings, sketch, self.approximation)

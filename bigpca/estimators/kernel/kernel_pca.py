@@ -65,7 +65,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
@@ -162,7 +162,7 @@ class DenseFit(PairsFit):
         # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation. The
         # temporaries of each thread's last tile are free then, but the allocator may still keep them.
         held = 8 * n * (n + cost.layout.read_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
-        solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.resources.threads * FIXED_BYTES
+        solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.rows.order.resources.threads * FIXED_BYTES
         return replace(cost, finish_bytes=held + solve)
 
     def solve_cost(self) -> SolveCost:
@@ -319,14 +319,14 @@ class KernelKrylovFit(PairsFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
+    def planned(cls, rows: Rows, settings: KernelSettings) -> KernelFit:
         """Return the fit with the largest basis that fits.
 
         The whole spectrum of few rows is computed from the whole matrix.
         """
         if not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS:
-            return DenseFit.planned(rows, settings, resources)
-        return first_that_fits(cls(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
+            return DenseFit.planned(rows, settings)
+        return first_that_fits(cls(rows, settings, sizes) for sizes in size_iteration(rows, settings))
 
     @classmethod
     def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
@@ -419,9 +419,7 @@ FITS: dict[str, type[KernelFit]] = {  # a new solver: one row; the first of equa
 }
 
 
-def plan_kernel_fit(
-    rows: Rows, resources: Resources, settings: KernelSettings, solver: str, *, pairs_only: bool = False
-) -> KernelFit:
+def plan_kernel_fit(rows: Rows, settings: KernelSettings, solver: str, *, pairs_only: bool = False) -> KernelFit:
     """Plan a fit without reading X.
 
     Parameters
@@ -446,7 +444,7 @@ def plan_kernel_fit(
     check_square(rows, settings.kernel)
     wanted = PairsFit if pairs_only else KernelFit  # a regression needs the rows that the others do not keep
     auto = [one for one in FITS.values() if one.offered(rows, settings) and issubclass(one, wanted)]
-    fit = choose([one.planned(rows, settings, resources) for one in (auto if named is None else [named])])
+    fit = choose([one.planned(rows, settings) for one in (auto if named is None else [named])])
     if not isinstance(fit, PairsFit):
         return fit
     check_references(rows, settings.kernel, f'solver="{fit.solver}"')
@@ -535,10 +533,10 @@ class KernelPCA(KernelModel):
     max_passes: int | None = 10
 
     def _fit(self, rows: Rows, y: Unchecked) -> KernelFit:
-        rows, resources = rows_of_fit(self, rows, weighted=False)
+        rows = rows_of_fit(self, rows, weighted=False)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, rows.seed)
-        fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=bool(self.fit_inverse_transform))
+        fit = plan_kernel_fit(rows, settings, self.solver, pairs_only=bool(self.fit_inverse_transform))
         self._check_regression(rows.n_rows)
         return fit
 

@@ -77,7 +77,7 @@ from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs, whole_eigenvalues
@@ -738,7 +738,7 @@ class FeaturesFit(KernelFit):
     pca: Fit[PCAResult]
 
     @classmethod
-    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
+    def planned(cls, rows: Rows, settings: KernelSettings) -> KernelFit:
         """Return the fit, by the solver that suits the number of features.
 
         Raises
@@ -760,8 +760,9 @@ class FeaturesFit(KernelFit):
         pca = Settings(
             keep_state_bytes=0, **{one.name: getattr(settings, one.name) for one in fields(IterationSettings)}
         )
-        made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=rows.order.in_process)
-        return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
+        own = rows.order
+        made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=own.in_process, memory_limit=own.memory_limit)
+        return cls(made, settings, rows, plan_fit(made, pca, "auto"))
 
     @classmethod
     def offered(cls, rows: Rows, settings: KernelSettings) -> bool:

@@ -161,11 +161,11 @@ class NystromKernelPCA(KernelModel):
         return partial(solve_grown, kept, settings)
 
     def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> MomentsGrowth:
-        rows, resources = rows_of_fit(self, rows)
-        return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
+        rows = rows_of_fit(self, rows)
+        return MomentsGrowth(rows, self._settings(rows.n_columns), landmark_features(latest))
 
     def _fit(self, rows: Rows, y: Unchecked) -> NystromFit:
-        rows, resources = rows_of_fit(self, rows)
+        rows = rows_of_fit(self, rows)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.weight_sums)
@@ -179,4 +179,4 @@ class NystromKernelPCA(KernelModel):
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, choice.count)
         # Components from landmarks have the spectrum of the landmarks, and no features are read.
         kernels = (settings.kernel,) if self.components_from == "rows" else ()
-        return NystromFit(rows, resources, settings, choice, kernels)
+        return NystromFit(rows, settings, choice, kernels)

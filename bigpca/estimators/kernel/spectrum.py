@@ -35,7 +35,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.records import bytes_of, stored
 from bigpca.solvers.components import NComponents, check_n_components, reject_folds
 from bigpca.storage.files import one_look
@@ -179,9 +179,9 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
     """One way to solve a kernel principal component problem."""
 
     @classmethod
-    def planned(cls, rows: Rows, settings: KernelSettings, resources: Resources) -> KernelFit:
-        """Return the fit, cut for those resources; X is not read."""
-        return cls(rows, resources, settings)
+    def planned(cls, rows: Rows, settings: KernelSettings) -> KernelFit:
+        """Return the fit, cut for the memory that it may use; X is not read."""
+        return cls(rows, settings)
 
     @classmethod
     def offered(cls, rows: Rows, settings: KernelSettings) -> bool:

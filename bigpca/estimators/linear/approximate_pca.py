@@ -20,7 +20,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
-from bigpca.estimators.linear.choosing import cheapest, null_fit, reject_undecided, undecided
+from bigpca.estimators.linear.choosing import null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import given_sketch
 from bigpca.estimators.linear.model import LinearModel, rows_to_fit, standardization_of
 from bigpca.estimators.linear.spectrum import (
@@ -491,7 +491,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         def decided(known: ParallelAnalysis) -> SketchFit:
             return replace(fit, settings=replace(settings, fit=replace(settings.fit, n_components=known)))
 
-        return null_fit(rule, fit.rows, settings.fit, decided, partial(cheapest, resources=fit.resources))
+        return null_fit(rule, fit.rows, settings.fit, decided)
 
     def _planned(self, rows: Rows, *, minimum: int) -> SketchFit:
         n, d = rows.X.shape
@@ -499,9 +499,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         reject_folds(self.n_components)
         labels = rows.labels
         settings = self._settings(d, None if labels is None else labels.grid)
-        rows, _, resources = rows_to_fit(self, rows)
+        rows, _ = rows_to_fit(self, rows)
         check_enough_rows(rows.n_present, minimum=minimum)
-        return SketchFit(rows, resources, settings)
+        return SketchFit(rows, settings)
 
     def _read_state(
         self, rows: Rows, *, old: FusedProduct | None, progress: ProgressArgument

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
 
@@ -181,25 +181,15 @@ def flipped_rows(rows: Rows, flip: SignFlip) -> Rows:
 
 
 def null_fit(
-    rule: ParallelAnalysis,
-    rows: Rows,
-    settings: Settings,
-    decided: Callable[[ParallelAnalysis], Fit[PCAResult]],
-    choose_null: Callable[[Rows, Settings], PCAFit],
+    rule: ParallelAnalysis, rows: Rows, settings: Settings, decided: Callable[[ParallelAnalysis], Fit[PCAResult]]
 ) -> NullFit:
-    """Plan the reads for the edge of a rule before the fit that it decides.
-
-    Parameters
-    ----------
-    choose_null : callable
-        Rows and settings of one component -> the cheapest fit.
-    """
+    """Plan the reads for the edge of a rule, by the cheapest fit of one component, before the fit that it decides."""
     null = None
     if rule.null == "signflip":
         flipped = flipped_rows(rows, SignFlip(Affine(np.zeros(rows.n_columns)), rule.seed, 0))
         one = replace(settings, n_components=1, standardization=Standardization(center=False), keep_state_bytes=0)
-        null = choose_null(flipped, one)
-    return NullFit(rows, decided(rule.at(np.inf)).resources, rule, settings, decided, null)
+        null = _planned(flipped, one, "auto")
+    return NullFit(rows, rule, settings, decided, null)
 
 
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
@@ -221,7 +211,7 @@ class SolverChoice:
         return f"{self.solver}: {self.reason}"
 
 
-def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) -> Fit[PCAResult]:
+def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
     """Plan a fit without reading X.
 
     Raises
@@ -234,31 +224,26 @@ def plan_fit(rows: Rows, resources: Resources, settings: Settings, solver: str) 
     check_enough_rows(rows.n_present, sums=rows.weight_sums)
     rule = undecided(settings.n_components, variances=False)
     if rule is None:
-        return _planned(rows, resources, settings, solver)
+        return _planned(rows, settings, solver)
     if rule.null == "deterministic" and solver in ("auto", CovarianceFit.solver):
-        fit = CovarianceFit.planned(rows, settings, resources)  # its one read has the variances of the columns too
+        fit = CovarianceFit.planned(rows, settings)  # its one read has the variances of the columns too
         if solver != "auto" or fit.plan.fits:
             return fit
 
     def decided(known: ParallelAnalysis) -> Fit[PCAResult]:
-        return _planned(rows, resources, replace(settings, n_components=known), solver)
+        return _planned(rows, replace(settings, n_components=known), solver)
 
-    return null_fit(rule, rows, settings, decided, partial(cheapest, resources=resources))
-
-
-def cheapest(rows: Rows, settings: Settings, *, resources: Resources) -> PCAFit:
-    """Return the cheapest fit that fits in memory, whatever solver was requested."""
-    return _planned(rows, resources, settings, "auto")
+    return null_fit(rule, rows, settings, decided)
 
 
-def _planned(rows: Rows, resources: Resources, settings: Settings, solver: str) -> PCAFit:
+def _planned(rows: Rows, settings: Settings, solver: str) -> PCAFit:
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
-        fit = named.planned(rows, settings, resources)
+        fit = named.planned(rows, settings)
         return _of_windows(fit) if isinstance(fit, KrylovFit) else fit
     again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
-    fits = [fit.planned(rows, settings, resources) for fit in known if fit.offered(rows, settings)]
+    fits = [fit.planned(rows, settings) for fit in known if fit.offered(rows, settings)]
     return choose([_of_windows(fit) if isinstance(fit, KrylovFit) else fit for fit in fits])
 
 
@@ -271,5 +256,5 @@ def _of_windows(fit: KrylovFit) -> KrylovFit:
         return fit
     from bigpca.estimators.linear.windows_fit import WindowsFit  # which few rows need
 
-    summed = WindowsFit.planned(rows, fit.settings, fit.resources)
+    summed = WindowsFit.planned(rows, fit.settings)
     return summed if summed.plan.fits and (not fit.plan.fits or summed.price <= fit.price) else fit

@@ -34,7 +34,7 @@ from bigpca.passes.panels import (
 )
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import Layout, PassCost, Resources, SolveCost
+from bigpca.planning import Layout, PassCost, SolveCost
 from bigpca.solvers.components import check_total, resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 
@@ -134,10 +134,10 @@ class DotFit(PCAFit):
     solver: ClassVar[str] = "dot"
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> PCAFit:
+    def planned(cls, rows: Rows, settings: Settings) -> PCAFit:
         """Return the fit, by columns if the store is chunked in columns."""
         layout = column_layout(rows)
-        return cls(rows, resources, settings) if layout is None else DotColumnsFit(rows, resources, settings, layout)
+        return cls(rows, settings) if layout is None else DotColumnsFit(rows, settings, layout)
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:
@@ -178,7 +178,7 @@ class DotFit(PCAFit):
 
         One thread drives a device, of whose memory they take half.
         """
-        rows, resources = self.rows, self.resources
+        rows, resources = self.rows, self.rows.order.resources
         most = len(rows.layout(0).reads)
         room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
         busy = 2 * resources.threads if rows.sparse or rows.device[0] is None else 1

@@ -36,7 +36,7 @@ from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, Do
 from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import column_layout
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_flops
@@ -316,10 +316,10 @@ class KrylovFit(PCAFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> PCAFit:
+    def planned(cls, rows: Rows, settings: Settings) -> PCAFit:
         """Return the fit with the largest basis that fits."""
         which = KrylovFit if column_layout(rows) is None else KrylovDotFit
-        return first_that_fits(which(rows, resources, settings, sizes) for sizes in size_iteration(rows, settings))
+        return first_that_fits(which(rows, settings, sizes) for sizes in size_iteration(rows, settings))
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:

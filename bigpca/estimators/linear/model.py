@@ -76,7 +76,6 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, filled
-from bigpca.planning import Resources
 from bigpca.records import Held
 from bigpca.solvers.scaling import Whitening
 
@@ -530,9 +529,9 @@ def score_divisors(model: LinearModel[State]) -> NDArray[np.float64] | None:
     return None if whitening is None else whitening.divisors(model._result.known_variances, rank)
 
 
-def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization, Resources]:
+def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization]:
     """Return the rows that a fit reads, about a given centre and divided by a given scale."""
-    rows, resources = rows_of_fit(model, rows)
+    rows = rows_of_fit(model, rows)
     rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.labels
     standardization = standardization_of(model, rows.n_columns, None if labels is None else labels.grid)
-    return standardization.applied(rows), standardization, resources
+    return standardization.applied(rows), standardization

@@ -35,7 +35,6 @@ from bigpca.passes.project import keys_of
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
-from bigpca.settings import setting
 
 CONTRIBUTIONS = ("t2", "spe")
 LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
@@ -240,9 +239,9 @@ class RowStatistics(Estimator[PCAResult]):
         n = positive_integer("n", n)
         check_choice("of", of, STATISTICS)
         f = statistics_map(self, (of,))
-        rows, _ = rows_of_fit(self, open_like(self, X))
+        rows = rows_of_fit(self, open_like(self, X))
         step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
-        ends = read_ends(rows.mapped(step), n, memory_limit=setting(self, "memory_limit"), progress=progress).ends
+        ends = read_ends(rows.mapped(step), n, progress=progress).ends
         keys = keys_of(rows)
         return Outliers(ends.highest[0], ends.highest_scores[0], None if keys is None else keys[ends.highest[0]])
 

@@ -207,8 +207,8 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         if rows.covariates is not None or rows.groups is not None or _cross_validated(self) is not None:
             return _moments_fit(self, rows)
-        rows, standardization, resources = rows_to_fit(self, rows)
-        fit = plan_fit(rows, resources, self._settings(standardization, rows.seed), self.solver)
+        rows, standardization = rows_to_fit(self, rows)
+        fit = plan_fit(rows, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
 
@@ -360,13 +360,13 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
             raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}.{other}")
     reject_undecided(model.n_components, variances=True)
     if q:
-        joined, resources = rows_of_fit(model, beside_covariates(rows))
+        joined = rows_of_fit(model, beside_covariates(rows))
         standardization = standardization_of(model, joined.n_columns - q)
     else:
-        joined, standardization, resources = rows_to_fit(model, rows)
+        joined, standardization = rows_to_fit(model, rows)
     check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
     settings = replace(model._settings(standardization, rows.seed), covariates=q)
-    fit = CovarianceFit(joined, resources, settings, before)
+    fit = CovarianceFit(joined, settings, before)
     if groups is None and rule is None:
         return fit
     folds = FoldStates(Moments(joined.n_columns), 1 if rule is None else rule.folds, offset=offset)

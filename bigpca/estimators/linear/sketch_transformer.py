@@ -113,8 +113,8 @@ class SketchTransformer(Estimator[SketchResult], LinearExports):
 
     def _fit(self, rows: Rows, y: Unchecked) -> SketchingFit:
         sketch = self._sketch_for(rows.viewed_columns)
-        rows, resources = rows_of_fit(self, rows, weighted=False)
-        return SketchingFit(rows, resources, sketch, checked=not rows.origin.lazy and rows.nan_policy == "raise")
+        rows = rows_of_fit(self, rows, weighted=False)
+        return SketchingFit(rows, sketch, checked=not rows.origin.lazy and rows.nan_policy == "raise")
 
     def _sketch_for(self, d: int) -> Sketch:
         """Return the given or default sketch, after checking that it applies to d features."""

@@ -32,7 +32,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
-from bigpca.planning import BlockForm, PassCost, Resources, SolveCost
+from bigpca.planning import BlockForm, PassCost, SolveCost
 from bigpca.records import bytes_of, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import (
@@ -358,9 +358,9 @@ class PCAFit(Fit[PCAResult]):
     settings: Settings
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> PCAFit:
-        """Return the fit, cut for those resources; X is not read."""
-        return cls(rows, resources, settings)
+    def planned(cls, rows: Rows, settings: Settings) -> PCAFit:
+        """Return the fit, cut for the memory that it may use; X is not read."""
+        return cls(rows, settings)
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:

@@ -122,12 +122,12 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
         return state
 
     def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[Solved, Unchecked]:
-        rows, resources = rows_of_fit(self, rows, weighted=not self._traits.unweighted)
+        rows = rows_of_fit(self, rows, weighted=not self._traits.unweighted)
         if self.n_components is not None:
             positive_integer("n_components", self.n_components)
             check_n_components(self.n_components, None, rows.n_columns)
         template = self._placed(self._template(rows.n_columns), rows, y)
-        return SumsFit(rows, resources, template, unfitted(self)._solved, *self._sizes())
+        return SumsFit(rows, template, unfitted(self)._solved, *self._sizes())
 
     def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
         kept.known(self._missing_state, "partial_fit")

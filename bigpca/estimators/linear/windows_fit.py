@@ -21,7 +21,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 
 PRODUCTS = 6  # that are expected, where no sample of the rows gives the first block
 
@@ -33,10 +33,10 @@ class WindowsFit(KrylovFit):
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings, resources: Resources) -> WindowsFit:
+    def planned(cls, rows: Rows, settings: Settings) -> WindowsFit:
         """Return the fit with the largest basis that fits; products from memory are not reads."""
         sizes = size_iteration(rows, replace(settings, max_passes=None))
-        return first_that_fits(cls(rows, resources, settings, size) for size in sizes)
+        return first_that_fits(cls(rows, settings, size) for size in sizes)
 
     @property
     def windows(self) -> LaggedRows:

@@ -55,7 +55,6 @@ from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.reading.row_maps import (
     EachSide,
     Float64Map,
@@ -67,7 +66,6 @@ from bigpca.passes.reading.row_maps import (
     preprocessors,
 )
 from bigpca.passes.rows import Rows, beside_covariates
-from bigpca.planning import Resources
 from bigpca.records import Coding, Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
@@ -509,14 +507,14 @@ class PairModel(Estimator[PairResult], Grows):
         y = getattr(self, "preprocess_y", None)
         return self._preprocessors(), () if y is None else preprocessors(y, "preprocess_y")
 
-    def _joined(self, rows: Rows, y: Unchecked) -> tuple[Rows, Resources]:
-        """Return both sides as a fit reads them, preprocessed, and the resources that it may use."""
+    def _joined(self, rows: Rows, y: Unchecked) -> Rows:
+        """Return both sides as a fit reads them, preprocessed."""
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):
             each = maps if rows.covariates is None else (*maps, ())
             joined = joined.mapped(MapStep(EachSide(each, joined.widths), d, FLOPS_PER_VALUE * d))
-        return joined, find_resources(setting(self, "memory_limit"), in_process=joined.order.in_process)
+        return joined
 
     def _opened_targets(self, y: Unchecked, *, read: bool = True, progress: ProgressArgument = None) -> Unchecked:
         """Return the rows of Y opened, without the columns that have no values."""
@@ -526,13 +524,13 @@ class PairModel(Estimator[PairResult], Grows):
             else without_absent_columns(self, open_side(y, type(self).__name__), read=read, progress=progress)
         )
 
-    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, given: Unchecked) -> tuple[Rows, Resources]:
-        """Return new rows of both sides as those of the fit, and the resources that may be used."""
+    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, given: Unchecked) -> Rows:
+        """Return new rows of both sides as those of the fit."""
         check_same_steps(self)
         y = y if y is None else self._side_like(y)
-        joined, resources = self._joined(open_like(self, X, given).weighted(weights), y)
+        joined = self._joined(open_like(self, X, given).weighted(weights), y)
         self._check_targets(joined.widths[1])
-        return joined, resources
+        return joined
 
     def _side_like(self, y: Unchecked) -> Rows:
         """Return new rows of Y as those of the fit."""
@@ -562,7 +560,7 @@ class PairModel(Estimator[PairResult], Grows):
         return self._second(found.joint) if found.solution["solve_error_"] > ENOUGH else None
 
     def _fit(self, rows: Rows, y: Unchecked) -> PairFit[PairFound, Accumulator]:
-        joined, resources = self._joined(rows, y)
+        joined = self._joined(rows, y)
         (p, q), covariates = joined.widths[:2], sum(joined.widths[2:])
         self._check(p, q)
         if covariates and not self._centred:
@@ -578,14 +576,14 @@ class PairModel(Estimator[PairResult], Grows):
         refines = "solve_error_" in self._traits.result.__dataclass_fields__
         refine = owner._refined if refines and not covariates else None
         apart = partial(Remainder.of, settings=_settings(covariates, joined.roundings)) if covariates else None
-        return PairFit(joined, resources, self._placed(joined, rows.groups), solve, refine=refine, apart=apart)
+        return PairFit(joined, self._placed(joined, rows.groups), solve, refine=refine, apart=apart)
 
     def _more(self, kept: PairResult, more: MoreRows) -> tuple[PairResult, Provenance]:
         old = self._whole_state(kept, "partial_fit")
-        joined, resources = self._joined_like(more.X, more.y, more.weights, more.given)
+        joined = self._joined_like(more.X, more.y, more.weights, more.given)
         targets = kept.targets.beside(joined.roundings)
         solve = unfitted(self)._solver_of(self.n_features_in_, targets, kept.n_covariates)
-        fit = PairFit(joined, resources, self._placed(joined, more.groups, old), solve, old)
+        fit = PairFit(joined, self._placed(joined, more.groups, old), solve, old)
         call = f"{called(self)}.partial_fit(X, Y)"
         read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
         return kept.beside(old.merge(read.state), read.omitted, targets), made
@@ -832,13 +830,13 @@ class Predicts(PairModel):
             exactly.
         """
         check_is_fitted(self)
-        joined, resources = self._joined_like(X, y, sample_weight, given)
+        joined = self._joined_like(X, y, sample_weight, given)
         (p, q), f = joined.widths[:2], self._prediction()
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)
         M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -f.coef[:, :p], -f.coef[:, p:], np.eye(q), np.eye(q)
         measured = projected(joined, np.concatenate([f.mean[:p], self.y_mean_, f.mean[p:]]), M.T)
-        fit = PairFit(measured, resources, ColumnMoments(2 * q), lambda state, omitted, second: state)
+        fit = PairFit(measured, ColumnMoments(2 * q), lambda state, omitted, second: state)
         read, _ = execute(self, fit, fit.read, f"{called(self)}.score(X, Y)", progress=None)
         state, weight = read.state, read.state.weight
         residual = state.squares[:q] + weight * state.mean[:q] ** 2

@@ -34,7 +34,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, on_device, warn_repeats
 from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
-from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, Resources, SolveCost, plan_of
+from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
 
@@ -61,7 +61,6 @@ class Reading(ABC):
         Names of own attributes, such as "settings.tol", on which the passes depend beside the rows; never threads or
         limits, nor what only the solve depends on: one checkpoint of moments serves any number of components.
     rows : Rows
-    resources : Resources
     against : tuple of str
         How it compares with the alternatives.
     """
@@ -71,7 +70,6 @@ class Reading(ABC):
     depends_on: ClassVar[tuple[str, ...]] = ()
 
     rows: Rows
-    resources: Resources
     against: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
@@ -149,7 +147,7 @@ class Reading(ABC):
         plan = plan_of(
             self.declared,
             solve,
-            self.resources,
+            self.rows.order.resources,
             solver=self.solver,
             reason=self.reason,
             notes=self.notes,
@@ -229,7 +227,7 @@ class Reading(ABC):
         MemoryBudgetError
         """
         for one in self.declared:
-            if not self.resources.local or one.device is None or (memory := one.device.memory) is None:
+            if not self.rows.order.resources.local or one.device is None or (memory := one.device.memory) is None:
                 continue
             if one.device_bytes > (free := memory[0]):
                 raise MemoryBudgetError(
@@ -298,7 +296,7 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
 def first_that_fits(fits: Iterable[AnyFit]) -> AnyFit:
     """Return the first fit that fits in memory, or the last one, whose plan reports the shortage."""
     for fit in fits:
-        if fit.plan.process_bytes <= fit.resources.room_bytes:
+        if fit.plan.process_bytes <= fit.rows.order.resources.room_bytes:
             break
     return fit
 
@@ -404,7 +402,7 @@ def execute(
         found = with_reads(read(run), run.reads)
     member = getattr(rows.origin.stored, "member", "")
     made = Provenance.now(rows.origin.paths, member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
-    threads = setting(estimator, "solve_threads") or (threads_here(None) if planned.resources.local else None)
+    threads = setting(estimator, "solve_threads") or (threads_here(None) if rows.order.resources.local else None)
     return found, replace(with_plan(made, planned.plan), solve_threads=threads)
 
 

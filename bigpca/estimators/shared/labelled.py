@@ -28,7 +28,7 @@ from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_l
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.summaries import search_columns, search_passes
-from bigpca.planning import PassCost, Resources
+from bigpca.planning import PassCost
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -149,7 +149,7 @@ class EmptyColumns(Reading):
         return search_passes(self.rows)
 
 
-def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progress: ProgressArgument = None) -> Rows:
+def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument = None) -> Rows:
     """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
 
     ``rows`` are those that are ``opened``, ready to be read.
@@ -161,7 +161,7 @@ def without_empty_columns(opened: Rows, rows: Rows, resources: Resources, progre
     NonFiniteError
         For infinities in the rows that are read.
     """
-    labels, search = opened.labels, EmptyColumns(rows, resources)
+    labels, search = opened.labels, EmptyColumns(rows)
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress

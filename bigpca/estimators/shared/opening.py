@@ -22,11 +22,9 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
-from bigpca.planning import Resources
 from bigpca.settings import setting
 
 FLOPS_PER_VALUE = 4  # of preprocessing
@@ -89,8 +87,7 @@ def without_absent_columns(
     begun = rows.begun(**policies(model))
     if not read and not begun.in_memory:
         return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
-    resources = find_resources(setting(model, "memory_limit"), in_process=begun.order.in_process)
-    return without_empty_columns(rows, begun, resources, progress)
+    return without_empty_columns(rows, begun, progress)
 
 
 def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
@@ -140,11 +137,13 @@ def reject_groups(model: BaseEstimator, groups: Unchecked) -> None:
 def policies(model: BaseEstimator) -> dict[str, Unchecked]:
     """Return the policies of a model about its rows, checked, as options of :meth:`Rows.begun`."""
     check_policies(model)
-    return {"nan_policy": model.nan_policy}
+    return {"nan_policy": model.nan_policy, "memory_limit": setting(model, "memory_limit")}
 
 
-def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> tuple[Rows, Resources]:
-    """Return the rows that a fit reads, preprocessed, and the resources that it may use.
+def rows_of_fit(
+    model: BaseEstimator, rows: Rows, *, weighted: bool = True, memory_limit: int | str | None = None
+) -> Rows:
+    """Return the rows that a fit reads, preprocessed, within the limit, or that of the model.
 
     Those of a fit that cannot use weights have none.
     """
@@ -152,11 +151,12 @@ def rows_of_fit(model: BaseEstimator, rows: Rows, *, weighted: bool = True) -> t
     if (names := rows.names) is not None:
         for name in ("center", "scale", "sampling"):  # parameters that may name the columns
             compare_own_names(names, getattr(model, name, None), name)
-    rows = (rows if weighted else replace(rows, weights=None)).begun(nan_policy=model.nan_policy)
+    rows, limit = rows if weighted else replace(rows, weights=None), memory_limit or setting(model, "memory_limit")
+    rows = rows.begun(nan_policy=model.nan_policy, memory_limit=limit)
     if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:
         d = rows.n_columns
         rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in of_first_side(maps, rows)))
-    return rows, find_resources(setting(model, "memory_limit"), in_process=rows.order.in_process)
+    return rows
 
 
 def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Rows:

@@ -241,9 +241,9 @@ def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, t
     """
     if to.out is None and not rows.origin.lazy:
         return project_in_memory(rows.begun(), f, columns)
-    what, limit = to.what or model._traits.output, setting(model, "memory_limit")
+    what = to.what or model._traits.output
     if to.out is None and has_batches(rows.X):
-        return project_in_order(rows.begun(), f, columns, limit)
+        return project_in_order(rows.begun(memory_limit=setting(model, "memory_limit")), f, columns)
     made = Made(what, f"{what} of X by {called(model)}", model._digest(), to.keys)
     if to.out is None:
         return carrying(project_lazily(rows.X, f, columns), made=made)
@@ -261,7 +261,6 @@ def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, t
             made=made,
             form=form,
             overwrite=to.overwrite,
-            memory_limit=limit,
         )
 
 

@@ -33,7 +33,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.records import stored
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import ENOUGH, eigh_bytes
@@ -269,9 +269,7 @@ class KrylovRoweisFit(LabelledFit):
     most: int
 
     @classmethod
-    def planned(
-        cls, rows: Rows, resources: Resources, name: str, labelled: Labelled, problem: RoweisProblem
-    ) -> KrylovRoweisFit:
+    def planned(cls, rows: Rows, name: str, labelled: Labelled, problem: RoweisProblem) -> KrylovRoweisFit:
         """Return the fit.
 
         Raises
@@ -281,7 +279,7 @@ class KrylovRoweisFit(LabelledFit):
         """
         classes = labelled.supervision.classes
         k = problem.wanted(1 if classes is None else len(classes))
-        fit = cls(rows, resources, name, labelled, False, problem, k, problem.max_passes or 0)
+        fit = cls(rows, name, labelled, False, problem, k, problem.max_passes or 0)
         if problem.max_passes is not None:
             return fit
         # Without a limit: the reads whose blocks span the whole space, or the most of whose products fit in memory.
@@ -418,7 +416,7 @@ def family_in(
     )
 
 
-def plan_labelled(rows: Rows, resources: Resources, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:
+def plan_labelled(rows: Rows, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:
     """Plan a fit without reading X.
 
     Raises
@@ -428,11 +426,11 @@ def plan_labelled(rows: Rows, resources: Resources, name: str, labelled: Labelle
     MemoryBudgetError
         With ``solver="auto"``, if no solver fits.
     """
-    exact = LabelsFit(rows, resources, name, labelled, problem.whole, problem)
+    exact = LabelsFit(rows, name, labelled, problem.whole, problem)
     if not isinstance(problem, RoweisProblem) or not problem.whole:
         return exact
     problem.check_labels(labelled, rows.n_columns)
     if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):
         return exact
-    iteration = KrylovRoweisFit.planned(rows, resources, name, labelled, problem)
+    iteration = KrylovRoweisFit.planned(rows, name, labelled, problem)
     return iteration if problem.solver == "krylov" else choose([exact, iteration])

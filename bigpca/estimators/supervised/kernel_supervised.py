@@ -329,7 +329,7 @@ class LabelledFeatures(KernelModel):
 
     def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> FeatureLabelFit:
         """Plan a fit on the features of landmarks."""
-        rows, resources = rows_of_fit(self, rows)
+        rows = rows_of_fit(self, rows)
         problem.check(rows.n_rows)
         labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_rows
@@ -343,17 +343,17 @@ class LabelledFeatures(KernelModel):
         if choice.count == n and isinstance(self.sampling, str):
             all_rows = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
             choice = Choice(len(all_rows), all_rows)
-        return FeatureLabelFit(rows, resources, settings, choice, labelled, problem)
+        return FeatureLabelFit(rows, settings, choice, labelled, problem)
 
     def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> LabelledGrowth:
-        rows, resources = rows_of_fit(self, rows)
+        rows = rows_of_fit(self, rows)
         old, problem = kept_labels(latest), self._problem()
         if problem.whole:
             old.statistics.check_whole()
         settings = self._settings(rows.n_columns)
         labelled = read_labels(self, y, rows.n_rows, problem, like=old.supervision)
         whole, features = old.statistics.moments.whole, landmark_features(latest)
-        return LabelledGrowth(rows, resources, settings, features, labelled, problem, whole)
+        return LabelledGrowth(rows, settings, features, labelled, problem, whole)
 
     def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
         return partial(solve_labels, kept, self._problem())
@@ -437,7 +437,7 @@ class KernelSupervisedPCA(LabelledFeatures):
     def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit | DualFit:
         if self.solver == "landmarks":
             return super()._fit(rows, y)
-        problem, (rows, resources) = self._problem(), rows_of_fit(self, rows, weighted=False)
+        problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_columns)
         labelled = read_labels(self, y, rows.n_rows, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
@@ -448,7 +448,7 @@ class KernelSupervisedPCA(LabelledFeatures):
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
         check_references(rows, settings.kernel)
-        return DualFit(rows, resources, settings, labelled)
+        return DualFit(rows, settings, labelled)
 
 
 @with_parameters

@@ -122,10 +122,10 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         if problem.whole:
             kept.statistics.check_whole()
         opened = more.opened(self)
-        rows, resources = rows_of_fit(self, opened)
+        rows = rows_of_fit(self, opened)
         y = labels_of_fit(self, opened.X, more.y)
         labelled = read_labels(self, y, rows.n_rows, problem, like=kept.supervision, weights=rows.weights)
-        fit = LabelsFit(rows, resources, name, labelled, kept.statistics.moments.whole, problem)
+        fit = LabelsFit(rows, name, labelled, kept.statistics.moments.whole, problem)
         call = f"{called(self)}.partial_fit(X, y)"
         new, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
         return kept.merge(new), made
@@ -244,10 +244,10 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         return self._planned(rows, y, self._problem(rows.seed))
 
     def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> LabelledFit:
-        rows, resources = rows_of_fit(self, rows)
+        rows = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
         labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
-        return plan_labelled(rows, resources, type(self).__name__, labelled, problem)
+        return plan_labelled(rows, type(self).__name__, labelled, problem)
 
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
         super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)

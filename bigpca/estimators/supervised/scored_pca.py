@@ -53,17 +53,15 @@ from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, check_unchanged, reject_weights
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Coding, stored
 from bigpca.seeds import integers
-from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
 
@@ -286,9 +284,7 @@ class Folding(Reading):
     templates: dict[str, Accumulator]
 
     @classmethod
-    def of(
-        cls, rows: Rows, resources: Resources, labelled: Labelled, candidates: Integers, folds: int, seed: int
-    ) -> Folding:
+    def of(cls, rows: Rows, labelled: Labelled, candidates: Integers, folds: int, seed: int) -> Folding:
         """Return the read of rows of the candidate columns, beside which it puts the labels.
 
         Parameters
@@ -309,7 +305,7 @@ class Folding(Reading):
             f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
             for f in range(folds)
         }
-        return cls(rows, resources, templates)
+        return cls(rows, templates)
 
     @cached_property
     def folds(self) -> PassCost:
@@ -615,10 +611,10 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         rows = more.opened(self)
         reject_weights(rows, [type(self).__name__], self._traits.unweighted)
         y = labels_of_fit(self, rows.X, more.y)
-        rows, resources = rows_of_fit(self, rows)
+        rows = rows_of_fit(self, rows)
         labelled = self._read_labels(y, rows.n_rows, kept.kept.supervision)
         X, before = mapped_lazily(rows), rows.origin.files_digest()
-        scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
+        scoring = Scoring(self._rows_of_all_parts(rows, X), "scores", labelled, False)
         call = f"{called(self)}.partial_fit(X, y)"
         new, made = execute(self, scoring, scoring.read, call, progress=more.progress, adds=True)
         both, spread, own = kept.kept.merge(new), kept.spread, scoring.spread
@@ -692,7 +688,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
 
     def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
-        q, (rows, resources) = self._count(d), rows_of_fit(self, rows, weighted=False)
+        q, rows = self._count(d), rows_of_fit(self, rows, weighted=False)
         labelled = self._read_labels(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
@@ -701,14 +697,14 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
                 f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
         X = mapped_lazily(rows)
-        scoring = Scoring(self._rows_of_all_parts(rows, X), resources, "scores", labelled, False)
+        scoring = Scoring(self._rows_of_all_parts(rows, X), "scores", labelled, False)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
         some = estimator._open(columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES))), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
             folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, rows.seed)
-        return ScoredFit(rows, inner.resources, scoring, folding, inner)
+        return ScoredFit(rows, scoring, folding, inner)
 
     def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
         """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
@@ -717,5 +713,4 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows = Rows.of(columns_of(opened, np.sort(candidates)), **policies(self))
-        resources = find_resources(setting(self, "memory_limit"), in_process=rows.order.in_process)
-        return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
+        return Folding.of(rows, labelled, candidates, int(self.folds), seed)

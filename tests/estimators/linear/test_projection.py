@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -21,7 +22,6 @@ from bigpca.estimators.supervised.scored_pca import Selected
 from bigpca.passes.project import plan_writing
 from bigpca.passes.reading.row_maps import Copy, RowMap
 from bigpca.passes.rows import Rows
-from bigpca.planning import Resources
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from bigpca.sketches.base import CACHE
 from bigpca.storage import places
@@ -86,21 +86,19 @@ def test_rows_are_centred_strip_by_strip_and_the_first_bad_one_is_named(dtype: s
 
 
 def planned(f: RowMap, d: int, threads: int) -> int:
-    resources = Resources(threads, 2**40, 0, "a test")
-    return plan_writing(Rows.of(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows", resources).process_bytes
+    with dask.config.set(scheduler="threads", num_workers=threads):
+        return plan_writing(Rows.of(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows").process_bytes
 
 
 def test_a_plan_counts_the_chunks_in_flight_to_an_object_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    resources = Resources(3, 2**40, 0, "a test")
     rows, table = Rows.of(unreadable(100_000, 20, 1000, np.float32)), NpyForm(())
     local, far = (
-        plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, place=far)
-        for far in (None, MemoryStore())
+        plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", table, place=far) for far in (None, MemoryStore())
     )
     assert far.process_bytes - local.process_bytes == far.flight_bytes == 64 * 40_000
     assert (local.requests, far.requests, far.notes) == (0, 100, local.notes)
     monkeypatch.setattr(places, "LARGEST_PUT", 8)
-    far = plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", resources, table, place=MemoryStore())
+    far = plan_writing(rows, Sketching(Gaussian(10)), 10, 1000, "rows", table, place=MemoryStore())
     assert "put in parts" in far.notes[-1]
 
 
@@ -129,7 +127,6 @@ import gc, json, sys
 import dask, numpy as np, psutil
 import bigpca as bp
 from bigpca.passes.project import output_chunk_rows, plan_writing
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.rows import Rows
 store, out, q = sys.argv[1], sys.argv[2], int(sys.argv[3])
 dask.config.set(scheduler="threads", num_workers=2)
@@ -138,8 +135,7 @@ bp.SketchTransformer(bp.sketches.Gaussian(8)).fit(warm).transform(bp.open(warm),
 X = bp.open(store)
 transformer = bp.SketchTransformer(bp.sketches.Gaussian(q)).fit(X)
 rows = Rows.of(X)
-resources = find_resources(None, in_process=False)
-plan = plan_writing(rows, transformer._row_map(), q, output_chunk_rows(rows, 4 * q), "sketches", resources)
+plan = plan_writing(rows, transformer._row_map(), q, output_chunk_rows(rows, 4 * q), "sketches")
 gc.collect()
 before = psutil.Process().memory_info().rss
 open("/proc/self/clear_refs", "w").write("5")

@@ -73,7 +73,7 @@ def test_a_graph_that_yields_other_values_at_each_read_is_rejected(name: str, sp
 
 def planned(**changes: Any) -> tuple[CovarianceFit, Run]:
     """A fit, and a run whose plan differs from it."""
-    fit = CovarianceFit(Rows.of(LAZY), ROOMY, Settings(2))
+    fit = CovarianceFit(Rows.of(LAZY), Settings(2))
     return fit, Run(declared=Run.declares([replace(fit.moments, **changes)]))
 
 
@@ -259,7 +259,7 @@ def test_a_solver_of_another_family_is_a_record_and_a_row_as_well(
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
 def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
-    fit = plan_fit(Rows.of(LAZY), ROOMY, Settings(2), solver)
+    fit = plan_fit(Rows.of(LAZY), Settings(2), solver)
     run = Run(declared=Run.declares(fit.passes()))
     fit.run(run)
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
