@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,21 @@ DType: TypeAlias = np.dtype[Any]
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
+Path: TypeAlias = str | os.PathLike[str]
 SUMMED = 1 << 15  # values of a piece of a sum
 BFLOAT16, E4M3, E5M2 = "bfloat16", "float8_e4m3fn", "float8_e5m2"
 BITS = {BFLOAT16: "<u2", E4M3: "|u1", E5M2: "|u1"}  # of floats that NumPy does not have, as integers
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
+
+
+class Shaped(Protocol):
+    """An array, a table or a matrix of any library, in memory or not: NumPy, Dask, Zarr, xarray, pandas, torch, ..."""
+
+    @property
+    def shape(self) -> tuple[int | float, ...]: ...
+
+
+Input: TypeAlias = Shaped | Path | Sequence[object] | Mapping[str, object]  # X, y or rows, as a user passes them
 
 
 def named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:

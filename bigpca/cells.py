@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -9,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca
+from bigpca.arrays import Array, Input, Path
 from bigpca.data.containers import is_cells
 from bigpca.data.sources import open as open_rows
 from bigpca.data.sources import source_of
 from bigpca.data.views import view_of
 from bigpca.errors import ShortTraceback, brief, check_choice, closest, positive_integer, real_number
 from bigpca.estimators.linear.pca import PCA
-from bigpca.estimators.shared.fit import draw_fit_seed, execute
+from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import open_rows as opened
 from bigpca.estimators.shared.opening import FLOPS_PER_VALUE
 from bigpca.estimators.shared.outputs import check_float
@@ -25,6 +27,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import MapStep, Standardize, chained
 from bigpca.passes.rows import Rows
+from bigpca.solvers.components import NComponents
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,19 +60,19 @@ _ELSEWHERE = {
 
 def pca(
     adata: Any,
-    n_comps: Any = None,
+    n_comps: NComponents = None,
     *,
     layer: str | None = None,
     obsm: str | None = None,
-    mask_var: Any = WHERE_PRESENT,
+    mask_var: str | Sequence[bool] | Array | WherePresent | None = WHERE_PRESENT,
     zero_center: bool = True,
-    random_state: Any = 0,
-    dtype: Any = "float32",
+    random_state: RandomState = 0,
+    dtype: str = "float32",
     key_added: str | None = None,
     copy: bool = False,
-    sample_weight: Any = None,
-    checkpoint: Any = None,
-    progress: Any = None,
+    sample_weight: Input | None = None,
+    checkpoint: Path | None = None,
+    progress: ProgressArgument = None,
     counts: bool = False,
     n_top_genes: int = 2000,
     flavor: str = "seurat",

@@ -127,3 +127,14 @@ def test_a_default_that_a_docstring_states_is_that_of_the_signature(name: str) -
     known = {one: own.default for one, own in made.items() if own.default is not own.empty}
     wrong = {one: value for one, value in stated_defaults(documented, known) if value != known[one]}
     assert not {one: value for one, value in wrong.items() if f'"{value}"' not in repr(known[one])}
+
+
+# Objects of libraries that have no types, or that are no dependency; keywords that a library takes; kernels' operands.
+UNTYPED = {"model", "models", "estimator", "a", "b", "adata", "given", "options", "parameters", "score", "A", "B"}
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_an_editor_is_told_what_a_parameter_takes(name: str) -> None:
+    made = {} if inspect.isabstract(CALLABLES[name]) else inspect.signature(CALLABLES[name]).parameters
+    vague = {one for one, own in made.items() if re.match(r"(Any|Unchecked)\b", str(own.annotation))}
+    assert not vague - UNTYPED

@@ -28,7 +28,7 @@ RISING = ("comments per 100 code lines where numbers are made",)
 
 # What implements each protocol.
 PROTOCOLS = {
-    "estimators/shared/inputs.py:Shaped": "arrays, tables and matrices of any library",
+    "arrays.py:Shaped": "arrays, tables and matrices of any library",
     "estimators/shared/results.py:Kept": "KeptRows, KeptStatistics",
     "passes/accumulators/base.py:CodeRows": "arrays of codes, labels that come with batches",
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",

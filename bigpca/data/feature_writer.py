@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from scipy.sparse import issparse
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Input
 from bigpca.data.batches import Columns, fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import KeyList
@@ -126,7 +126,7 @@ class FeatureWriter:
         """Rows so far."""
         return self._state[0]
 
-    def write(self, batch: Any, keys: Any = None, *, column: str | Sequence[str] | None = None) -> None:
+    def write(self, batch: Input, keys: Input | None = None, *, column: str | Sequence[str] | None = None) -> None:
         """Append a batch of rows; chunks are written once they are complete.
 
         At a URL, up to 64 MiB of chunks may still be in flight when this returns.

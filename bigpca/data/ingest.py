@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 import bigpca.dask_array as da
+from bigpca.arrays import Input
 from bigpca.data.checks import check_dtype
 from bigpca.data.provenance import Made
 from bigpca.data.sources import open as open_array
@@ -22,14 +23,14 @@ from bigpca.planning import MIN_GROUP_BYTES, PIECES
 
 
 def ingest(
-    source: Any,
+    source: Input,
     out: str | os.PathLike[str],
     *,
     member: str | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     chunk_rows: int | None = None,
     missing_chunks: str = "raise",
-    keys: Any = None,
+    keys: Input | None = None,
     overwrite: bool = False,
     progress: ProgressArgument = None,
 ) -> da.Array:

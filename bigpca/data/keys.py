@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
+from bigpca.arrays import Input
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_cells, is_labelled, is_place, is_zarr_array, is_zarr_group, is_zarr_store
 from bigpca.data.grids import label
@@ -319,7 +320,7 @@ def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDAr
     return found
 
 
-def stored_keys(source: Any) -> NDArray[np.str_] | None:
+def stored_keys(source: Input) -> NDArray[np.str_] | None:
     """Return the row keys that are stored with a source.
 
     Parameters
@@ -651,7 +652,9 @@ def _holds_pictures(values: NDArray[Any]) -> bool:
     return bool(texts) and all(isinstance(text, str) and text.lower().endswith(PICTURE_SUFFIXES) for text in texts)
 
 
-def by_key(values: Any, X: Any, keys: Any = None, *, absent: Any = ABSENT) -> NDArray[Any]:
+def by_key(
+    values: Input, X: Input | None, keys: Input | bool | None = None, *, absent: object = ABSENT
+) -> NDArray[Any]:
     """Return weights or labels in the order of the rows of X, matched by key.
 
     Parameters
@@ -855,7 +858,7 @@ def keys_of_rows(X: Any) -> Keys:
     return Keys(keys_of_source(X))
 
 
-def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
+def as_maps(scores: Input, shape: tuple[int, ...]) -> Any:
     """Return the scores of the places of each sample as a map, lazily if the scores are lazy.
 
     Parameters
@@ -914,7 +917,7 @@ def as_maps(scores: Any, shape: tuple[int, ...]) -> Any:
     )
 
 
-def repeat_labels(y: Any, X: da.Array) -> NDArray[Any]:
+def repeat_labels(y: Input, X: da.Array) -> NDArray[Any]:
     """Return the label of each sample once for every row that a pattern makes of it.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array
+from bigpca.arrays import Array, Input
 from bigpca.data.checks import READABLE_BYTES, coalesce
 from bigpca.data.grids import Coordinate, Labels, feature_names
 from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
@@ -29,7 +29,7 @@ LAG = "lag"  # the dimension of the columns, of windows of a DataArray
 Runs = NDArray[np.int64]
 
 
-def lagged(X: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
+def lagged(X: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.Array:
     """Return the windows of a time series as rows: row t is row t of X beside the rows t + lag, for each lag.
 
     ``PCA(k).fit(lagged(X, range(L)))`` is the extended EOF analysis of X (Weare & Nasstrom 1982), and with one column
@@ -93,7 +93,7 @@ def lagged(X: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
     )
 
 
-def unlagged(rows: Any, lags: Iterable[int], *, groups: Any = None) -> da.Array:
+def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.Array:
     """Return the series of windows: the mean of all values that windows have of a row (diagonal averaging).
 
     With the reconstruction from some components, these are the reconstructed components of singular spectrum analysis

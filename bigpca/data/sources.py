@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, unmasked
+from bigpca.arrays import Array, Input, unmasked
 from bigpca.data import containers
 from bigpca.data.checks import (
     ValidRange,
@@ -145,19 +145,19 @@ __all__ = ["DASK_CHUNK_BYTES", "Source", "check_dtype", "open", "open_source", "
 
 
 def open(
-    source: Any,
+    source: Input,
     *,
     member: str | None = None,
     missing_chunks: str = "raise",
     sample_dims: str | Sequence[str] | None = None,
     pattern: str | None = None,
     reduce: str | None = None,
-    columns: Any = None,
+    columns: slice | Sequence[int] | Sequence[str] | Array | None = None,
     keys: str | None = None,
     missing_value: float | None = None,
     fill: str | float | None = "default",
     repeats: str = "warn",
-    **axes: Any,
+    **axes: int,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
 
@@ -251,7 +251,7 @@ def open(
             )
         fill, missing_value = None, fill
     check_choice("repeats", repeats, ("warn", "keep"))
-    described, asked = RowPattern(), axes or not (pattern is reduce is columns is missing_value is None)
+    described, asked = RowPattern(), axes or any(one is not None for one in (pattern, reduce, columns, missing_value))
     if asked:
         described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
@@ -264,8 +264,9 @@ def open(
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
         options["gridded"] = described == RowPattern()
         if keys is not None or (columns is not None and isinstance(source, str | os.PathLike | list)):
-            texts = isinstance(columns, list | tuple) and all(isinstance(one, str) for one in columns)
-            options["wanted"] = Wanted(keys, tuple(columns) if texts else None)
+            own = columns if isinstance(columns, list | tuple) else (None,)
+            texts = tuple([one for one in own if isinstance(one, str)])
+            options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
         X, shape = open_samples(source, member=member, **options)
         X = carrying(X, repeats=True) if repeats == "keep" else X
     if described == RowPattern():

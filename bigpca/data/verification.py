@@ -13,6 +13,7 @@ from typing import Any
 
 import zarr
 
+from bigpca.arrays import Path
 from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
@@ -74,7 +75,7 @@ class VerifyReport:
         return "\n".join(lines)
 
 
-def verify(path: Any, *, member: str | None = None) -> VerifyReport:
+def verify(path: Path, *, member: str | None = None) -> VerifyReport:
     """Decode every chunk of a Zarr array, or of each array of a group, and classify the failures.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Input, Vector
 from bigpca.errors import brief, warn_approximation
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
@@ -66,7 +66,7 @@ def _is_number(given: Any) -> bool:
     return True
 
 
-def reliability(weights: Any) -> Vector:
+def reliability(weights: Input) -> Vector:
     """Scale weights that measure reliability, not counts, so that their sum is the effective number of rows.
 
     ``w * sum(w) / sum(w^2)``: the sum is then Kish's effective number of rows, ``sum(w)^2 / sum(w^2)``. A fit divides

@@ -16,11 +16,12 @@ from urllib.parse import quote
 from sklearn.base import clone
 
 import bigpca.dask_array as da
+from bigpca.arrays import Path
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
 from bigpca.errors import brief
-from bigpca.estimators.shared.inputs import Path, Unchecked
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.engine.events import Event, PlanEvent
 from bigpca.passes.engine.local import threads_here

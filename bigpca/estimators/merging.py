@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Input
 from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
@@ -15,7 +16,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.growing import alike, check_same_steps, kept_by, twin
-from bigpca.estimators.shared.inputs import Unchecked, summed
+from bigpca.estimators.shared.inputs import summed
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.supervised.model import SupervisedModel
@@ -138,7 +139,7 @@ def _shown(value: Any) -> str:
     return brief(str(value), MAX_SHOWN)
 
 
-def select_solver(X: Unchecked, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
+def select_solver(X: Input, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
     """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why.
 
     Parameters

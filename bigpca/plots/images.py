@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Matrix, unmasked
+from bigpca.arrays import Input, Matrix, unmasked
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.label_files import whole
 from bigpca.plots.data import Weights, chosen, component_names, grid_of, name_of, shares_or_none, weights
@@ -134,7 +134,7 @@ def components(
     image_shape: tuple[int, ...] | None = None,
     *,
     n: int = 12,
-    feature_names: Any = None,
+    feature_names: Input | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the leading components: as pictures or maps where features are pixels, else as weights of main features.
@@ -227,7 +227,12 @@ def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, flo
 
 
 def top_features(
-    model: Any, component: int | str = 0, n: int = 10, *, feature_names: Any = None, ax: Axes | None = None
+    model: Any,
+    component: int | str = 0,
+    n: int = 10,
+    *,
+    feature_names: Input | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the largest weights of features in a component as bars, the largest first: its loadings.
 
@@ -274,7 +279,7 @@ def top_features(
     return tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}", grid="x")
 
 
-def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, ax: Axes | None = None) -> Axes:
+def maps(scores: Input, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, ax: Axes | None = None) -> Axes:
     """Draw maps of scores as pictures, with three components as red, green and blue, or one as grey.
 
     Each component is scaled by its 2nd and 98th percentile over all drawn maps, so that equal colours are equal scores.
@@ -301,13 +306,14 @@ def maps(scores: Any, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, a
     ImportError
         If matplotlib is not installed.
     """
-    given = getattr(scores, "shape", ())
+    held: Any = scores
+    given = getattr(held, "shape", ())
     if len(given) != 4:
         raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.data.as_maps(scores, (h, w)).")
     total, height, width, k = map(int, given)
     shown = chosen(components, component_names(scores, k), (1, 3))
     drawn = min(n, total)
-    taken = scores if is_zarr_array(scores) or is_hdf5_dataset(scores) else scores[:drawn]
+    taken = held if is_zarr_array(held) or is_hdf5_dataset(held) else held[:drawn]
     values = unmasked(whole(taken, "scores", "value", "An array of maps"))[:drawn]
     values = values.astype(np.float64)[..., shown].reshape(-1, len(shown))
     known = values[np.isfinite(values).all(axis=1)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigpca.arrays import Matrix, Vector
+from bigpca.arrays import Input, Matrix, Vector
 from bigpca.data.roles import given_array
 from bigpca.plots.data import (
     MAX_ROWS,
@@ -52,11 +52,11 @@ SHORT = 5  # points between the tip of an arrow and its name; names further away
 
 def scores(
     model: Any,
-    X: Any = None,
+    X: Input | None = None,
     *,
-    rows: Any = None,
-    scores: Any = None,
-    labels: Any = None,
+    rows: Input | None = None,
+    scores: Input | None = None,
+    labels: Input | None = None,
     components: tuple[int | str, int | str] = (0, 1),
     ellipses: float | None = None,
     ax: Axes | None = None,
@@ -156,14 +156,14 @@ def draw_points(
 
 def biplot(
     model: Any,
-    X: Any = None,
+    X: Input | None = None,
     *,
-    rows: Any = None,
-    scores: Any = None,
-    labels: Any = None,
+    rows: Input | None = None,
+    scores: Input | None = None,
+    labels: Input | None = None,
     components: tuple[int | str, int | str] = (0, 1),
     top: int = 10,
-    feature_names: Any = None,
+    feature_names: Input | None = None,
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
@@ -240,7 +240,7 @@ def correlation_circle(
     *,
     components: tuple[int | str, int | str] = (0, 1),
     top: int = 20,
-    feature_names: Any = None,
+    feature_names: Input | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the correlations of features with the scores of two components, as arrows in the unit circle.
@@ -294,9 +294,9 @@ def correlation_circle(
 
 def outliers(
     model: Any,
-    X: Any,
+    X: Input,
     *,
-    labels: Any = None,
+    labels: Input | None = None,
     limits: float | tuple[float, float] = 0.95,
     ax: Axes | None = None,
     seed: int = 0,
@@ -353,11 +353,11 @@ def outliers(
 
 def pairs(
     model: Any,
-    X: Any = None,
+    X: Input | None = None,
     *,
-    rows: Any = None,
-    scores: Any = None,
-    labels: Any = None,
+    rows: Input | None = None,
+    scores: Input | None = None,
+    labels: Input | None = None,
     components: Sequence[int | str] = (0, 1, 2, 3),
     seed: int = 0,
 ) -> Figure:

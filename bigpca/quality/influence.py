@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, unpack
+from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked, unpack
 from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
@@ -191,10 +191,10 @@ class LearnedScaleProducts(Float64Map):
 
 def standard_errors(
     model: Any,
-    X: Any = None,
+    X: Input | None = None,
     *,
     method: str = "influence",
-    sample_weight: Any = None,
+    sample_weight: Input | None = None,
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
 ) -> StandardErrors:
@@ -505,7 +505,7 @@ def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
     return t2, spe, lost if abs(lost) > rounding else 0.0
 
 
-def example_importance(model: Any, X: Any) -> Any:
+def example_importance(model: Any, X: Input) -> Any:
     """Return the entries of the dot matrix's eigenvectors: the weight of each example in each component.
 
     An axis of the covariance is a weighted sum of the examples, ``sqrt(lambda_i) c_i = sum_t v_ti (x_t - mean)``, with
@@ -654,7 +654,7 @@ class ReplacementBound:
 
 
 def feature_replacement_bound(
-    X: Any,
+    X: Input,
     replacements: ArrayLike,
     *,
     center: bool = True,
@@ -746,7 +746,13 @@ def feature_replacement_bound(
 
 
 def extremes(
-    model: Any, X: Any = None, n: int = 10, *, rows: Any = None, scores: Any = None, progress: ProgressArgument = None
+    model: Any,
+    X: Input | None = None,
+    n: int = 10,
+    *,
+    rows: Input | None = None,
+    scores: Input | None = None,
+    progress: ProgressArgument = None,
 ) -> Ends:
     """Return the rows with the lowest and highest scores of each component, in one read and bounded memory.
 

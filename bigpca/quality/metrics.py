@@ -16,7 +16,7 @@ from scipy.linalg import qr, svdvals
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
+from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, check_choice, positive_integer
@@ -275,7 +275,7 @@ class DotProductError:
         return ratio
 
 
-def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> DotProductError:
+def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) -> DotProductError:
     """Measure how well ``z_i' z_j`` of a sketch Z approximates ``x_i' x_j``, on random pairs of distinct rows.
 
     MAPE is the tutorial's measure; it is unstable if x'y is near 0, so the median and the error relative to |x| |y| are
@@ -371,7 +371,7 @@ class ReconstructionError:
 
 
 def reconstruction_error(
-    model: Any, X: Any, *, memory_limit: int | str | None = None, progress: ProgressArgument = None
+    model: Any, X: Input, *, memory_limit: int | str | None = None, progress: ProgressArgument = None
 ) -> ReconstructionError:
     """Measure the distance of the rows of X from a model's subspace.  # one pass over X
 
@@ -678,8 +678,8 @@ class QueryDistances(Float64Map):
 
 def recall(
     model: Any,
-    queries: Any,
-    X: Any,
+    queries: Input,
+    X: Input,
     k: int = 10,
     *,
     metric: str = "euclidean",

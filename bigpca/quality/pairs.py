@@ -15,7 +15,7 @@ from scipy.linalg import svd, svdvals
 from scipy.special import stdtrit
 from scipy.stats import chi2
 
-from bigpca.arrays import DType, Matrix, Vector, unpack
+from bigpca.arrays import DType, Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.errors import check_choice, positive_integer, real_number, required
 from bigpca.estimators.pairs.fits import open_pair
@@ -69,13 +69,13 @@ class Alignment:
 
 
 def cka(
-    X: Any,
-    Y: Any = None,
+    X: Input,
+    Y: Input | None = None,
     *,
     debiased: bool = True,
     n_folds: int | None = 10,
-    groups: Any = None,
-    sample_weight: Any = None,
+    groups: Input | None = None,
+    sample_weight: Input | None = None,
     nan_policy: str = "raise",
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
@@ -149,13 +149,13 @@ def cka(
 
 
 def svcca(
-    X: Any,
-    Y: Any = None,
+    X: Input,
+    Y: Input | None = None,
     *,
     variance: float = 0.99,
     n_folds: int | None = 10,
-    groups: Any = None,
-    sample_weight: Any = None,
+    groups: Input | None = None,
+    sample_weight: Input | None = None,
     nan_policy: str = "raise",
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
@@ -196,12 +196,12 @@ def svcca(
 
 
 def procrustes(
-    X: Any,
-    Y: Any = None,
+    X: Input,
+    Y: Input | None = None,
     *,
     n_folds: int | None = 10,
-    groups: Any = None,
-    sample_weight: Any = None,
+    groups: Input | None = None,
+    sample_weight: Input | None = None,
     nan_policy: str = "raise",
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
@@ -310,13 +310,13 @@ class LayerComparison:
 
 
 def compare_layers(
-    X: Any,
+    X: Input,
     Y: Mapping[str, Any] | None = None,
     *,
     metric: str = "cka",
     debiased: bool = True,
     n_folds: int | None = None,
-    groups: Any = None,
+    groups: Input | None = None,
     nan_policy: str = "raise",
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,

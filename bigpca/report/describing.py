@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Input, Integers, Matrix, Vector
 from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import label_values, one_each
 from bigpca.data.roles import are_scores
@@ -111,7 +111,7 @@ def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
     return (_converged(inner), _bounds(inner), _flat(inner), *of_columns, _omitted(inner))
 
 
-def classified(model: Any, X: Any, y: Any) -> tuple[Light, Table]:
+def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
     """Return the accuracy of a classifier on rows that were not fitted, and how often which class was predicted.
 
     Raises
@@ -294,7 +294,14 @@ class Companions:
             return ""
 
 
-def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, scores: Any = None, n: int) -> Companions:
+def companions(
+    labels: Input | None = None,
+    *,
+    keys: Input | bool | None = None,
+    pictures: Input | None = None,
+    scores: Input | None = None,
+    n: int,
+) -> Companions:
     """Return what is known of n rows.
 
     Parameters
@@ -396,7 +403,7 @@ class ScoresRead:
     without: int
 
 
-def read_scores(model: Any, scores: Any, *, seed: int = 0) -> ScoresRead:
+def read_scores(model: Any, scores: Input, *, seed: int = 0) -> ScoresRead:
     """Read scores (n, k) once; raises as :func:`bigpca.data.roles.are_scores`."""
     opened = open_array(scores)
     are_scores(model, scores, opened, "scores")
@@ -608,12 +615,12 @@ class Subject:
 def describe(
     model: Any,
     *,
-    scores: Any = None,
-    labels: Any = None,
-    keys: Any = None,
-    pictures: Any = None,
+    scores: Input | None = None,
+    labels: Input | None = None,
+    keys: Input | bool | None = None,
+    pictures: Input | None = None,
     image_shape: tuple[int, ...] | None = None,
-    feature_names: Any = None,
+    feature_names: Input | None = None,
     standard_errors: Any = None,
     drift: Any = None,
     layers: Any = None,

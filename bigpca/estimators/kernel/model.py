@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, Vector
+from bigpca.arrays import Array, Input, Path, Vector
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.provenance import Provenance
 from bigpca.errors import MemoryBudgetError, format_bytes
@@ -29,7 +29,7 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.fit import RandomState, called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, is_lazy
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, is_lazy
 from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all

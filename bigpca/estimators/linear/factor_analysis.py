@@ -8,12 +8,12 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Matrix, Vector, unpack
+from bigpca.arrays import Input, Matrix, Vector, unpack
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
-from bigpca.estimators.shared.inputs import Input, Lazy
+from bigpca.estimators.shared.inputs import Lazy
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters

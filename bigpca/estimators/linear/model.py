@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Input, Integers, Matrix, Path, Vector
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
@@ -49,17 +49,7 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.folds import held_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
-from bigpca.estimators.shared.inputs import (
-    Input,
-    Lazy,
-    Path,
-    Steps,
-    Unchecked,
-    check_features,
-    check_filling,
-    in_memory,
-    is_lazy,
-)
+from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
     preprocessors_of,
     reject_groups,

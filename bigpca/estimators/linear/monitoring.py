@@ -20,13 +20,13 @@ from scipy.stats import beta, chi2, f, norm
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Input, Integers, Path, Vector
 from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import Projection, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import PCAResult
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator

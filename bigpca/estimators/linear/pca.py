@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Input, Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import brief
 from bigpca.estimators.linear.maps import Standardization
@@ -32,7 +32,7 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.fit import Fit, RandomState, called, execute
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by, twin
-from bigpca.estimators.shared.inputs import Input, Unchecked
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -248,7 +248,7 @@ class PCA(LinearModel[Moments]):
         settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
         return solve_moments(state, settings).explained_variance_
 
-    def of_group(self, group: Unchecked) -> PCA:
+    def of_group(self, group: object) -> PCA:
         """Return the model of the rows of one group of ``fit(X, groups=labels)``, from the kept moments: no read.
 
         Parameters
@@ -278,7 +278,7 @@ class PCA(LinearModel[Moments]):
         labels, states = moments_of_groups(self)
         return model_of(self, states[place_of(group, labels)], what=f"the group {group!r}")
 
-    def without_group(self, group: Unchecked) -> PCA:
+    def without_group(self, group: object) -> PCA:
         """Return the model of the rows of all groups but one, from the kept moments: no read, and no subtraction.
 
         Parameters

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Matrix, Vector, unpack
+from bigpca.arrays import Array, Input, Matrix, Path, Vector, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
@@ -35,7 +35,7 @@ from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, Unchecked, settle_non_finite
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
     FLOPS_PER_VALUE,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
 import numpy as np
 from sklearn.utils import RegressorTags, Tags
 
-from bigpca.arrays import Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
@@ -126,7 +127,7 @@ class Ridge(Predicts):
     )
     _remedy = "Give a larger penalty, or fewer columns."
 
-    alphas: Unchecked = 1.0
+    alphas: float | Sequence[float] | Array = 1.0
     _: KW_ONLY
     cv: int = 5
     fit_intercept: bool = True

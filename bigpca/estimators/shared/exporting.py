@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Input, Path
 from bigpca.errors import check_choice
-from bigpca.estimators.shared.inputs import Input, Lazy, Path
+from bigpca.estimators.shared.inputs import Lazy
 from bigpca.estimators.shared.labelled import dataset_of
 from bigpca.estimators.shared.opening import fitted_preprocessors
 from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows, score_variances

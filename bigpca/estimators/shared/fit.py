@@ -20,11 +20,11 @@ from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from bigpca.arrays import Path
 from bigpca.blas import Caller
 from bigpca.data.provenance import Provenance
 from bigpca.devices import Device, solving_on
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
-from bigpca.estimators.shared.inputs import Path
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.passes.engine.events import PlanEvent, ProgressArgument, resolve_progress

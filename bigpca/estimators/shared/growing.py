@@ -14,9 +14,10 @@ from typing import Self, TypeVar
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
+from bigpca.arrays import Input
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import unfitted
-from bigpca.estimators.shared.inputs import Input, Unchecked, summed
+from bigpca.estimators.shared.inputs import Unchecked, summed
 from bigpca.estimators.shared.opening import open_like, record_rows, reject_groups, set_known
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator

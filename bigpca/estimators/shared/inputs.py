@@ -10,9 +10,9 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,18 +58,7 @@ from bigpca.storage.files import Seen, one_look
 
 log = logging.getLogger("bigpca")
 Names: TypeAlias = NDArray[np.object_] | None
-Path: TypeAlias = str | os.PathLike[str]
-
-
-class Shaped(Protocol):
-    """An array, a table or a matrix of any library, in memory or not: NumPy, Dask, Zarr, xarray, pandas, torch, ..."""
-
-    @property
-    def shape(self) -> tuple[int | float, ...]: ...
-
-
-Input: TypeAlias = Shaped | Path | Sequence[object] | Mapping[str, object]  # X, y or rows, as a user passes them
-Unchecked: TypeAlias = Any  # the same, or a parameter, inside: until its type is checked
+Unchecked: TypeAlias = Any  # an Input, or a parameter, inside: until its type is checked
 Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask array for lazy input
 
 

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from sklearn import get_config
 
 import bigpca.dask_array as da
-from bigpca.arrays import Vector
+from bigpca.arrays import Path, Vector
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame, is_labelled
 from bigpca.data.grids import Grid
@@ -28,7 +28,7 @@ from bigpca.data.provenance import Made
 from bigpca.data.roles import ROWS
 from bigpca.data.views import carrying
 from bigpca.estimators.shared.fit import called
-from bigpca.estimators.shared.inputs import Lazy, Path, Unchecked, open_scores
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, of_first_side, open_like, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator

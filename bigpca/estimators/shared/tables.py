@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Input, Path
 from bigpca.errors import required
-from bigpca.estimators.shared.inputs import Input, Path, Unchecked, open_scores
+from bigpca.estimators.shared.inputs import Unchecked, open_scores
 from bigpca.estimators.shared.results import Result, Waiting, unsolved
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.graphs import wrap_sources
@@ -125,7 +126,7 @@ class Tables(BaseEstimator):
         image_shape: tuple[int, ...] | None = None,
         feature_names: Input | None = None,
         standard_errors: Input | None = None,
-        drift: Unchecked = None,
+        drift: object = None,
         layers: Input | None = None,
         held_out: tuple[Unchecked, Unchecked] | None = None,
         provenance: bool = True,

@@ -32,7 +32,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Vector
+from bigpca.arrays import Input, Path, Vector
 from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
@@ -43,17 +43,7 @@ from bigpca.data.weights import warn_of_shares
 from bigpca.errors import ShortTraceback, closest
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed
-from bigpca.estimators.shared.inputs import (
-    Input,
-    Lazy,
-    Path,
-    Steps,
-    Unchecked,
-    as_fitted,
-    is_lazy,
-    note_flattened,
-    open_rows,
-)
+from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, note_flattened, open_rows
 from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,

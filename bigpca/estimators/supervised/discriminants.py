@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Matrix, Vector
-from bigpca.estimators.shared.inputs import Input, Lazy, Path, settle_non_finite
+from bigpca.arrays import Array, Input, Matrix, Path, Vector
+from bigpca.estimators.shared.inputs import Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixin

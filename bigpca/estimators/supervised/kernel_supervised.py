@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigpca.arrays import Matrix
+from bigpca.arrays import Input, Matrix
 from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
     Choice,
@@ -496,8 +496,8 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
 
 
 def hsic(
-    X: Unchecked,
-    y: Unchecked,
+    X: Input,
+    y: Input,
     *,
     kernel: KernelLike = "linear",
     gamma: float | None = None,

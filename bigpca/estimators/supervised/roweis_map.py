@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bigpca.arrays import Array, Integers, Matrix
+from bigpca.arrays import Array, Input, Integers, Matrix
 from bigpca.blas import blas_threads
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
-from bigpca.estimators.shared.inputs import Input, Unchecked
 from bigpca.estimators.shared.opening import fitted_preprocessors, labels_of_fit, open_like, policies
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
@@ -163,8 +162,8 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
 
 
 def roweis_map(
-    X: Unchecked,
-    y: Unchecked,
+    X: Input,
+    y: Input,
     grid: int | Sequence[float] = 11,
     *,
     spacing: str = "even",

@@ -22,7 +22,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unpack
+from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, unpack
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
@@ -32,7 +32,7 @@ from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.growing import Grows, MoreRows
-from bigpca.estimators.shared.inputs import Input, Path, Unchecked
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import (
     labels_of_fit,
     open_weighted,
