@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import index, mul
 from threading import Lock
-from typing import IO, Any, BinaryIO, ClassVar, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -408,10 +408,12 @@ class CompressedMember(StoredRows):
     order : {"C", "F"}
     """
 
-    decodes_chunks: ClassVar[bool] = True  # so that few reads go back
-
     order: str
     format: str = field(default="npz", kw_only=True)
+
+    @property
+    def decoded_rows(self) -> None:
+        """All of a row chunk, so that few reads go back."""
 
     @property
     def _row_bytes(self) -> int:

@@ -93,7 +93,6 @@ class Source(ABC):
 
     ndim: ClassVar[int] = 2
     gives_rows: ClassVar[bool] = False  # whether the caller may overwrite what read_block returns
-    decodes_chunks: ClassVar[bool] = False  # whether all rows of a chunk are decoded together
     step: ClassVar[int | None] = None  # rows between two lags, of windows of a series, if all are equally far apart
 
     array_shape: tuple[int, ...]
@@ -155,8 +154,8 @@ class Source(ABC):
         return max(self.shape[1], 1)
 
     @property
-    def decoded_rows(self) -> int:
-        """Rows that are decoded together; 1 where any range can be read."""
+    def decoded_rows(self) -> int | None:
+        """Rows that are decoded together; 1 where any range can be read, None where all of a row chunk are."""
         return 1
 
     @property
@@ -166,9 +165,9 @@ class Source(ABC):
 
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
-        if self.decodes_chunks:
-            return whole_chunks(self.row_chunks(), start, stop)
         together = self.decoded_rows
+        if together is None:
+            return whole_chunks(self.row_chunks(), start, stop)
         return start - start % together, min(self.array_shape[0], -(-stop // together) * together)
 
     def decoding_bytes(self, columns: int) -> int:
@@ -176,13 +175,8 @@ class Source(ABC):
         return 0
 
     @property
-    def stamped(self) -> bool:
-        """Whether stamps would tell that rows changed: all but those of a few stores do."""
-        return True
-
-    @property
-    def unseen(self) -> str:
-        """What holds rows whose changes stamps do not tell, though the rest has stamps; "" for nothing."""
+    def unseen(self) -> str | None:
+        """What holds rows whose changes stamps do not tell: "" for nothing, None for all, as in a few stores."""
         return ""
 
     @property
@@ -433,12 +427,9 @@ class DerivedRows(Source):
         """Those sources."""
 
     @property
-    def stamped(self) -> bool:
-        return all(part.stamped for part in self.parts)
-
-    @property
-    def unseen(self) -> str:
-        return next((part.unseen for part in self.parts if part.unseen), "")
+    def unseen(self) -> str | None:
+        each = [part.unseen for part in self.parts]
+        return None if None in each else next(filter(None, each), "")
 
     @property
     def requests(self) -> tuple[int, int]:
@@ -492,7 +483,7 @@ class DecodedRows(DerivedRows):
         return self.stored.column_chunk
 
     @property
-    def decoded_rows(self) -> int:
+    def decoded_rows(self) -> int | None:
         return self.stored.decoded_rows
 
     @property

@@ -608,7 +608,7 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
     their objects change.
     """
     source = source_of(X)
-    if source is None or not source.path or not source.stamped:
+    if source is None or not source.path or source.unseen is None:
         return None
     found: list[object] = [source.shape[1], source.dtype.str]
     if isinstance(source, CsrRows):

@@ -397,7 +397,7 @@ def _row_chunks(rows: CsrRows) -> tuple[tuple[int, ...], float]:
     """
     value_bytes = rows.data.dtype.itemsize + rows.indices.dtype.itemsize  # with its column
     wanted = max(1, NATIVE_BYTES // value_bytes)
-    decoded = max(rows.data.decoded_rows, rows.indices.decoded_rows)
+    decoded = max(part.decoded_rows or 1 for part in (rows.data, rows.indices))
     piece = max(wanted, min(4 * decoded, 4 * wanted), decoded)
     n = rows.array_shape[0]
     fewest = min(n, WINDOW_ROWS)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,11 +76,13 @@ class TableRows(StoredRows):
         The blocks of lines of CSV, which each process would otherwise look for again.
     """
 
-    decodes_chunks: ClassVar[bool] = True
-
     keys: str = ""
     packed: bytes = b""
     format: str = field(default="parquet", kw_only=True)
+
+    @property
+    def decoded_rows(self) -> None:
+        """All of a row group, or of a block of lines."""
 
     @property
     def _stamps(self) -> tuple[Stamp, ...]:

@@ -263,21 +263,18 @@ class ChunkFiles:
             return [(key, *one) for key, one in zip(keys, found, strict=True)]
         return [(key, *listed.get(key, ABSENT)) for key in keys]
 
-    @cached_property
-    def stamped(self) -> bool:
-        """Whether the store says when its objects change."""
-        if self.directory is not None or self.place is not None:
-            return True
-        document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
-        return self._looked_up([document])[0][1] is not None
-
     def _looked_up(self, keys: Sequence[str]) -> list[Found]:
         with without_credentials(address_of(self.array.store)):
             return _gather(_of_object(self.array.store, self._full(key)) for key in keys)
 
     @cached_property
-    def unseen(self) -> str:
-        """What holds chunks that no stamp covers: the files of virtual chunks that are not on this disk."""
+    def unseen(self) -> str | None:
+        """What holds chunks that no stamp covers, such as files of virtual chunks that are not on this disk; "" for
+        nothing, and None if the store does not say when its objects change."""
+        if self.directory is None and self.place is None:
+            document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
+            if self._looked_up([document])[0][1] is None:
+                return None
         store = _bare(self.array.store)
         found = store.session.all_virtual_chunk_locations() if type(store).__name__ == "IcechunkStore" else []
         return "icechunk's virtual chunks" if any(split_url(one)[0] != "file" for one in found) else ""
@@ -569,14 +566,9 @@ class ZarrReader:
         return self.files().stamps(self.bounds)
 
     @property
-    def unseen(self) -> str:
+    def unseen(self) -> str | None:
         """See :attr:`ChunkFiles.unseen`."""
         return self.files().unseen
-
-    @property
-    def stamped(self) -> bool:
-        """Whether the store says when its objects change."""
-        return self.files().stamped
 
     def files(self) -> ChunkFiles:
         """Return this process's open array and its stored objects."""
@@ -796,13 +788,8 @@ class ZarrRows(Source):
         return self.reader.files().stamps([(start, stop), *self.reader.bounds[1:]])
 
     @property
-    def unseen(self) -> str:
-        return self.reader.files().unseen
-
-    @property
-    def stamped(self) -> bool:
-        """Whether the store says when its objects change."""
-        return self.reader.files().stamped
+    def unseen(self) -> str | None:
+        return self.reader.unseen
 
     @property
     def requests(self) -> tuple[int, int]:

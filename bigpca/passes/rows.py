@@ -289,7 +289,7 @@ class Origin:
     def unstamped(self) -> str:
         """What is said of rows whose store does not tell when they change; empty for all others."""
         for source in self.sources:
-            if not source.stamped:
+            if source.unseen is None:
                 return f"changes of {source.label} go unnoticed: its store has no ETags and no times of change"
         return ""
 
@@ -300,7 +300,7 @@ class Origin:
             return (f"{self.unstamped}, and the run cannot be resumed",)
         layer = "" if self.stored is not None or self.direct else unknown_layer(self.samples)
         for source in self.sources:
-            layer = layer or source.unseen
+            layer = layer or source.unseen or ""
         return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
 
     def describe(self) -> object:
