@@ -122,11 +122,15 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
     "folds of partial least squares": ("tall", lambda: bp.PLSRegression(bp.rules.CrossValidated(3), **LIMIT)),
     "steps": ("tall", lambda: bp.TICA(3, lag=500, **LIMIT)),
+    "slow features": ("tall", lambda: bp.SlowFeatureAnalysis(3, **LIMIT)),
+    "noise of lines": ("tall", lambda: bp.MinimumNoiseFraction(3, width=100, **LIMIT)),
     "steps of several lags": ("tall", lambda: bp.TICA(3, lag=[500, 20, 1], **LIMIT)),
     "correspondences": ("counts", lambda: bp.CorrespondenceAnalysis(3, **LIMIT)),
     "contrasts": ("tall", lambda: bp.ContrastivePCA(alpha=[0, 1, 2], **LIMIT)),
     "a metric": ("tall", lambda: bp.GeneralizedPCA(3, metric=2 * np.eye(400), **LIMIT)),
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
+    "windows": ("thin", lambda: bp.PCA(100, solver="krylov", **LIMIT)),
+    "windows by moments": ("thin", lambda: bp.PCA(3, solver="covariance", **LIMIT)),
 }  # fmt: skip
 TARGETS = {
     "cca": 300,
@@ -188,6 +192,8 @@ def measure(name, grown):
     rows, make = CASES[name]
     dask.config.set(scheduler="threads", num_workers=2)
     X = bp.open(f"{sys.argv[1]}/{rows if '.' in rows else rows + '.zarr'}", **PATTERNS.get(name, {}))
+    if "windows" in name:
+        X = bp.data.lagged(X, range(20))
     small = X[: min(600, 3 * X.shape[0] // 4)].compute()
     y, model, grouped = labels(name, X.shape[0]), make(), numpy.arange(X.shape[0]) % 6
     covariates = numpy.random.default_rng(3).standard_normal((X.shape[0], 200), dtype="f4")

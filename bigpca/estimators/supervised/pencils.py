@@ -275,7 +275,8 @@ class PencilModel(SumsModel[PencilResult]):
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
         state = self._finished(state)
-        check_enough_rows(state.count, omitted)
+        sums = getattr(state, "weight_sums", None)
+        check_enough_rows(state.count, omitted, sums=sums)
         found = [self._axes(*pair) for pair in PENCILS[type(self).__name__].summed(self, state, roundings[0])]
         components = np.concatenate([one.components for one in found])
         # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
@@ -284,7 +285,7 @@ class PencilModel(SumsModel[PencilResult]):
         return cast("type[PencilResult]", self._traits.result)(
             n_samples_=state.count, n_omitted_=omitted, components_=components, patterns_=patterns,
             eigenvalues_=np.concatenate([one.values for one in found]), rank_=found[0].rank,
-            solve_error_=found[0].error, roundings=roundings, weight_sums=getattr(state, "weight_sums", None),
+            solve_error_=found[0].error, roundings=roundings, weight_sums=sums,
             state=state if kept else None, **self._facts(state, len(components)),
         )  # fmt: skip
 
@@ -794,7 +795,10 @@ class ContrastivePCA(PencilModel):
         return {"mean_": cast("Moments", state.states[1]).mean, "alphas_": np.repeat(alphas, k // len(alphas))}
 
     def _solved(self, state: FoldStates, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
-        self._check_kinds(*(cast("Moments", one).count for one in state.states))
+        kinds = cast("tuple[Moments, Moments]", state.states)
+        self._check_kinds(*(one.count for one in kinds))
+        for one in kinds:
+            check_enough_rows(one.count, sums=one.weight_sums)
         return super()._solved(state, omitted, roundings)
 
 

@@ -84,6 +84,8 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "partial least squares of folds": (lambda: bp.PLSRegression(bp.rules.CrossValidated(folds=3)), REAL),
     "cross-validated": (lambda: bp.PCA(bp.rules.CrossValidated(folds=3), solver="covariance"), None),
     "groups": (lambda: bp.PCA(2, solver="covariance"), {"groups": Y}),
+    "windows": (lambda: bp.PCA(2, solver="krylov", tol=1e-9), "windows"),
+    "windows by moments": (lambda: bp.PCA(2, solver="covariance"), "windows"),
 }
 
 
@@ -112,6 +114,9 @@ def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
     named = y if isinstance(y, dict) else {}
     beside = () if y is None or isinstance(y, str | dict) else (y,)
     given: Any = da.from_array(rows, chunks=(110, rows.shape[1])) if lazily else rows
+    if y == "windows":
+        given = bp.data.lagged(given[:, :12], range(5))
+        rows = np.asarray(given)
     model = make().fit(given, *beside, **named)
     yield from numbers(model, name)
     for attribute in dir(type(model)):

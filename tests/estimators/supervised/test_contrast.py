@@ -98,6 +98,9 @@ def test_what_cannot_be_contrasted_is_rejected() -> None:
         bp.ContrastivePCA(1, alpha=()).fit(X, Y)
     with pytest.raises(ValueError, match="there are 349 labels for 350 rows"):
         bp.ContrastivePCA(1, background="none").fit(X, Y[1:])
+    for kind in (Y == "none", Y != "none"):  # too little of one, beside enough of both
+        with pytest.raises(ValueError, match=r"the weights add up to 1\.4, .* and a sum of at least 2 is required"):
+            bp.ContrastivePCA(1, background="none").fit(X, Y, sample_weight=np.where(kind, 1.4 / kind.sum(), 1.0))
 
 
 @pytest.mark.parametrize("units", [1.0, np.array([1e60, 1e-60, 1.0, 300.0, 1e-3])], ids=["one", "own"])
