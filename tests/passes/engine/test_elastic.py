@@ -25,7 +25,7 @@ from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster import run as run_module
-from bigpca.passes.engine.cluster.run import RESUBMISSIONS, Suspects
+from bigpca.passes.engine.cluster.run import RESUBMISSIONS, ClusterRun, Segment, Suspects
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
@@ -280,24 +280,53 @@ def suspects_of(store: Path) -> Suspects:
 
 def test_tasks_that_read_nothing_are_sent_again_so_many_times_and_no_more(store: Path) -> None:
     suspects = suspects_of(store)
-    error = killed_at(suspects.job.key("merge", 5, 0, 0))
+    error, segment = killed_at(suspects.job.key("merge", 5, 0, 0)), Segment(5)
     for _ in range(RESUBMISSIONS):
-        assert suspects.add(5, error) is False
+        assert suspects.add(segment, error) is False
     with pytest.raises(
         RuntimeError,
         match=r"workers died 4 times while they ran .*-merge-5-0-0, which reads no rows,: .*planned 2\.0 MiB above the "
         r"idle process, 2 threads x 1\.0 MiB \+ 3 states of \d\.\d KiB; the last worker, tcp://127\.0\.0\.1:1, "
         r"had no memory limit",
     ):
-        suspects.add(5, error)
+        suspects.add(segment, error)
+
+
+def test_a_group_whose_workers_died_is_not_tried_alone_once_its_segment_has_come_from_elsewhere(
+    store: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two submissions of a segment, as beside a stalled worker: one is lost with its workers, the other finishes."""
+    submit, result, lost = ClusterRun.submit_segment, ClusterRun.result, list[str]()
+
+    def submit_twice(run: ClusterRun, index: int) -> None:
+        submit(run, index)
+        if index == 5 and not run.segments[5].tries:
+            run.segments[5].tries = 1
+            submit(run, index)
+
+    def lose(run: ClusterRun, future: Any) -> Any:
+        if not lost and run.flights[future.key].segment.index == 5:
+            lost.append(future.key)
+            raise killed_at(f"{run.job.prefix}-{run.job.layout.segments[5][0]}")
+        return result(run, future)
+
+    monkeypatch.setattr(ClusterRun, "submit_segment", submit_twice)
+    monkeypatch.setattr(ClusterRun, "result", lose)
+    monkeypatch.setattr(ClusterRun, "submit_suspect", None)  # no group is tried alone
+    events = list[Event]()
+    found = moments_of(bp.open(store), progress=events.append)
+    assert lost
+    assert sum(event.rows for event in events if isinstance(event, GroupEvent)) == N
+    with dask.config.set(scheduler="sync"):
+        assert bits(found) == bits(moments_of(bp.open(store)))
 
 
 def test_a_group_that_came_through_alone_is_tried_alone_again_only_where_its_state_was_lost(store: Path) -> None:
     suspects = suspects_of(store)
     prefix = suspects.job.prefix
-    assert suspects.add(2, killed_at(f"{prefix}-2")) is True
+    assert suspects.add(Segment(2), killed_at(f"{prefix}-2")) is True
     assert suspects.waiting.pop(2) == 2
     suspects.survived[2] = SimpleNamespace(key=f"{prefix}-2-alone-1-0")
-    assert suspects.add(2, killed_at(f"{prefix}-2-try-1")) is False  # only passes the state on
-    assert suspects.add(2, killed_at(f"{prefix}-2-alone-1-0")) is True
+    assert suspects.add(Segment(2), killed_at(f"{prefix}-2-try-1")) is False  # only passes the state on
+    assert suspects.add(Segment(2), killed_at(f"{prefix}-2-alone-1-0")) is True
     assert not suspects.survived

@@ -140,7 +140,7 @@ def test_few_segments_are_on_their_way_at_a_time(
     def count(run: Any, index: int) -> None:
         nonlocal most, here
         submit(run, index)
-        most = max(most, len(run.segment_of) + len(run.ready))
+        most = max(most, len(run.segments) + len(run.ready))
         here = max(here, len(run.ready))
 
     monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", count)

@@ -22,7 +22,6 @@ import queue
 import time
 import uuid
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -227,6 +226,59 @@ REMEDY = f"Start workers with more memory or fewer threads, or {SMALLER_CHUNKS};
 
 
 @dataclass
+class Segment:
+    """What is known of one segment from its first submission until its state is there; or of the whole pass.
+
+    Attributes
+    ----------
+    index : int
+    keys : set of str
+        The tasks from one of which its state, or that of a group tried alone, is still expected.
+    tries : int
+        How often it was submitted again: names its tasks.
+    cancelled, unread : int
+        How often that was because its tasks were cancelled, and because workers died during one that reads nothing.
+    avoids : frozenset of str
+        Stalled workers that its last tasks were submitted around.
+    copies : set of str
+        The copies of the broadcast values that its tasks take.
+    later : Future or None
+        Its finished task, whose state stays on a worker until its turn comes.
+    """
+
+    index: int
+    keys: set[str] = field(default_factory=set)
+    tries: int = 0
+    cancelled: int = 0
+    unread: int = 0
+    avoids: frozenset[str] = frozenset()
+    copies: Set[str] = frozenset()
+    later: Future | None = None
+
+
+@dataclass
+class Flight:
+    """A submitted task whose result the client waits for.
+
+    Attributes
+    ----------
+    segment : Segment
+    again : callable
+        Submits it again.
+    group : int or None
+        The group that it tries alone.
+    since : float or None
+        When it was submitted; None once it has finished.
+    """
+
+    future: Future
+    segment: Segment
+    again: Callable[[], None]
+    group: int | None = None
+    since: float | None = field(default_factory=time.monotonic)
+
+
+@dataclass
 class Suspects:
     """The groups of one pass whose workers died.
 
@@ -234,25 +286,19 @@ class Suspects:
     ----------
     waiting : dict of int to int
         Segment -> its group that is to be tried alone.
-    trial : tuple of (int, int, str) or None
-        Segment, group and key of the task that is being tried alone.
     survived : dict of int to Future
         Groups that succeeded alone; their states wait for the rest of their segment.
     count : int
         Suspicions so far.
-    resubmissions : Counter
-        Segment -> how often it was resubmitted because of a task that reads nothing; -1 for the prefix.
     """
 
     job: AnyPass
     options: Run
     waiting: dict[int, int] = field(default_factory=dict)
-    trial: tuple[int, int, str] | None = None
     survived: dict[int, Future] = field(default_factory=dict)
     count: int = 0
-    resubmissions: Counter[int] = field(default_factory=Counter)
 
-    def add(self, segment: int, error: KilledWorker) -> bool:
+    def add(self, segment: Segment, error: KilledWorker) -> bool:
         """Record Dask's verdict on a task of a segment; return whether a group is to be tried alone.
 
         If not, the segment is to be submitted again.
@@ -271,10 +317,10 @@ class Suspects:
             del self.survived[group]  # type: ignore[arg-type]
         alone = group is not None and group not in self.survived
         if alone:
-            self.waiting[segment] = group  # type: ignore[assignment]
+            self.waiting[segment.index] = group  # type: ignore[assignment]
         else:
-            self.resubmissions[segment] += 1
-            if self.resubmissions[segment] > RESUBMISSIONS:
+            segment.unread += 1
+            if segment.unread > RESUBMISSIONS:
                 raise killed(error, f"ran {error.task}, which reads no rows,", self.job, self.options) from error
         logger.warning(
             "%d worker(s) died while %s was assigned to them; %s",
@@ -452,9 +498,7 @@ class ClusterRun:
         Watches the live workers.
     """
 
-    client: Client
     job: AnyPass
-    options: Run
     files: SegmentStates | None
     shared: bool
     gather: bool
@@ -462,43 +506,36 @@ class ClusterRun:
     covered: int
     watch: Watch
     events: queue.Queue[Future] = field(default_factory=queue.Queue)
-    futures: dict[str, Future] = field(default_factory=dict)
-    segment_of: dict[str, int] = field(default_factory=dict)
+    flights: dict[str, Flight] = field(default_factory=dict)
+    segments: dict[int, Segment] = field(default_factory=dict)  # those whose states are still to come
     ready: dict[int, PassState | Future | StoredSegment] = field(default_factory=dict)
-    tries: Counter[int] = field(default_factory=Counter)  # how often a segment was resubmitted: names its tasks
-    cancelled: Counter[int] = field(default_factory=Counter)
-    avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
-    submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
-    given: dict[int, set[str]] = field(default_factory=dict)  # segment -> copies; its tasks take one of them
-    later: dict[int, Future] = field(default_factory=dict)  # finished segments whose states stay on workers till then
+    whole: Segment = field(default_factory=partial(Segment, -1))  # for the tasks of the whole pass, one at a time
     longest: float | None = None  # seconds that the slowest finished segment took
-    folding: str | None = None  # the task of the whole pass that is in flight, and what it computes
-    folds: tuple[Any, ...] = ()
     freed: int = 0  # workers that had been lost when the tasks that were pinned to them were last set free
     copies: SharedCopies | None = None  # of the broadcast values
 
     def __post_init__(self) -> None:
+        self.client, self.options = self.watch.client, self.watch.options
         self.suspects = Suspects(self.job, self.options)
         self.stalls = Stalls(self.client, self.job, self.options)
 
     def submit_segment(self, index: int) -> None:
         """Cut the groups of a segment and submit their graph."""
-        shared = self._take_shared(index, len(self.job.layout.segments[index]))
+        segment = self.segments.setdefault(index, Segment(index))
+        shared = self._take_shared(segment, len(self.job.layout.segments[index]))
         files = self.files if self.shared else None
-        graph, root = segment_graph(self.job, index, self.tries[index], shared, files, self.suspects.survived)
+        graph, root = segment_graph(self.job, index, segment.tries, shared, files, self.suspects.survived)
         (future,) = self.client.get(graph, [root], sync=False, **self._place())
-        self.segment_of[future.key] = index
-        self.submitted[future.key] = time.monotonic()
-        self._watch(future)
+        self._watch(Flight(future, segment, partial(self.submit_segment, index)))
 
     def submit_suspect(self) -> None:
         """Submit one suspected group alone; nothing else may be in flight."""
-        segment, group = next(iter(self.suspects.waiting.items()))
-        key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{self.tries[segment]}"
+        index, group = next(iter(self.suspects.waiting.items()))
+        segment = self.segments.setdefault(index, Segment(index))
+        key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{segment.tries}"
         graph = {key: group_task(self.job, group, key, self._take_shared(segment, 1)[0])}
         (future,) = self.client.get(graph, [key], sync=False, **self._place())
-        self.suspects.trial = segment, group, key
-        self._watch(future)
+        self._watch(Flight(future, segment, self.submit_suspect, group))
 
     def has_room_for(self, index: int, threads: int) -> bool:
         """Whether another segment may be submitted: up to 2 x threads groups in flight, and few states waiting.
@@ -507,7 +544,7 @@ class ClusterRun:
         segment.
         """
         segments = self.job.layout.segments
-        flying = sum(len(segments[i]) for i in set(self.segment_of.values()) - self.later.keys())
+        flying = sum(len(segments[s.index]) for s in self.segments.values() if s.later is None)
         ahead = sum(len(segments[i]) for i in range(self.covered, index))
         size, most = len(segments[index]), 4 * threads
         if not self.shared:
@@ -516,12 +553,10 @@ class ClusterRun:
 
     def read(self, resumed: Resumed, kind: str, index: int) -> PassState | Future:
         """Read a state of an earlier run: here, or in a task if it is to stay on the workers."""
-        if resumed.files is None:
-            raise ValueError("there is no checkpoint to read from")
+        read = cast(SegmentStates, resumed.files).read
         if self.gather:
-            return resumed.files.read(kind, index)
-        key = self.job.key(f"stored-{kind}", index)
-        return self.client.submit(resumed.files.read, kind, index, key=key, pure=False)
+            return read(kind, index)
+        return self.client.submit(read, kind, index, key=self.job.key(f"stored-{kind}", index), pure=False)
 
     def _check(self) -> None:
         self.watch.check()
@@ -532,29 +567,31 @@ class ClusterRun:
             self.freed, anywhere = self.watch.lost, [*self.watch.workers] if restricted else []
             ask(self.client, self.client.run_on_scheduler, by_value(unpin), self.job.prefix, anywhere)
         before = self.stalls.workers.keys()
-        held_up = self.stalls.look(self.futures, self.watch.workers, self.longest)
-        if lost := [self.futures[key] for key in self.stalls.forgotten & self.futures.keys()]:
+        held_up = self.stalls.look(self.flights, self.watch.workers, self.longest)
+        if lost := [self.flights[key].future for key in self.stalls.forgotten & self.flights.keys()]:
             logger.warning("the scheduler has forgotten %d task(s) of this run; they are computed again", len(lost))
             self.client.cancel(lost)  # they are now cancelled for the client too
             self.stalls.forgotten.clear()
         if self.stalls.workers.keys() - before and self.copies is not None:
             waiting = self.copies.renew_all()  # of a copy that a stalled worker was to pass on
-            held_up |= {index for index in set(self.segment_of.values()) if self.given.get(index, set()) & waiting}
+            held_up |= {segment.index for segment in self.segments.values() if segment.copies & waiting}
         if self.stalls.workers and self._awake():
-            # Segments that stalled workers hold up are submitted a second time; the first result counts.
             around = frozenset(self.stalls.workers)
-            for index in sorted(held_up & set(self.segment_of.values())):
-                if not around <= self.avoiding.get(index, frozenset()):
-                    self.avoiding[index] = around
-                    self.tries[index] += 1
-                    self.submit_segment(index)
-            if self.folding is not None and self.stalls.holds(self.folding):
-                self.futures.pop(self.folding).release()
-                self.submit(*self.folds)
-            if self.suspects.trial is not None and self.stalls.holds(self.suspects.trial[2]):
-                self.futures.pop(self.suspects.trial[2]).release()
-                self.tries[self.suspects.trial[0]] += 1
-                self.submit_suspect()
+            for key, flight in [*self.flights.items()]:
+                segment = flight.segment
+                if key not in segment.keys:
+                    continue  # its result is being taken
+                if segment is not self.whole and flight.group is None:
+                    if segment.index not in held_up or around <= segment.avoids:
+                        continue
+                    segment.avoids = around  # it is submitted a second time; the first result counts
+                elif self.stalls.holds(key):
+                    segment.keys.remove(key)
+                    self.flights.pop(key).future.release()
+                else:
+                    continue
+                segment.tries += 1
+                flight.again()
 
     def _awake(self) -> dict[str, int]:
         return self.stalls.awake(self.watch.workers)
@@ -566,12 +603,12 @@ class ClusterRun:
             return {}
         return {"workers": list(awake), "allow_other_workers": not self.watch.wanted.restricts}
 
-    def _take_shared(self, index: int, count: int) -> Sequence[Future | None]:
+    def _take_shared(self, segment: Segment, count: int) -> Sequence[Future | None]:
         """Return the copies for the groups of a segment that are submitted."""
         if self.copies is None:
             return [None] * count
         taken = self.copies.take(count, self._awake() or self.watch.workers)
-        self.given[index] = {copy.key for copy in taken}
+        segment.copies = {copy.key for copy in taken}
         return taken
 
     def submit(self, what: str, function: Callable[..., object], *args: object) -> None:
@@ -579,12 +616,12 @@ class ClusterRun:
         future = self.client.submit(
             function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False, **self._place()
         )
-        self.folding, self.folds = future.key, (what, function, *args)
-        self._watch(future)
+        self._watch(Flight(future, self.whole, partial(self.submit, what, function, *args)))
 
-    def _watch(self, future: Future) -> None:
-        self.futures[future.key] = future
-        future.add_done_callback(self.events.put)
+    def _watch(self, flight: Flight) -> None:
+        self.flights[flight.future.key] = flight
+        flight.segment.keys.add(flight.future.key)
+        flight.future.add_done_callback(self.events.put)
 
     def next_done(self) -> Future:
         """Return the next finished future, checking the cluster while waiting."""
@@ -600,14 +637,14 @@ class ClusterRun:
             if future.status == "error":
                 self._check()
                 watch.look_at_new(wait=True)  # the check of a worker that lacks something explains more than its task
-            if future.key in self.futures and future.status in ("lost", "pending"):
+            if future.key in self.flights and future.status in ("lost", "pending"):
                 future.add_done_callback(self.events.put)  # its worker left with the result, and Dask computes it again
-            elif future.key in self.futures:
+            elif future.key in self.flights:
                 return future
 
     def fold_ready(self) -> None:
         """Fold finished segments into the total, in order."""
-        while self.covered in self.ready and self.folding is None:
+        while self.covered in self.ready and not self.whole.keys:
             stop = self.covered + 1
             if self.shared:
                 while stop in self.ready:
@@ -630,95 +667,87 @@ class ClusterRun:
                     merge_states, self.total, state, key=self.job.key("merge", "total", stop), pure=False
                 )
             self.covered = stop
-        if self.covered in self.later:
-            self.events.put(self.later.pop(self.covered))
+        segment = self.segments.get(self.covered)
+        if segment is not None and segment.later is not None:
+            self.events.put(segment.later)
+            segment.later = None
 
     def accept(self, future: Future) -> None:
         """Process a finished future; submit again a task that failed through no fault of its own."""
-        if future.key == self.folding:
-            self._accept_prefix(future)
-        elif self.suspects.trial is not None and future.key == self.suspects.trial[2]:
-            self._accept_trial(future, *self.suspects.trial[:2])
-        else:
-            index = self.segment_of[future.key]
-            if future.status == "finished" and future.key in self.submitted:
-                seconds = time.monotonic() - self.submitted.pop(future.key)
-                self.longest = max(self.longest or 0.0, seconds)
-            if self.gather and index > self.covered and (len(self.ready) + 1) * self.job.state_bytes > WAITING_BYTES:
-                self.later[index] = future
+        flight = self.flights[future.key]
+        segment = flight.segment
+        if segment is not self.whole and flight.group is None:
+            if future.status == "finished" and flight.since is not None:
+                self.longest = max(self.longest or 0.0, time.monotonic() - flight.since)
+                flight.since = None
+            waiting = (len(self.ready) + 1) * self.job.state_bytes
+            if self.gather and segment.index > self.covered and waiting > WAITING_BYTES:
+                segment.later = future
                 return
-            self._accept_segment(future, self.segment_of.pop(future.key))
-        del self.futures[future.key]
-
-    def _accept_prefix(self, future: Future) -> None:
-        self.folding = None  # if it failed, fold_ready submits it again
+        segment.keys.remove(future.key)
         try:
-            stop = int(self.result(future))
+            stays = flight.group is not None or not (self.gather or self.shared)
+            value = future if stays and future.status == "finished" else self.result(future)
         except RunCancelled as error:
-            self.count_cancelled(-1, error)
-            return
+            self.count_cancelled(segment, error)
+            flight.again()
         except KilledWorker as error:
-            self.suspects.add(-1, error)
-            return
+            if flight.group is not None:
+                raise self.suspects.blame(flight.group, error) from error
+            segment.tries += 1
+            alone = self.suspects.add(segment, error)
+            if self.copies is not None:
+                self.copies.renew({error.task})
+            if not alone:
+                flight.again()
+        else:
+            if segment is self.whole:
+                self._take_prefix(int(value))
+            elif flight.group is not None:
+                del self.suspects.waiting[segment.index]
+                self.suspects.survived[flight.group] = future
+                self.submit_segment(segment.index)
+            else:
+                self._take_segment(segment, value)
+        del self.flights[future.key]
+
+    def _take_prefix(self, stop: int) -> None:
         for segment in range(self.covered, stop):
             self.ready.pop(segment, None)
         self.files.forget(range(self.covered, stop))  # type: ignore[union-attr]
         self.covered = stop
 
-    def _accept_trial(self, future: Future, segment: int, group: int) -> None:
-        self.suspects.trial = None
-        try:
-            if future.status != "finished":
-                self.result(future)
-        except RunCancelled as error:
-            self.count_cancelled(segment, error)  # it is still to be tried alone
-            return
-        except KilledWorker as error:
-            raise self.suspects.blame(group, error) from error
-        del self.suspects.waiting[segment]
-        self.suspects.survived[group] = future
-        self.submit_segment(segment)
-
-    def _accept_segment(self, future: Future, index: int) -> None:
-        try:
-            value = self._value(future, index)
-        except RunCancelled as error:
-            self.count_cancelled(index, error)
-            self.submit_segment(index)
-            return
-        except KilledWorker as error:
-            self.tries[index] += 1
-            alone = self.suspects.add(index, error)
-            if self.copies is not None:
-                self.copies.renew({error.task})
-            if not alone:
-                self.submit_segment(index)
-            return
-        for rival in [key for key, other in self.segment_of.items() if other == index]:
-            del self.segment_of[rival]
-            self.futures.pop(rival).release()
-        self.ready[index] = value
-        for group in self.job.layout.segments[index]:
+    def _take_segment(self, segment: Segment, value: PassState | Future | StoredSegment) -> None:
+        if self.gather and self.files is not None:
+            self.files.write("segment", segment.index, cast(PassState, value))
+        for rival in segment.keys:
+            self.flights.pop(rival).future.release()
+        self.ready[segment.index] = value
+        del self.segments[segment.index]
+        self.suspects.waiting.pop(segment.index, None)  # of a rival whose workers died
+        groups = self.job.layout.segments[segment.index]
+        for group in groups:
             self.suspects.survived.pop(group, None)
-        self.options.emit(self.job.done_event(self.job.layout.segments[index]))
+        self.options.emit(self.job.done_event(groups))
         if self.files is not None:
-            self.options.emit(CheckpointEvent(self.files.directory, index))
+            self.options.emit(CheckpointEvent(self.files.directory, segment.index))
 
-    def count_cancelled(self, index: int, error: RunCancelled) -> None:
-        self.tries[index] += 1
-        self.cancelled[index] += 1
+    def count_cancelled(self, segment: Segment, error: RunCancelled) -> None:
+        segment.tries += 1
+        segment.cancelled += 1
         self.watch.wait_until_settled()  # before an error, too: the next run submits at once
         kept = [state for state in (self.total, *self.ready.values()) if isinstance(state, Future)]
-        if self.cancelled[index] > RESUBMISSIONS or any(state.status == "cancelled" for state in kept):
-            raise self.watch.cancelled(self.cancelled[index]) from error
+        if segment.cancelled > RESUBMISSIONS or any(state.status == "cancelled" for state in kept):
+            raise self.watch.cancelled(segment.cancelled) from error
         # NOTE: their state does not tell whether they are lost. A restart forgets all tasks, but if some are left there
         # that no client asks for any more, it fails (an assertion of Dask's) before it tells the clients.
         if self.copies is not None:
-            self.copies.renew(self.given.get(index, set()))
-        for future in self.later.values():  # they were cancelled too, if all were
-            self.events.put(future)
-        self.later.clear()
-        self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
+            self.copies.renew(segment.copies)
+        for other in self.segments.values():
+            if other.later is not None:  # cancelled too, if all were
+                self.events.put(other.later)
+                other.later = None
+        self.options.emit(RetryEvent("segment cancelled", segment.cancelled))
 
     def result(self, future: Future) -> Any:
         """Return the result of a finished future; raises :class:`RunCancelled` if a stalled worker holds it."""
@@ -729,14 +758,6 @@ class ClusterRun:
                 raise RunCancelled("a stalled worker holds the result")
 
         return result_of(future, check)
-
-    def _value(self, future: Future, index: int) -> PassState | Future | StoredSegment:
-        if not self.gather and not self.shared and future.status == "finished":
-            return future  # stays on the workers
-        value = self.result(future)
-        if self.gather and self.files is not None:
-            self.files.write("segment", index, value)
-        return value
 
 
 CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
@@ -775,8 +796,8 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
         if waiting and run.job.shared:  # values that are broadcast
             loose = not watch.wanted.restricts
             run.copies = SharedCopies(run.client, dict(run.job.shared), run.job.key("shared"), loose)
-        while waiting or run.futures or run.suspects.waiting:
-            if run.suspects.waiting and not run.futures:
+        while waiting or run.flights or run.suspects.waiting:
+            if run.suspects.waiting and not run.flights:
                 run.submit_suspect()
             while waiting and not run.suspects.waiting and run.has_room_for(waiting[0], max(1, watch.threads)):
                 run.submit_segment(waiting.pop(0))
@@ -788,7 +809,7 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
 
 
 def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
-    client, files = watch.client, resumed.files if resumed.writing else None
+    files = resumed.files if resumed.writing else None
     shared = files is not None and bool(files.place.shared)
     if files is not None and files.place.shared is None:
         shared = _workers_see(watch, Path(files.directory))
@@ -799,7 +820,7 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
             "that workers share."
         )
     gather = not shared and job.state_bytes <= CLIENT_BYTES
-    run = ClusterRun(client, job, watch.options, files, shared, gather, None, resumed.covered, watch)
+    run = ClusterRun(job, files, shared, gather, None, resumed.covered, watch)
     if not shared and resumed.prefix is not None:
         run.total = resumed.prefix if run.gather else run.read(resumed, "prefix", resumed.covered)
     for index in resumed.segments:
@@ -816,10 +837,11 @@ def _finish(run: ClusterRun) -> object:
         else:
             run.submit("solve", run.job.finish, run.total)
         try:
-            future, run.folding = run.next_done(), None
+            future = run.next_done()
+            run.whole.keys.clear()
             return run.result(future)
         except RunCancelled as error:
-            run.count_cancelled(-1, error)
+            run.count_cancelled(run.whole, error)
         except KilledWorker as error:
             raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
 
