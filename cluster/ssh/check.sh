@@ -3,6 +3,7 @@
 # key made here. A client is killed and its job resumed; same bits as in one process; strangers rejected; nothing left behind.
 # Ends with 77 and the reason where root, a program or a package is missing. PYTHON names the interpreter.
 set -euo pipefail
+unset OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES # sshd passes neither on, and bits are compared with those of one process
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=$(command -v "${PYTHON:-python3}")
