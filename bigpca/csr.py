@@ -35,6 +35,10 @@ SLOWER, SCATTERED = 15.0, 100.0
 SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
+LEAST_SQUARED = 1e-150  # whose square keeps its digits in float64
+# Of values whose squares are 0, only a mean can say that they are not zeros. Where their sum says no more, it is set to
+# this, which changes no other number, and is not 0 after it is divided by a number of rows.
+SEEN = 1e-300
 STRICT = frozenset(("contract", "nsz"))  # no reordering of sums
 
 
@@ -259,7 +263,7 @@ def _add_sparse_product(ptr: Any, indices: Any, values: Any, ends: Any, places: 
 
 def _add_column_sums(ptr: Any, indices: Any, values: Any, weights: Any, total: Any, squared: bool) -> None:
     """Add terms by Neumaier's compensated summation, because means are subtracted from these sums afterwards."""
-    lost = np.zeros(len(total))
+    lost, tiny = np.zeros(len(total)), np.zeros(len(total), np.bool_)
     for t in range(len(ptr) - 1):
         w = weights[t] if len(weights) else 1.0
         for s in range(ptr[t], ptr[t + 1]):
@@ -272,8 +276,11 @@ def _add_column_sums(ptr: Any, indices: Any, values: Any, weights: Any, total: A
             else:
                 lost[c] += (term - after) + before
             total[c] = after
+            tiny[c] |= value != 0 and abs(value) < LEAST_SQUARED
     for c in range(len(total)):
         total[c] += lost[c]
+        if tiny[c] and abs(total[c]) < SEEN and not squared:
+            total[c] = SEEN
 
 
 def _row_squares(ptr: Any, values: Any, squares: Any) -> None:

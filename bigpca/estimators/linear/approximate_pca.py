@@ -356,6 +356,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         Y /= scaled[:, None]
     about = squares if fit.center else squares + weight * part.mean**2
     trace = float((about if scaled is None else about / scaled**2).sum()) / (weight - 1)
+    check_total(trace, mean=part.mean)
     precision, trace_error = part.precision, 0.0
     if part.constants is None:
         offset = part.offset if scaled is None else part.offset / scaled
@@ -366,7 +367,6 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         trace_error = lost_variance(mean, weight) / (weight - 1)
     scale_error = centred or 0.0 if fit.scale else 0.0
     trace_error += scale_error * trace
-    check_total(trace, mean=part.mean)
     probes = None
     if Y.shape[1] > q:
         vectors = probe_vectors(settings.sketch.seed, d, Y.shape[1] - q).astype(np.float64)

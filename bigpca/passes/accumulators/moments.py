@@ -440,6 +440,8 @@ class ClassMoments(Weighted, Accumulator):
                 tile = slice(i, i + step)
                 weights = None if block.weights is None else block.weights[tile]
                 self._add_there(self.device, block.values[tile], codes[tile], block.shift, weights)
+            if self._group_shift is not None:
+                self._group_shift = self._group_shift + block.seen
             return
         if self._shifts is None or self._shifts.dtype != block.values.dtype:
             # The shift of a class, NaN until it has a row: near its mean, and in the rows' precision.
@@ -457,6 +459,8 @@ class ClassMoments(Weighted, Accumulator):
                 rows = rows if len(labelled) == len(own) else rows[labelled]
                 weights = None if block.weights is None else block.weights[i : i + step][labelled]
                 self._add(rows, own[labelled], self._shifts, weights)
+        if self._group_shift is not None:
+            self._group_shift = self._group_shift + block.seen
 
     def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, weights: Vector | None) -> None:
         self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TypeAlias
 
 import numpy as np
@@ -78,7 +79,6 @@ PRECISE = np.dtype(
 )  # of products by which a solve divides: few digits of those leave none, whatever they cost
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
 LARGEST_GROWTH = 1e17  # whose squares float32 holds
-LEAST_SQUARED = 1e-150  # whose square keeps its digits in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
@@ -125,6 +125,29 @@ class Block:
     weights: NDArray[np.float64] | None = None
     device: Device | None = None
     centre: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        """Have sums of tiny values say that they are not zeros; those of CSR do: see :data:`bigpca.csr.SEEN`."""
+        xp: ModuleType = np if self.device is None else self.device.xp
+        V, shift = self.values, self.shift if self.device is None or self.centre is None else self.centre
+        if self.device is not None:
+            V, shift = self.device.put(V), self.device.put(shift)
+        if isinstance(V, csr_array) or V.dtype != xp.float64 or not self.count:
+            return
+        still = (xp.abs(self.sums) < csr.SEEN) & (xp.abs(shift) < csr.SEEN)
+        if self.device is not None or still.any():
+            largest = xp.maximum(xp.max(V, axis=0), -xp.min(V, axis=0))
+            still = still & (largest > 0) & (largest < csr.LEAST_SQUARED)
+            object.__setattr__(self, "sums", xp.where(still, csr.SEEN, self.sums))
+
+    @property
+    def seen(self) -> NDArray[np.float64]:
+        """:data:`bigpca.csr.SEEN` for columns whose sums say so (d,), and 0 for others; there, of a block on a device.
+
+        For states whose means are not of these sums.
+        """
+        xp = np if self.device is None else self.device.xp
+        return xp.where(self.sums == csr.SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
 
     @classmethod
     def about(cls, values: Values, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
@@ -303,12 +326,6 @@ def prepare_block(
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
-    if dtype == np.float64 and (still := (sums == 0) & (shift == 0)).any():
-        # Of values whose squares are 0, only a mean can say that they are not zeros. Where it is 0, too, the largest of
-        # them takes its place, which changes no other number.
-        largest_of = shifted.max(axis=0, initial=0.0)
-        still &= largest_of < LEAST_SQUARED
-        sums[still] = largest_of[still]
     found = largest if find_largest else None
     return Block(shifted, rows, shift.astype(np.float64), sums, found)
 
@@ -372,8 +389,14 @@ def check_looks(device: Device, looks: list[Look], sums: list[Array], nan_policy
         by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
         if by_row.any():
             raise _non_finite(by_row, by_column, look.rows, look.where, nan_policy)
+    where = looks[0].where if looks else "the rows"
+    if looks and device.dtype_of(looks[0].by_row) == np.float64:
+        raise ValueError(
+            f"sums over {where} overflow float64 on {device.name}: squares of values beyond 1e154. Divide the data by "
+            "a constant first."
+        )
     raise ValueError(
-        f"sums over {looks[0].where if looks else 'the rows'} leave the range of float32 on {device.name}: values of "
+        f"sums over {where} leave the range of float32 on {device.name}: values of "
         f"more than {LARGEST_SUMMED:g}, or more than {LARGEST_GROWTH:g} times as large as those of the first rows. "
         'Divide such columns by a constant, pass float64 rows, or use arithmetic="numpy".'
     )

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import bigpca as bp
@@ -362,13 +363,17 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
         PCA(2, solver=solver).fit(lazy)
 
 
+LOST = "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"
+
+
 @pytest.mark.parametrize(
-    ("unit", "balanced", "said"),
+    ("unit", "balanced", "said", "where"),
     [
-        (1e200, False, "(overflow|beyond) float64"),
-        (1e-160, False, "below 1e-150 leave the range"),
-        (1e-170, False, "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"),
-        (1e-170, True, "is 0: squares of values below 1e-150|or varies by less than 1e-162, whose squares are 0"),
+        *((1e200, False, "(overflow|beyond) float64", where) for where in ("memory", "columns", "sparse", "device")),
+        (1e-160, False, "below 1e-150 leave the range", "memory"),
+        (1e-160, False, "below 1e-150 leave the range", "columns"),
+        *((unit, balanced, LOST, "memory") for unit, balanced in ((1e-170, False), (1e-170, True))),
+        *((1e-320, True, LOST, where) for where in ("memory", "columns", "sparse", "device")),
     ],
 )
 @pytest.mark.parametrize(
@@ -385,13 +390,19 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
        for solver in ("landmarks", "pairs"))],
     ids=str,
 )  # fmt: skip
-def test_squares_that_leave_float64_are_named(model: Any, unit: float, balanced: bool, said: str) -> None:
+def test_squares_that_leave_float64_are_named(
+    model: Any, unit: float, balanced: bool, said: str, where: str, tmp_path: Path
+) -> None:
     X = np.random.default_rng(0).normal(size=(200, 4))
     X = np.vstack([X[:100], -X[:100]]) if balanced else X  # whose means are exactly 0
     columns = unit if not getattr(model, "scale", False) or unit > 1 else np.array([1, 1, unit, 1])
     y = X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else np.arange(200) % 2
-    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match=said):
-        model.fit(X * columns, y)
+    rows = {"columns": lambda X: stored(tmp_path, X, (100, 2)), "sparse": csr_array}.get(where, np.asarray)(X * columns)
+    said += "|all pairs of rows requires dense rows" if where == "sparse" else ""
+    arithmetic = "array_api_strict:device1" if where == "device" else "numpy"
+    quiet, named = np.errstate(over="ignore", invalid="ignore"), pytest.raises((ValueError, TypeError), match=said)
+    with quiet, named, bp.config(arithmetic=arithmetic):
+        model.fit(rows, y)
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
