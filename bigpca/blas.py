@@ -37,7 +37,6 @@ from weakref import ref
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cython_blas
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -50,6 +49,7 @@ _MANAGERS = {"contextlib", __name__}
 ALONE = 6e9  # floating-point operations: half a second of one core
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
 LOOK_SECONDS = 0.5  # after which those that wait look again
+ARGUMENTS = {"syrk": 10, "gemm": 13}  # of BLAS routines
 _WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
 
 
@@ -99,6 +99,8 @@ _strips: ContextVar[int] = ContextVar("bigpca_strips", default=1)
 @cache
 def _libraries() -> list[Any]:
     """Return the BLAS libraries of this process, looked for at the first fold: that takes as long as many imports."""
+    import scipy.linalg  # noqa: F401  loads SciPy's own BLAS, which may differ from NumPy's
+
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
@@ -478,18 +480,21 @@ def _vector_instructions() -> str:
     return " ".join(known.get("SIMD Extensions", {}).get("found", ())) or "unknown"
 
 
-def _fortran_routine(name: str, arguments: int) -> Any:
-    """Return SciPy's BLAS routine ``name`` for calls without the GIL (f2py's wrappers hold it)."""
-    capsule = cython_blas.__pyx_capi__[name]
+@cache
+def _fortran_routine(name: str, precision: str) -> tuple[Any, type[Any]]:
+    """Return SciPy's BLAS routine for calls without the GIL (f2py's wrappers hold it), and the type of its scalars.
+
+    ``precision`` is the character of the dtype, ``"f"`` or ``"d"``.
+    """
+    from scipy.linalg import cython_blas  # commands that multiply nothing start without it
+
+    capsule = cython_blas.__pyx_capi__[{"f": "s", "d": "d"}[precision] + name]
     get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     address = get_pointer(capsule, get_name(capsule))
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
-
-
-_SYRK = {"f": (_fortran_routine("ssyrk", 10), ctypes.c_float), "d": (_fortran_routine("dsyrk", 10), ctypes.c_double)}
-_GEMM = {"f": (_fortran_routine("sgemm", 13), ctypes.c_float), "d": (_fortran_routine("dgemm", 13), ctypes.c_double)}
+    routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * ARGUMENTS[name])(address)
+    return routine, {"f": ctypes.c_float, "d": ctypes.c_double}[precision]
 
 
 def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = False) -> None:
@@ -517,7 +522,7 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
 def _update_strip(rows: NDArray[Any], out: NDArray[Any], i: int, j: int, beta: float) -> None:
     """Compute rows ``i:j`` of the triangle: a smaller one, and the columns beyond it."""
     (n, d), size = rows.shape, rows.itemsize
-    (syrk, real), (gemm, _) = _SYRK[rows.dtype.char], _GEMM[rows.dtype.char]
+    (syrk, real), (gemm, _) = (_fortran_routine(name, rows.dtype.char) for name in ("syrk", "gemm"))
     # Fortran sees both arrays transposed: its lower triangle is our upper one, and rows in C order need no transpose.
     inner, other, leading, step = (b"N", b"T", d, size) if rows.flags.c_contiguous else (b"T", b"N", n, n * size)
     first, beyond = rows.ctypes.data + i * step, rows.ctypes.data + j * step
@@ -546,7 +551,7 @@ def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) ->
             f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; "
             "one dtype and a contiguous out were expected"
         )
-    routine, real = _GEMM[rows.dtype.char]
+    routine, real = _fortran_routine("gemm", rows.dtype.char)
     (n, d), width, size = rows.shape, factors.shape[1], rows.itemsize
     one = ctypes.byref(real(1.0))
 
