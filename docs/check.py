@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 CHROMIUM = Path("/usr/bin/chromium")
-DRAWN = ("index", "gallery", "gallery/01_quickstart", "generated/bigpca.PCA", "coming-from", "explanation/linear")
+DRAWN = ("index", "gallery", "gallery/01_quickstart", "generated/bigpca.PCA", "coming-from", "explanation")
 CUT = """() => [...document.querySelectorAll("article *")].filter(element => {
     const box = element.getBoundingClientRect();
     const spills = element.matches("h1, h2, h3, p, li, dt, dd") && element.scrollWidth > element.clientWidth + 1;

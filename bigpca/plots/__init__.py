@@ -11,7 +11,7 @@ Every function draws into ``ax`` or makes a figure of its own, and returns the A
 - ``style``  The one palette, and what all figures share: axes, titles, legends, numbers as text.
 
 Models are read by their fitted attributes alone, so that nothing here imports an estimator. Figures of one kind of
-result take ten lines of matplotlib: ``docs/how-to/figures.md``.
+result take ten lines of matplotlib: ``docs/how-to/axes.md``.
 """
 
 from bigpca.plots.images import components, maps, top_features
