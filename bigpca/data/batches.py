@@ -934,11 +934,13 @@ class BatchStream:
                 f"{label} has blocks of {brief(counts)} rows; row i of each belongs to row i of the others. Give all "
                 "blocks of a batch the same number of rows."
             )
-        count, each = next(iter(counts.values())), [values[name] for name in self._blocks]
+        count = next(iter(counts.values()))
+        blocks = (values[name] for name in self._blocks)
+        each = [one if issparse(one) else one.reshape(count, row_width(one.shape)) for one in blocks]
         if any(map(issparse, each)):  # all are then read as CSR, like stores side by side
-            beside = hstack([one if issparse(one) else one.reshape(count, -1) for one in each], format="csr")
+            beside = hstack(each, format="csr")
             return sparse_rows(beside, label, check_dtype(beside.dtype))
-        return np.concatenate([one.reshape(count, -1) for one in each], axis=1)
+        return np.concatenate(each, axis=1)
 
     def side_by_side(self) -> BatchStream:
         """Return a stream of the same batches, whose arrays are blocks side by side; this one is then used no more.

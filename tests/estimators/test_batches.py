@@ -75,6 +75,7 @@ def test_batches_give_the_bits_of_rows_in_memory_or_are_rejected_before_a_read(n
     case = CASES[name]
     y = case.y
     pairs = batched(X, 7) if y is None else list(zip(batched(X, 7), batched(y, 7), strict=True))
+    pairs.insert(2, X[:0] if y is None else (X[:0], y[:0]))
     if name in IN_ANY_ORDER:
         with pytest.raises((ValueError, TypeError), match="in any order, but batches"):
             case.make().fit(bp.from_batches(pairs))
