@@ -439,8 +439,8 @@ def solve_moments(
     noise /= (weight - 1) * (1.0 if scale is None else scale**2)
     rank = min(rank, int(np.count_nonzero(values > noise_edge(n, d) * (vectors**2 @ noise))))
     values = np.where(np.arange(len(values)) < rank, values, 0.0)
-    if total - float(values.sum()) <= max(NOISE * float(noise.sum()), MULTIPLIED * moments.precision * total):
-        total = float(values.sum())
+    if total - float(values.sum()) <= MULTIPLIED * moments.precision * total:
+        total = float(values.sum())  # the same, to the rounding of the products
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = (sums.present if isinstance(sums, FoldStates) else joint) if keep else None
     return PCAResult(

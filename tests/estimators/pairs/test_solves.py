@@ -267,6 +267,15 @@ def test_rounding_of_stored_values_is_neither_whitened_nor_inverted(
     assert bp.PCA(2, scale=scale).fit(rows).noise_variance_ == 0
 
 
+@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
+def test_shares_of_the_variance_count_that_of_axes_which_may_be_rounding(solver: str) -> None:
+    """Half precision rounds 1000 to 0.5: the last of ten axes vary by little more."""
+    rows = (1000 + RNG.standard_normal((200, 10)) * np.geomspace(3, 0.3, 10)).astype("f2")
+    for k in (2, 5):
+        model = bp.PCA(k, solver=solver).fit(rows)
+        assert model.total_variance_ == pytest.approx(np.cov(rows.T.astype("f8")).trace(), rel=1e-9)
+
+
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize(
     "make",
