@@ -239,14 +239,18 @@ class LaggedRows(DerivedRows):
 
     @property
     def step(self) -> int | None:  # type: ignore[override]  # of these rows, and of no others
-        steps = set(np.diff(self.lags).tolist())
-        return steps.pop() if len(steps) == 1 else None
+        return int(np.gcd.reduce(self.lags)) or None
+
+    @property
+    def series(self) -> LaggedRows:
+        """The rows that are in windows, each once."""
+        ends = np.cumsum(np.diff(self.ends, prepend=0) + self.reach)
+        return LaggedRows.of(self.stored, self.lags[:1], self.starts, ends)
 
     def ends_of_runs(self, rows: int) -> tuple[Runs, Runs]:
-        """Return the first ``rows`` windows of each run, or all if it has fewer, and the last ones."""
-        begins = np.concatenate([[0], self.ends[:-1]])
-        counts = np.minimum(self.ends - begins, rows)
-        return _first_rows(begins, counts), _first_rows(self.ends - counts, counts)
+        """Return the first ``rows`` windows of each run, which has so many, and the last ones."""
+        counts = np.full(len(self.ends), rows)
+        return _first_rows(np.concatenate([[0], self.ends[:-1]]), counts), _first_rows(self.ends - rows, counts)
 
     @property
     def home(self) -> str:

@@ -93,7 +93,7 @@ class Source(ABC):
 
     ndim: ClassVar[int] = 2
     gives_rows: ClassVar[bool] = False  # whether the caller may overwrite what read_block returns
-    step: ClassVar[int | None] = None  # rows between two lags, of windows of a series, if all are equally far apart
+    step: ClassVar[int | None] = None  # rows of which all lags are multiples, of windows of a series
 
     array_shape: tuple[int, ...]
     _: KW_ONLY

@@ -17,7 +17,7 @@ from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import Operator, Products
 from bigpca.operators.covariance import centring_rounding, with_probes
 from bigpca.passes.accumulators.base import Weighted, column_scale
-from bigpca.passes.accumulators.window_moments import WindowMoments
+from bigpca.passes.accumulators.lagged_products import LaggedProducts
 from bigpca.passes.engine.local import threads_here
 from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale
@@ -42,22 +42,24 @@ def window_flops(N: int, d: int, ends: int, columns: int) -> float:
 class WindowOperator(Weighted, Operator):
     """``A = Wc'Wc / (n - 1)`` (L d, L d) of n windows, or their correlation matrix, from the sums of one read.
 
-    With ``u_t = x_t - mean_0`` and ``Q_k = sum_t u_t u_{t+k}'`` over the first rows t of all windows, block (i, j) of
-    the sums of ``(u_t, u_{t+1}, ...)``, for ``i <= j``, is ::
+    With rows u about the mean of the series and ``Q_k = sum_t u_t u_{t+k}'`` over the first rows t of all windows,
+    block (i, j) of the sums of ``(u_t, u_{t+1}, ...)``, for ``i <= j``, is ::
 
         Q_{j-i} - sum_{s < i} h_s h_{s+j-i}' + sum_{s < i} f_s f_{s+j-i}'
 
-    with the rows h of the first window of each run, and the rows f after the first row of the last one. So it is
-    ``T - H'H + F'F``: T is block Toeplitz, and H and F have a row for each shift of h and f by 1 to L - 1 places. All
-    are convolutions, by FFTs of length 2 L (Golub & Van Loan, Matrix Computations, section 4.8.2). The means of later
-    rows of windows, about mean_0, are subtracted by a product of rank one.
+    with the first L - 1 rows h, and the last ones f, of each run: ``T - H'H + F'F``, where T is block Toeplitz, and H
+    and F have a row for each shift of h and f by 1 to L - 1 places. Q_k is the product at lag k, less that of rows f.
+    All are convolutions, by FFTs of length 2 L (Golub & Van Loan, Matrix Computations, section 4.8.2). The means of
+    windows, about that of the series, are subtracted by a product of rank one.
 
     Parameters
     ----------
-    state : WindowMoments
+    state : LaggedProducts
     heads, tails : ndarray of int
-        Numbers of the first and the last windows of the runs. Of lags that are s rows apart, the windows that begin s
-        rows after each other are those of one series: s of each.
+        Numbers of the first and the last rows of the runs, as many of each as the largest lag. Of lags that are s rows
+        apart, the rows that are s rows after each other are those of one series.
+    lags : tuple of int
+        Of the windows: those of the state, or some of them, whose blocks of the matrix are multiplied.
     center, scale, seed, threads
         As of :class:`bigpca.operators.covariance.CovarianceOperator`.
 
@@ -73,37 +75,40 @@ class WindowOperator(Weighted, Operator):
 
     def __init__(
         self,
-        state: WindowMoments,
+        state: LaggedProducts,
         heads: Integers,
         tails: Integers,
+        lags: tuple[int, ...],
         *,
         center: bool = True,
         scale: LearnedScale = False,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
-        d, N = state.width, state.n_features
-        self._lags = L = N // d
-        self.count, self.weight_sums, self.seed, self.threads = state.count, None, seed, threads
-        first = state.mean[:d]
-        offset = state.mean - np.tile(first, L)
-        windows = cast("Matrix", state.ends.rows).reshape(-1, L, d) - first
-        h, f = (windows[np.searchsorted(state.ends.indices, numbers)] for numbers in (heads, tails))
-        h, f = h[:, :-1], f[:, 1:]
-        Q = state.cross.reshape(d, L, d)
-        # The diagonal of the scatter: the sums over the first rows of windows, and what changes from row to row.
-        squares = np.tile(np.diagonal(Q[:, 0]), (L, 1))
-        came, went = (np.cumsum(np.einsum("rsj,rsj->sj", ends, ends), axis=0) for ends in (f, h))
-        squares[1:] += came - went
+        self._lags = L = state.n_lags
+        d, step = state.n_features, state.lags[1]
+        self._positions = positions = np.array(lags) // step
+        self.count, self.weight_sums, self.seed, self.threads = int(state.pairs[-1]), None, seed, threads
+        # The rows at both ends of each run, as the ends of s series where lags are s rows apart.
+        places = np.searchsorted(state.margins.indices, [heads, tails])
+        ends = (cast("Matrix", state.margins.rows) - state.mean)[places]
+        ends = ends.reshape(2, -1, L - 1, step, d).swapaxes(2, 3).reshape(2, -1, L - 1, d)
+        # Sums of windows, and the diagonal of their scatter: of the first rows, and what changes from row to row.
+        whole = np.stack([state.earlier[0], np.diagonal(state.cross[0])])
+        h, f = np.stack([ends.sum(axis=1), (ends**2).sum(axis=1)], axis=1)
+        first = (whole - f.sum(axis=1))[:, None]
+        sums, squares = np.concatenate([first, first + np.cumsum(f - h, axis=1)], axis=1)[:, positions]
+        offset = (sums / self.count).ravel()
+        mean = np.tile(state.mean, len(positions)) + offset
         # Of what is added and subtracted, whatever is left: of large rows at an end, only some positions have any.
-        added = np.tile(np.diagonal(Q[:, 0]) + (came[-1] + went[-1] if L > 1 else 0.0), L)
+        added = np.tile(whole[1] + (h + f)[1].sum(axis=0), len(positions))
         squares = np.maximum(squares.ravel() - self.weight * offset**2, 0.0)
         self.scale: Vector | None = None
         if scale:
-            self.scale = column_scale(squares, state.mean, self.count, scale, self.weight)
-        self._about = np.stack([offset] if center else [offset, state.mean])
-        self.mean = state.mean if center else np.zeros(N)
-        about = squares if center else squares + self.weight * state.mean**2
+            self.scale = column_scale(squares, mean, self.count, scale, self.weight)
+        self._about = np.stack([offset] if center else [offset, mean])
+        self.mean = mean if center else np.zeros(len(mean))
+        about = squares if center else squares + self.weight * mean**2
         deviations = 1.0 if self.scale is None else self.scale
         self._divisor = degrees_of_freedom(self.count, None)
         largest = float((about / deviations**2).max())
@@ -115,21 +120,22 @@ class WindowOperator(Weighted, Operator):
                 'solver="covariance" or "dot", which read whole windows.'
             )
         self.trace = float((about / deviations**2).sum()) / self._divisor
-        check_total(self.trace, mean=state.mean)
+        check_total(self.trace, mean=mean)
         self.trace_error = centring_rounding(offset / deviations, self.weight, self.trace, self.precision)
         self.trace_error += float(np.finfo(np.float64).eps) * float((added / deviations**2).sum()) / self._divisor
+        self._heads = ends.shape[1]
+        self._ends: Array = rfft(np.concatenate(ends).swapaxes(0, 1), 2 * L, axis=0)  # (L + 1, ends, d)
         # The transform of the kernel of T: Q_k' after the diagonal, Q_k before it.
-        self._kernel: Array = np.zeros((L + 1, d, d), complex)
+        of_tails = self._ends[:, self._heads :]
+        self._kernel: Array = -(of_tails.swapaxes(1, 2) @ of_tails.conj())
         for i in range(d):
-            row = rfft(Q[i], 2 * L, axis=0)
+            row = rfft(state.cross[:, i], 2 * L, axis=0)
             self._kernel[:, :, i] += row
-            self._kernel[:, i] += row.conj() - Q[i, 0]
-        self._heads = len(h)
-        self._ends: Array = rfft(np.concatenate([h, f]).swapaxes(0, 1), 2 * L, axis=0)  # (L + 1, ends, d)
+            self._kernel[:, i] += row.conj() - state.cross[0, i]
 
     @property
     def size(self) -> int:
-        """L d."""
+        """Rows of a window, times d."""
         return len(self.mean)
 
     @property
@@ -158,14 +164,16 @@ class WindowOperator(Weighted, Operator):
     def _multiplied(self, V: Matrix) -> Matrix:
         L = self._lags
         v = V if self.scale is None else V / self.scale[:, None]
-        series = rfft(v.reshape(L, -1, V.shape[1]), 2 * L, axis=0)
+        blocks = np.zeros((L, self._kernel.shape[1], V.shape[1]))
+        blocks[self._positions] = v.reshape(len(self._positions), -1, V.shape[1])
+        series = rfft(blocks, 2 * L, axis=0)
         # H v and F v: the shifts by 1 to L - 1 places.
         shifted = irfft(self._ends.conj() @ series, 2 * L, axis=0)
         shifted[0] = shifted[L:] = 0.0
         shifted[:, : self._heads] *= -1
         series = self._kernel @ series
         series += self._ends.swapaxes(1, 2) @ rfft(shifted, axis=0)
-        product: Matrix = irfft(series, 2 * L, axis=0)[:L].reshape(V.shape)
+        product: Matrix = irfft(series, 2 * L, axis=0)[self._positions].reshape(V.shape)
         for mean, sign in zip(self._about, (-1, 1), strict=False):
             product += np.outer(sign * self.weight * mean, mean @ v)
         product /= self._divisor

@@ -10,17 +10,18 @@ import numpy as np
 
 from bigpca.arrays import Integers
 from bigpca.data.lags import LaggedRows
+from bigpca.data.sources import open_source
 from bigpca.estimators.linear.krylov import KrylovFit, size_iteration
 from bigpca.estimators.linear.spectrum import PCAResult, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES
 from bigpca.operators.windows import WindowOperator, window_bytes, window_flops
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.window_moments import WindowMoments
+from bigpca.passes.accumulators.lagged_products import LaggedProducts
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Origin, Rows
 from bigpca.planning import PassCost, SolveCost
 
 PRODUCTS = 6  # that are expected, where no sample of the rows gives the first block
@@ -45,7 +46,7 @@ class WindowsFit(KrylovFit):
 
     @property
     def account(self) -> str:
-        L, d = len(self.windows.lags), self.windows.stored.shape[1]
+        L, d = self.template.n_lags, self.template.n_features
         return (
             f"one read for the {L} {d} x {d} blocks of a block Toeplitz matrix, and block Krylov in memory, "
             f"{self.iteration.block} columns at a time, until the eigenvalues are known to {self.settings.tol:g}"
@@ -56,27 +57,36 @@ class WindowsFit(KrylovFit):
         return (self.iteration.note,)
 
     @cached_property
-    def ends(self) -> tuple[Integers, Integers]:
-        """The windows at the beginning and at the end of each run."""
-        return self.windows.ends_of_runs(self.windows.step or 1)
+    def series(self) -> Rows:
+        """The rows that are in windows."""
+        return replace(self.rows, origin=Origin.of(open_source(self.windows.series), lazy=self.rows.origin.lazy))
 
     @cached_property
-    def template(self) -> WindowMoments:
+    def ends(self) -> tuple[Integers, Integers]:
+        """The rows at the beginning and at the end of each run, which are not in all positions of windows."""
+        return self.windows.series.ends_of_runs(self.windows.reach)
+
+    @cached_property
+    def template(self) -> LaggedProducts:
         """The empty sums."""
-        N = self.rows.n_columns
-        ends = RowsAt(N, np.unique(np.concatenate(self.ends)))
-        return WindowMoments(N, width=self.windows.stored.shape[1], ends=ends)
+        source, d = self.windows.series, self.series.n_columns
+        runs = np.diff(source.ends, prepend=0)
+        codes = None if len(runs) == 1 else np.repeat(np.arange(len(runs), dtype=np.int32), runs)
+        margins = RowsAt(d, np.unique(np.concatenate(self.ends)))
+        lags = tuple(range(0, self.windows.reach + 1, cast("int", self.windows.step)))
+        return LaggedProducts(d, lags, codes=codes, margins=margins)
 
     @cached_property
     def sums(self) -> PassCost:
         """The read."""
-        return row_pass(self.rows, "sums", [self.template], dtype=PRECISE)
+        return row_pass(self.series, "sums", [self.template], dtype=PRECISE)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.sums,)
 
     def solve_cost(self) -> SolveCost:
-        sizes = self.rows.n_columns, self.template.width, sum(map(len, self.ends))
+        d, lags = self.template.n_features, self.template.n_lags
+        sizes = lags * d, d, sum(map(len, self.ends)) // (lags - 1)
         held = self.template.state_bytes + window_bytes(*sizes) + self.iteration.basis_bytes
         multiplied = PRODUCTS * window_flops(*sizes, self.iteration.block + PROBES)
         return replace(super().solve_cost(), flops=multiplied, bytes=held)
@@ -87,13 +97,14 @@ class WindowsFit(KrylovFit):
 
     def run(self, run: Run) -> PCAResult:
         """Read the sums, and iterate until the eigenvalues are known to ``tol``."""
-        state = fold(run, self.sums, self.rows, self.template).state  # one pass over X
-        check_enough_rows(state.count)
+        state = fold(run, self.sums, self.series, self.template).state  # one pass over X
+        check_enough_rows(self.rows.n_rows)
         own = self.settings
         # The matrix, and not the rows, is multiplied from here on.
         operator = WindowOperator(
             state,
             *self.ends,
+            self.windows.lags,
             center=own.center,
             scale=own.scale,
             seed=own.seed,

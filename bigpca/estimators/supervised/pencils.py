@@ -33,10 +33,9 @@ from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.results import VARIANCES, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
 from bigpca.estimators.supervised.problems import open_classes
-from bigpca.passes.accumulators.base import Codes
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import PROFILE, Moments, ProfileMoments
-from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments
+from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.records import stored
@@ -84,7 +83,6 @@ class Sums:
 
 
 Pair: TypeAlias = tuple[Sums, Sums]  # A and B
-LagPairs: TypeAlias = SteppedMoments | LagStates
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,8 @@ class Pencil:
 
 
 def _slowness(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
-    yield Sums.of(state.steps, eps * np.sqrt(2), state.level), Sums.of(state.level, eps, state.level)
+    (steps,), (level,) = state.steps, state.level
+    yield Sums.of(steps, eps * np.sqrt(2), level), Sums.of(level, eps, level)
 
 
 def _noise(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
@@ -127,8 +126,9 @@ def _noise(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[P
 def _lagged(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
     # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
     # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
-    d, s = Sums.of(state.steps, eps, state.level, about_zero=True), Sums.of(state.level, eps, state.level)
-    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, 2 * state.steps.count - 1)
+    (steps,), (level,) = state.steps, state.level
+    d, s = Sums.of(steps, eps, level, about_zero=True), Sums.of(level, eps, level)
+    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, 2 * steps.count - 1)
     yield replace(d, divisor=both.divisor), both
 
 
@@ -354,24 +354,24 @@ class SteppedModel(PencilModel):
     their own: no pair has one row before and one after the border.
     """
 
-    def _placed(self, template: LagPairs, rows: Rows, y: Unchecked) -> LagPairs:
+    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
         if rows.groups is None:
             return template
         placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
-        return template.placed(cast("Codes", placed.codes))
+        return replace(template, codes=placed.codes)
 
-    def _finished(self, state: LagPairs) -> LagPairs:
+    def _finished(self, state: SteppedMoments) -> SteppedMoments:
         return state.finished()
 
     def _facts(self, state: SteppedMoments, k: int) -> dict[str, Unchecked]:
-        return {"mean_": state.level.mean / (2 if state.sums else 1), "lag": state.lag}
+        return {"mean_": state.level[0].mean / (2 if state.sums else 1), "lag": state.lags[0]}
 
     def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
         check_enough_rows(state.count, omitted)
-        if state.steps.count < 2:
+        if (n_pairs := state.steps[0].count) < 2:
             raise ValueError(
-                f"{state.count:,} rows have {state.steps.count} pairs at a lag of {state.lag}; at least 2 were "
-                "expected. Give trajectories that are longer than the lag."
+                f"{state.count:,} rows have {n_pairs} pairs at a lag of {state.lags[0]}; at least 2 were expected. "
+                "Give trajectories that are longer than the lag."
             )
         return super()._solved(state, omitted, roundings)
 
@@ -496,7 +496,7 @@ class MinimumNoiseFraction(SteppedModel):
             )
         return SteppedMoments.of(d, 1)
 
-    def _placed(self, template: LagPairs, rows: Rows, y: Unchecked) -> LagPairs:
+    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
         if self.width and not np.isnan(rows.n_rows) and rows.n_rows % self.width:
             raise ValueError(
                 f"width = {self.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line of an "
@@ -598,13 +598,12 @@ class TICA(SteppedModel):
         check_is_fitted(self)
         kept = kept_by(self)
         state = kept.known(self._missing_state, "of_lag")
-        states = {one.lag: one for one in (state.states if isinstance(state, LagStates) else (state,))}
-        if lag not in states:
-            raise ValueError(f"lag = {lag!r} is not one of {list(states)}, at which the model was fitted.")
+        if lag not in state.lags:
+            raise ValueError(f"lag = {lag!r} is not one of {list(state.lags)}, at which the model was fitted.")
         made = twin(self)
-        made.lag = states[lag].lag
+        made.lag = int(lag)
         made._steps = made._steps_of(self.n_features_in_, self._steps.view, self._steps.grid)
-        made._keep(replace(kept, state=states[lag]))
+        made._keep(replace(kept, state=state.of_lag(made.lag)))
         set_known(made, _provenance=self.provenance_)
         return made
 
@@ -618,20 +617,18 @@ class TICA(SteppedModel):
     def _sizes(self) -> tuple[int, int]:
         return len(self._lags), 1
 
-    def _template(self, d: int) -> LagPairs:
-        states = tuple(SteppedMoments.of(d, lag, sums=True) for lag in self._lags)
-        return states[0] if np.ndim(self.lag) == 0 else LagStates(states)
+    def _template(self, d: int) -> SteppedMoments:
+        return SteppedMoments.of(d, *self._lags, sums=True)
 
-    def _solved(self, state: LagPairs, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
-        if isinstance(state, SteppedMoments):
-            return super()._solved(state, omitted, roundings)
-        solve, state = super()._solved, state.finished()
-        found = [solve(one, omitted, roundings) for one in state.states]
-        m = min(one.n_components_ for one in found)
+    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+        found = [super(TICA, self)._solved(state.of_lag(lag), omitted, roundings) for lag in state.lags]
+        first, m = cast("TimescalesResult", found[0]), min(one.n_components_ for one in found)
+        if len(found) == 1:
+            return first
+        state = state.finished()
         kept = state if state.state_bytes <= setting(self, "keep_state_bytes") else None
         correlations = np.stack([one.eigenvalues_[:m] for one in found])
-        lags = tuple(one.lag for one in state.states)
-        return replace(cast("TimescalesResult", found[0]), state=kept, lags=lags, correlations=correlations)
+        return replace(first, state=kept, lags=state.lags, correlations=correlations)
 
 
 @with_parameters

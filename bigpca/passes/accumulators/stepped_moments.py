@@ -1,10 +1,10 @@
-"""Moments of the steps between rows at a lag, formed in the task that reads the rows; exact for any groups."""
+"""Sums of pairs of rows at a lag, formed in the task that reads the rows; exact for any groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,24 +17,17 @@ from bigpca.planning import BlockForm, Work
 
 
 @dataclass
-class SteppedMoments(Accumulator):
-    """Moments of the rows, or of the sums ``x_t + x_{t+lag}``, and of the differences ``x_{t+lag} - x_t``.
+class PairedRows(Accumulator):
+    """Rows in an order, and sums of the pairs ``x_t, x_{t+lag}`` at several lags, which a subclass forms.
 
-    Differences are rows with moments of their own: slow columns keep the digits that the difference of two scatters
-    would cancel. A state has the rows at its two ends, from which a merge forms the pairs across the border: so a pair
-    counts once, however the rows are cut. A pair counts if both of its rows are there, have one code, and are not on
-    two sides of the end of a line.
+    A state has the rows at its two ends, from which a merge forms the pairs across the border: so a pair counts once,
+    however the rows are cut. A pair counts if both of its rows are there, have one code, and are not on two sides of
+    the end of a line.
 
     Attributes
     ----------
     n_features : int
-    lag : int
-    level : Moments
-        Of the rows, or of the sums of pairs.
-    steps : Moments
-        Of the differences of pairs.
-    sums : bool
-        Whether ``level`` is of sums.
+    lags : tuple of int
     edges : tuple of (stride, size)
         Dimensions of a grid whose samples are the rows, along which a step goes: from the last position it does not
         count. The next row along a dimension is ``stride`` rows later.
@@ -46,21 +39,16 @@ class SteppedMoments(Accumulator):
         Number of rows.
     first, last : int
         Numbers of the first and the last row.
-    head, tail : ndarray of shape (lag, d)
-        Rows ``first : first + lag`` and ``last - lag + 1 : last + 1``; any numbers where there is no row.
-    head_codes, tail_codes : ndarray of shape (lag,)
+    head, tail : ndarray of shape (reach, d)
+        Rows ``first : first + reach`` and ``last - reach + 1 : last + 1``; any numbers where there is no row.
+    head_codes, tail_codes : ndarray of shape (reach,)
         Their codes, 0 without any; NaN where there is no row.
     """
 
-    tag: ClassVar[str] = "SteppedMoments"
     gaps: ClassVar[tuple[str, ...]] = ("head_codes", "tail_codes")
-    lives_there: ClassVar[bool] = True
 
     n_features: int
-    lag: int
-    level: Moments = field(metadata=KEPT)
-    steps: Moments = field(metadata=KEPT)
-    sums: bool = False
+    lags: tuple[int, ...]
     edges: tuple[tuple[int, int], ...] = ()
     codes: Codes | None = None
     first_row: int = 0
@@ -73,33 +61,44 @@ class SteppedMoments(Accumulator):
     head_codes: Vector = kept("_ends", here=True)
     tail_codes: Vector = kept("_ends", here=True)
     _shift: Vector | None = field(default=None, repr=False)
-    _step: Vector | None = field(default=None, repr=False)
     _recent: Matrix | None = field(default=None, repr=False)
     _numbers: Integers | None = field(default=None, repr=False)
     _codes: Vector | None = field(default=None, repr=False)
 
-    @classmethod
-    def of(cls, d: int, lag: int, *, sums: bool = False, edges: tuple[tuple[int, int], ...] = ()) -> SteppedMoments:
-        """Return a template."""
-        return cls(d, lag, Moments(d), Moments(d), sums, edges)
+    @abstractmethod
+    def _add_rows(self, block: Block) -> None:
+        """Add the rows of a block themselves, in place."""
 
-    def placed(self, codes: Codes) -> SteppedMoments:
-        """Return a template of rows with these codes."""
-        return replace(self, codes=codes)
+    @abstractmethod
+    def _add_pairs(self, i: int, earlier: Matrix, later: Matrix, block: Block) -> None:
+        """Add pairs at the i-th lag, about the shift of the block that has the later rows; they may be overwritten."""
+
+    @abstractmethod
+    def _add_across(self, i: int, earlier: Matrix, later: Matrix) -> None:
+        """Add pairs across the border of two states, to the sums of both."""
+
+    @abstractmethod
+    def _merged(self, other: Self) -> Self:
+        """Return a state with the sums of both."""
+
+    @property
+    def reach(self) -> int:
+        """The largest lag."""
+        return max(self.lags)
 
     @property
     def _ends(self) -> int:
-        return self.lag * self.ends
+        return self.reach * self.ends
 
-    def for_rows(self, start: int, stop: int) -> SteppedMoments:
+    def for_rows(self, start: int, stop: int) -> Self:
         if self.codes is None:
             return self
         return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
 
-    def bare(self) -> SteppedMoments:
+    def bare(self) -> Self:
         return replace(self, codes=None)
 
-    def finished(self) -> SteppedMoments:
+    def finished(self) -> Self:
         """Return the state of whole trajectories, without its ends: rows that are added begin others."""
         rows, codes = np.zeros((0, self.n_features)), np.zeros(0)
         return replace(self, ends=False, head=rows, tail=rows, head_codes=codes, tail_codes=codes)
@@ -111,34 +110,36 @@ class SteppedMoments(Accumulator):
         if self._recent is None or self._numbers is None or self._codes is None:
             self.first, self._shift = int(numbers[0]), block.shift
             self._recent, self._numbers, self._codes = self.head[:0, :], numbers[:0], np.zeros(0)
-            self.head_codes = np.full(self.lag, np.nan)
+            self.head_codes = np.full(self.reach, np.nan)
         rows = self.put(block.values.astype(np.float64, copy=False))
         codes = np.zeros(block.count) if self.codes is None else self.codes[numbers - self.first_row].astype(np.float64)
-        if not self.sums:
-            self.level.update(block)
+        self._add_rows(block)
         # 1. Pairs whose later row is in this block; rows are in order of their numbers.
         known, of_known = xp.concat([self._recent, rows]), np.concatenate([self._numbers, numbers])
         codes_known = np.concatenate([self._codes, codes])
-        at = np.searchsorted(of_known, numbers - self.lag)
-        own = np.flatnonzero(of_known[at] == numbers - self.lag)
-        own = own[self._counted(codes_known[at[own]], codes[own], numbers[own] - self.lag)]
-        if len(own):
-            earlier, steps = self._taken(known, at[own]), self._taken(rows, own)
-            steps -= earlier
-            if self.sums:
-                earlier *= 2
-                earlier += steps
-                self.level.update(self._block(earlier, 2 * block.shift, block))
-            self._step = xp.mean(steps, axis=0) if self._step is None else self._step
-            steps -= self._step
-            self.steps.update(self._block(steps, self._step, block))
+        # Without a search, where each pair of known rows counts.
+        single = not self.edges and bool((codes_known == codes_known[0]).all())
+        single &= len(of_known) == 1 + int(of_known[-1]) - int(of_known[0])
+        for i, lag in enumerate(self.lags):
+            if single:
+                begin = max(0, lag - len(of_known) + block.count)
+                if begin < block.count:
+                    earlier = known[len(of_known) - block.count + begin - lag : len(of_known) - lag, :]
+                    later = xp.asarray(rows[begin:, :], copy=True)
+                    self._add_pairs(i, xp.asarray(earlier, copy=True), later, block)
+                continue
+            at = np.searchsorted(of_known, numbers - lag)
+            own = np.flatnonzero(of_known[at] == numbers - lag)
+            own = own[self._counted(codes_known[at[own]], codes[own], numbers[own] - lag)]
+            if len(own):
+                self._add_pairs(i, self._taken(known, at[own]), self._taken(rows, own), block)
         # 2. The rows at both ends.
         self.count, self.last = self.count + block.count, int(numbers[-1])
-        head = np.flatnonzero(numbers < self.first + self.lag)
+        head = np.flatnonzero(numbers < self.first + self.reach)
         if len(head):
             at = numbers[head] - self.first
             self.head, self.head_codes[at] = self._placed(self.head, at, self._taken(rows, head)), codes[head]
-        recent = np.flatnonzero(of_known > self.last - self.lag)
+        recent = np.flatnonzero(of_known > self.last - self.reach)
         self._recent, self._numbers = self._taken(known, recent), of_known[recent]
         self._codes = codes_known[recent]
 
@@ -149,16 +150,9 @@ class SteppedMoments(Accumulator):
 
     def _placed(self, end: Matrix, at: Integers, rows: Matrix) -> Matrix:
         """Return one of the ends with rows at some of its places."""
-        source = np.arange(self.lag)
-        source[at] = self.lag + np.arange(len(at))
+        source = np.arange(self.reach)
+        source[at] = self.reach + np.arange(len(at))
         return self._taken(self.xp.concat([end, rows]), source)
-
-    def _block(self, values: Matrix, shift: Vector, like: Block) -> Block:
-        """Return rows of pairs, less a shift, as a block."""
-        device, rows = self.device, like.rows[: values.shape[0]]
-        if device is None:
-            return replace(like, values=values, rows=rows, shift=shift, sums=column_sums(values))
-        return replace(like, values=device.rows(values), rows=rows, shift=shift, sums=device.sums(values))
 
     def _counted(self, earlier: Vector, later: Vector, numbers: Integers) -> NDArray[np.bool_]:
         """Return which pairs count, from the codes of both of their rows and the number of the earlier one."""
@@ -168,108 +162,128 @@ class SteppedMoments(Accumulator):
         return own
 
     def close(self) -> None:
-        self.level.close()
-        self.steps.close()
         self.codes = None
         if self._recent is not None and self._numbers is not None and self._shift is not None:
-            at, shift = self._numbers - (self.last - self.lag + 1), self.put(self._shift)
+            at, shift = self._numbers - (self.last - self.reach + 1), self.put(self._shift)
             self.head, self.tail = self.head + shift, self._placed(self.tail, at, self._recent) + shift
-            self.tail_codes = np.full(self.lag, np.nan)
+            self.tail_codes = np.full(self.reach, np.nan)
             self.tail_codes[at] = self._codes
-        self._shift = self._step = self._recent = self._numbers = self._codes = None
+        self._shift = self._recent = self._numbers = self._codes = None
 
-    def merge(self, other: SteppedMoments) -> SteppedMoments:
+    def merge(self, other: Self) -> Self:
         if not other.count or not self.count:
             return self if self.count else other
         a, b = (self, other) if self.first <= other.first else (other, self)
-        level, steps, lag = a.level.merge(b.level), a.steps.merge(b.steps), self.lag
-        both = replace(a, level=level, steps=steps, count=a.count + b.count, last=b.last)
+        both, reach = replace(a._merged(b), count=a.count + b.count, last=b.last), self.reach
         if not self.ends:
             return both
         gap = b.first - a.last - 1  # rows without values
-        if gap < lag:
-            # Pairs across the border; the tail of a and the head of b hold all of their rows.
-            numbers = a.last - lag + 1 + gap + np.arange(lag - gap)
-            # NaN, of no row, equals nothing.
-            own = np.flatnonzero(self._counted(a.tail_codes[gap:], b.head_codes[: lag - gap], numbers))
-            if len(own):
-                earlier, later = self._taken(a.tail, gap + own), self._taken(b.head, own)
-                both.steps = steps.merge(self._moments(later - earlier))
-                both.level = level.merge(self._moments(earlier + later)) if self.sums else level
+        for i, lag in enumerate(self.lags):
+            if gap < lag:
+                # Pairs across the border; the tail of a and the head of b hold all of their rows.
+                numbers = a.last - lag + 1 + gap + np.arange(lag - gap)
+                before = reach - lag + gap
+                # NaN, of no row, equals nothing.
+                own = np.flatnonzero(self._counted(a.tail_codes[before:], b.head_codes[: lag - gap], numbers))
+                if len(own):
+                    both._add_across(i, self._taken(a.tail, before + own), self._taken(b.head, own))
         # The ends of both: one that is shorter than the lag lends the rows of the other.
-        begun, added, xp = min(lag, b.first - a.first), min(lag, b.last - a.last), self.xp
-        both.head = xp.concat([a.head[:begun, :], b.head[: lag - begun, :]])
-        both.head_codes = np.concatenate([a.head_codes[:begun], b.head_codes[: lag - begun]])
-        both.tail = xp.concat([a.tail[added:, :], b.tail[lag - added :, :]])
-        both.tail_codes = np.concatenate([a.tail_codes[added:], b.tail_codes[lag - added :]])
+        begun, added, xp = min(reach, b.first - a.first), min(reach, b.last - a.last), self.xp
+        both.head = xp.concat([a.head[:begun, :], b.head[: reach - begun, :]])
+        both.head_codes = np.concatenate([a.head_codes[:begun], b.head_codes[: reach - begun]])
+        both.tail = xp.concat([a.tail[added:, :], b.tail[reach - added :, :]])
+        both.tail_codes = np.concatenate([a.tail_codes[added:], b.tail_codes[reach - added :]])
         return both
-
-    def _moments(self, rows: Matrix) -> Moments:
-        """Return the moments of a few rows."""
-        state = Moments(self.n_features).there(self.device).fresh(0, rows.shape[0])
-        state.update(Block.about(rows, np.arange(rows.shape[0]), None, self.device))
-        state.close()
-        return state
-
-    def device_bytes(self, rows: BlockForm) -> int:
-        # Rows in float64, and those before them too; the ends; and pairs, whose sums are added one after the other.
-        held = 8 * self.n_features * (2 * rows.rows + 6 * self.lag) + self.steps.bytes_there
-        return held + self.level.device_bytes(replace(rows, itemsize=8))
-
-    def cost(self, rows: BlockForm) -> Work:
-        d = self.n_features
-        held = 8 * (d + 1) * (4 * rows.rows + 4 * self.lag) + 64 * rows.rows  # rows, after the last ones, and pairs
-        return Work(32 * d**2 + held, float(2 * rows.columns * (rows.columns + 1) + 4 * d))
 
 
 @dataclass
-class LagStates(Accumulator):
-    """One state for each of several lags, of the same rows.
+class SteppedMoments(PairedRows):
+    """Moments of the rows, or of the sums ``x_t + x_{t+lag}``, and of the differences ``x_{t+lag} - x_t``.
+
+    Differences are rows with moments of their own: slow columns keep the digits that the difference of two scatters
+    would cancel.
 
     Attributes
     ----------
-    states : tuple of SteppedMoments
+    level : tuple of Moments
+        Of the sums at each lag, or one of the rows.
+    steps : tuple of Moments
+        Of the differences at each lag.
+    sums : bool
+        Whether ``level`` is of sums.
     """
 
-    tag: ClassVar[str] = "LagStates"
+    tag: ClassVar[str] = "SteppedMoments"
+    lives_there: ClassVar[bool] = True
 
-    states: tuple[SteppedMoments, ...] = field(metadata=KEPT)
+    level: tuple[Moments, ...] = field(kw_only=True, metadata=KEPT)
+    steps: tuple[Moments, ...] = field(kw_only=True, metadata=KEPT)
+    sums: bool = False
+    _steps: dict[int, Vector] = field(default_factory=dict, repr=False)
 
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return self.states[0].count
+    @classmethod
+    def of(cls, d: int, *lags: int, sums: bool = False, edges: tuple[tuple[int, int], ...] = ()) -> SteppedMoments:
+        """Return a template."""
+        steps = (Moments(d),) * len(lags)
+        return cls(d, lags, edges, sums=sums, level=steps if sums else steps[:1], steps=steps)
 
-    def _each(self, f: Callable[[SteppedMoments], SteppedMoments]) -> LagStates:
-        return replace(self, states=tuple(map(f, self.states)))
+    def of_lag(self, lag: int) -> SteppedMoments:
+        """Return the finished state of one of its lags."""
+        i = self.lags.index(lag)
+        return replace(self.finished(), lags=(lag,), level=self.level[i : i + 1], steps=self.steps[i : i + 1])
 
-    def placed(self, codes: Codes) -> LagStates:
-        """Return a template of rows with these codes."""
-        return self._each(lambda one: one.placed(codes))
+    def _add_rows(self, block: Block) -> None:
+        if not self.sums:
+            self.level[0].update(block)
 
-    def for_rows(self, start: int, stop: int) -> LagStates:
-        return self._each(lambda one: one.for_rows(start, stop))
+    def _add_pairs(self, i: int, earlier: Matrix, later: Matrix, block: Block) -> None:
+        steps = later
+        steps -= earlier
+        if self.sums:
+            earlier *= 2
+            earlier += steps
+            self.level[i].update(self._block(earlier, 2 * block.shift, block))
+        if i not in self._steps:
+            self._steps[i] = self.xp.mean(steps, axis=0)
+        steps -= self._steps[i]
+        self.steps[i].update(self._block(steps, self._steps[i], block))
 
-    def bare(self) -> LagStates:
-        return self._each(SteppedMoments.bare)
-
-    def finished(self) -> LagStates:
-        """Return the states of whole trajectories."""
-        return self._each(SteppedMoments.finished)
-
-    def update(self, block: Block) -> None:
-        for one in self.states:
-            one.update(block)
+    def _block(self, values: Matrix, shift: Vector, like: Block) -> Block:
+        """Return rows of pairs, less a shift, as a block."""
+        device, rows = self.device, like.rows[: values.shape[0]]
+        if device is None:
+            return replace(like, values=values, rows=rows, shift=shift, sums=column_sums(values))
+        return replace(like, values=device.rows(values), rows=rows, shift=shift, sums=device.sums(values))
 
     def close(self) -> None:
-        for one in self.states:
+        for one in (*self.level, *self.steps):
             one.close()
+        self._steps = {}
+        super().close()
 
-    def merge(self, other: LagStates) -> LagStates:
-        return replace(self, states=tuple(a.merge(b) for a, b in zip(self.states, other.states, strict=True)))
+    def _merged(self, other: SteppedMoments) -> SteppedMoments:
+        level = tuple(a.merge(b) for a, b in zip(self.level, other.level, strict=True))
+        return replace(self, level=level, steps=tuple(a.merge(b) for a, b in zip(self.steps, other.steps, strict=True)))
+
+    def _add_across(self, i: int, earlier: Matrix, later: Matrix) -> None:
+        self.steps = self._with(self.steps, i, later - earlier)
+        if self.sums:
+            self.level = self._with(self.level, i, earlier + later)
+
+    def _with(self, states: tuple[Moments, ...], i: int, rows: Matrix) -> tuple[Moments, ...]:
+        """Return states of which the i-th has a few rows more."""
+        state = Moments(self.n_features).there(self.device).fresh(0, rows.shape[0])
+        state.update(Block.about(rows, np.arange(rows.shape[0]), None, self.device))
+        state.close()
+        return (*states[:i], states[i].merge(state), *states[i + 1 :])
 
     def device_bytes(self, rows: BlockForm) -> int:
-        return sum(one.device_bytes(rows) for one in self.states)
+        # Rows in float64, and those before them too; the ends; and pairs, whose sums are added one after the other.
+        held = 8 * self.n_features * (2 * rows.rows + 6 * self.reach) + sum(one.bytes_there for one in self.steps)
+        return held + sum(one.device_bytes(replace(rows, itemsize=8)) for one in self.level)
 
     def cost(self, rows: BlockForm) -> Work:
-        return sum((one.cost(rows) for one in self.states), Work())
+        d = self.n_features
+        held = 8 * (d + 1) * (4 * rows.rows + 4 * self.reach) + 64 * rows.rows  # rows, after the last ones, and pairs
+        products = float(2 * rows.columns * (rows.columns + 1) + 4 * d)
+        return Work(len(self.lags) * 32 * d**2 + held, len(self.lags) * products)

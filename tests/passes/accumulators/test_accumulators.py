@@ -28,6 +28,7 @@ from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, Dot
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.lagged_products import LaggedProducts
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import (
     ClassMoments,
@@ -41,9 +42,8 @@ from bigpca.passes.accumulators.moments import (
 from bigpca.passes.accumulators.observed_columns import ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
-from bigpca.passes.accumulators.stepped_moments import LagStates, SteppedMoments
+from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.accumulators.window_moments import WindowMoments
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.planning import BlockForm
@@ -398,21 +398,48 @@ def _stepped(lag: int, sums: bool, width: int = 0, codes: Any = None) -> Case:
 
 
 def _stepped_answer(s: Any) -> list[Array]:
-    each = [one for of in (s.level, s.steps) for one in (of.mean, full(of.scatter))]
-    return [np.array(s.count), np.array(s.steps.count), *each]
+    each = [one for of in (*s.level, *s.steps) for one in (of.mean, full(of.scatter))]
+    return [np.array(s.count), np.array(s.steps[0].count), *each]
 
 
 def _lagged(lags: tuple[int, ...], codes: Any = None) -> Case:
     """The same of several lags."""
     alone = [_stepped(lag, True, codes=codes) for lag in lags]
     return Case(
-        f"LagStates {lags} {codes is not None}",
-        lambda: LagStates(tuple(one.template() for one in alone)),
+        f"SteppedMoments {lags} {codes is not None}",
+        lambda: replace(SteppedMoments.of(D, *lags, sums=True), codes=codes),
         row_state,
         N,
-        lambda s: [one for state in s.states for one in _stepped_answer(state)],
+        lambda s: [one for lag in s.lags for one in _stepped_answer(s.of_lag(lag))],
         lambda X: [number for one in alone for number in one.truth(X)],
     )
+
+
+def _products_at_lags(lags: tuple[int, ...], codes: Any = None) -> Case:
+    """Products about the mean of all rows, of pairs inside trajectories, and the rows at ends."""
+    ends = np.array([0, 3, N - 1])
+
+    def truth(X: Array) -> list[Array]:
+        Z, times = X - X.mean(0, "f8"), [np.arange(N - lag) for lag in lags]
+        if codes is not None:
+            times = [t[codes[t] == codes[t + lag]] for t, lag in zip(times, lags, strict=True)]
+        pairs = [(Z[t], Z[t + lag]) for t, lag in zip(times, lags, strict=True)]
+        return [
+            np.array(len(X)), X.mean(0, "f8"), ends, X[ends].astype("f8"), np.array([float(len(t)) for t in times]),
+            np.array([[x.sum(0), y.sum(0)] for x, y in pairs]), np.array([x.T @ y for x, y in pairs]),
+        ]  # fmt: skip
+
+    return Case(
+        f"LaggedProducts {lags} {codes is not None}",
+        lambda: LaggedProducts(D, lags, codes=codes, margins=RowsAt(D, ends)),
+        row_state,
+        N,
+        lambda s: [
+            np.array(s.count), s.mean, s.margins.indices, s.margins.rows, s.pairs,
+            np.stack([s.earlier, s.later], axis=1), s.cross,
+        ],
+        truth,
+    )  # fmt: skip
 
 
 def _profiles(X: Array) -> list[Array]:
@@ -534,14 +561,8 @@ CASES = [
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
     _lagged((3, 1, 7), codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
-    Case(
-        "WindowMoments",
-        lambda: WindowMoments(D, width=2, ends=RowsAt(D, np.array([0, 3, N - 1]))),
-        row_state,
-        N,
-        lambda s: [np.array(s.count), s.mean, s.cross, s.ends.indices, s.ends.rows],
-        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X)[:2], np.array([0, 3, N - 1]), X[[0, 3, -1]]],
-    ),
+    _products_at_lags((0, 2, 4)),
+    _products_at_lags((0, 1, 2, 9), np.repeat([0, 1, 2], [9, 11, 3]).astype(np.int32)),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),
