@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -49,6 +50,16 @@ def test_all_alphas_of_one_read_are_dense_eigenproblems_for_any_chunks(chunk: in
     # Of overlapping sets of axes, the nearest row with all of these scores.
     scores = model.transform(X)
     np.testing.assert_allclose(model.transform(model.inverse_transform(scores)), scores, atol=1e-10)
+
+
+def test_two_dumps_are_contrasted_in_one_read(tmp_path: Path) -> None:
+    paths = []
+    for name, rows in (("target", OF_INTEREST), ("background", BACKGROUND)):
+        np.save(tmp_path / f"{name}.npy", rows)
+        paths.append(tmp_path / f"{name}.npy")
+    model = bp.ContrastivePCA(2, alpha=ALPHAS, background=0).fit(paths, np.repeat([1, 0], [210, 140]))
+    assert_contrasts(model, 2, ALPHAS)
+    assert (model.plan_.passes, model.provenance_.reads) == (1, 1)
 
 
 def test_two_fitted_models_are_contrasted_without_a_read() -> None:
