@@ -24,6 +24,7 @@ from bigpca.estimators.shared.outputs import check_float
 from bigpca.estimators.shared.transformer import finish
 from bigpca.genes import FLAVORS, GeneMap, GeneSearch, marked_genes
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.graphs import computed
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import MapStep, Standardize, chained
 from bigpca.passes.rows import Rows
@@ -209,7 +210,7 @@ def pca(
     source = source_of(view_of(rows)[0])
     in_memory = source is not None and source.in_memory  # which is not sent to the workers of a cluster
     lazy: Any = model.transform(rows, dtype=dtype)
-    scores = lazy.compute(scheduler="threads" if in_memory else None)
+    scores = lazy.compute(scheduler="threads") if in_memory else computed(lazy)
     used = {"layer": layer, "obsm": obsm, **parameters}
     plain = {name: value for name, value in used.items() if isinstance(value, bool | int | float | str)}
     params = {

@@ -44,6 +44,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.graphs import computed
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
@@ -692,7 +693,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
     # The rounds (the logarithm of a cost) and the tolerance of dask-ml are absolute numbers: rows are divided by the
     # power of two that brings the largest value of the first chunk to between 4 and 8.
-    exponent = int(np.frexp(np.abs(X.blocks[0].compute()).max(initial=0.0))[1]) - 3
+    exponent = int(np.frexp(np.abs(computed(X.blocks[0])).max(initial=0.0))[1]) - 3
     X = np.ldexp(X, -exponent)
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(

@@ -11,6 +11,7 @@ import operator
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -294,6 +295,12 @@ def _behind_xarray(value: Any) -> Any:
         value = inner
     stored = value.get_array() if hasattr(value, "get_array") else None
     return stored if is_zarr_array(stored) else value
+
+
+def computed(given: Any) -> Any:
+    """Return the values of an array that may be lazy; on a cluster, workers that are silent meanwhile are named."""
+    lazy = isinstance(given, da.Array)
+    return given.compute(scheduler=partial(get_watched, paths=paths_in(given))) if lazy else given
 
 
 def paths_in(X: da.Array) -> dict[str, str]:

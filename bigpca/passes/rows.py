@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -30,11 +30,10 @@ from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R, digest
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
-from bigpca.passes.graphs import GraphSource, paths_in, sources_of_graph, unknown_layer
+from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.layout import plan_layout, working_dtype
 from bigpca.passes.reading.readers import (
     FILL,
@@ -1026,8 +1025,7 @@ def count_rows(X: da.Array) -> da.Array:
         dtype=np.int64,
         chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
     )
-    get = partial(get_watched, paths=paths_in(X))
-    known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
+    known = tuple(int(c) for c in computed(lengths[:, 0]))
     return array_of(graph_of(X), X.name, (known, X.chunks[1]), X._meta)
 
 

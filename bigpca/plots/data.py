@@ -23,7 +23,7 @@ from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import is_sparse
 from bigpca.errors import component_columns, format_bytes
-from bigpca.passes.graphs import wrap_sources
+from bigpca.passes.graphs import computed, wrap_sources
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
 
@@ -351,8 +351,7 @@ def drawn_scores(
             f"{len(rows):,}",
             format_bytes(opened.nbytes),
         )
-    drawn = wrap_sources(scores[rows])
-    drawn = drawn.compute() if hasattr(drawn, "compute") else drawn
+    drawn = computed(wrap_sources(scores[rows]))
     drawn = np.asarray(drawn.toarray() if is_sparse(drawn) else drawn)
     check_chunk_shape(drawn.shape, (len(rows), scores.shape[1]), "the scores")
     return _shown(drawn, rows, int(n))

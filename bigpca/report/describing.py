@@ -30,6 +30,7 @@ from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import brief, counted
+from bigpca.passes.graphs import computed
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.plots import bounds, components, drift, scree, spectrum
@@ -124,7 +125,7 @@ def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
     if not hasattr(model, "predict") or not hasattr(model, "classes_"):
         raise TypeError(f"a {name_of(model)} does not predict classes. Leave out held_out, or fit Fisher's analysis.")
     truth, gaps = label_values(aligned(y, X, absent=None).values)
-    predicted, classes = np.asarray(model.predict(X))[~gaps], np.asarray(model.classes_)
+    predicted, classes = np.asarray(computed(model.predict(X)))[~gaps], np.asarray(model.classes_)
     truth = truth[~gaps]
     known = np.isin(truth, classes)
     if not known.any():

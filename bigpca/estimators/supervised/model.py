@@ -32,6 +32,7 @@ from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
 from bigpca.estimators.supervised.problems import Problem, open_classes, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics
+from bigpca.passes.graphs import computed
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.records import Held
@@ -208,7 +209,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         -------
         float in [0, 1]
         """
-        predicted = np.asarray(self.predict(X)).ravel()
+        predicted = np.asarray(computed(self.predict(X))).ravel()
         opened = open_like(self, X).X
         labels = open_classes(labels_of_fit(self, opened, y), len(predicted), missing=self.missing_labels)
         _, known, given = merge_classes(self.classes_, labels.classes)

@@ -27,6 +27,8 @@ from bigpca.passes.engine.cluster.run import ClusterRun
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
+from bigpca.plots.data import drawn_scores
+from bigpca.report.describing import classified
 from tests.passes.conftest import start_cluster
 from tests.passes.kit import Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
 
@@ -182,21 +184,31 @@ def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(tmp_path: Path
     assert not [one for one in told if "has finished nothing" in one]
 
 
-def test_a_worker_that_stopped_before_rows_are_counted_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["counts", "score", "report", "figure"])
+def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert watch.ANSWER_SECONDS + watch.LOOK_SECONDS < 60  # within a minute
     assert min(watch.ANSWER_SECONDS, watch.LOST_SECONDS) > 45  # for which a scheduler may pause
-    X, told = da.from_array(normal(N, D), chunks=(100, D)), list[str]()
+    X, y, told = da.from_array(normal(N, D), chunks=(100, D)), np.arange(N) % 3, list[str]()
+    model = bp.FisherDiscriminantAnalysis(2).fit(normal(N, D), y)
+    ask: dict[str, Callable[[Any], Any]] = {
+        "counts": lambda X: bp.PCA(2).fit(X[X[:, 0] > 0]).explained_variance_,
+        "score": lambda X: model.score(X, y),
+        "report": lambda X: classified(model, X, y)[1].rows[0][1:],
+        "figure": lambda X: drawn_scores(model, X, "rows").scores,
+    }
     with start_cluster(2) as cluster, Client(cluster) as client:
-        before = bp.PCA(2).fit(X[X[:, 0] > 0])  # the workers are known from now on, and not asked again
+        before = ask[what](X)  # the workers are known from now on, and not asked again
         who, process = sorted(client.run(os.getpid).items())[0]
         monkeypatch.setattr(watch, "ANSWER_SECONDS", 5)
         monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
         monkeypatch.setattr(warnings, "warn", lambda text, *_, **options: told.append(str(text)))
         os.kill(process, signal.SIGSTOP)
         with when(lambda: any(who in one for one in told), lambda: os.kill(process, signal.SIGCONT)):
-            found = bp.PCA(2).fit(X[X[:, 0] > 0] * 1)
+            found = ask[what](X * 1)
     assert any(one.startswith(f"worker {who} has been silent for ") for one in told)
-    np.testing.assert_allclose(found.explained_variance_, before.explained_variance_)
+    np.testing.assert_allclose(found, before)
 
 
 def test_a_worker_whose_read_never_ends_is_named_and_its_groups_are_read_elsewhere(tmp_path: Path) -> None:
