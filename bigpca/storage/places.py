@@ -258,8 +258,9 @@ class Place:
             return self.url
         import zarr
 
+        store = zarr.storage.ObjectStore(self.store, read_only=True)
         try:
-            return zarr.open(zarr.storage.ObjectStore(self.store, read_only=True), path=self.prefix, mode="r")
+            return self._request("read", "", lambda: zarr.open(store, path=self.prefix, mode="r"))
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"{self.describe()} is neither a Zarr array nor a group. Tables are opened by their URLs."
@@ -469,6 +470,11 @@ class Place:
         Returns
         -------
         {"enforced", "rejected", "ignored"}
+
+        Raises
+        ------
+        OutputWriteError
+            For a store that cannot be written.
         """
         known = (self.root, repr(sorted(self.options.items())), id(self._held or None))
         with _LOCK:
@@ -487,6 +493,10 @@ class Place:
     def _probe(self) -> Conditions:
         import obstore
 
+        if type(self._held).__name__ == "LocalStore":  # whose objects have no attributes to hold the mark of a run
+            raise OutputWriteError(
+                f"{self} is a folder of this machine, which is only read through obstore's LocalStore. Pass its path."
+            )
         key = f"{PROBE}{uuid.uuid4().hex}"
 
         def create() -> None:
@@ -510,7 +520,7 @@ class Place:
 
     def check_exclusive(self) -> None:
         """Raise OutputWriteError if two runs could write here at once and nobody has said that there is only one."""
-        if not self.exclusive and (found := self.conditions()) != "enforced":
+        if (found := self.conditions()) != "enforced" and not self.exclusive:
             raise OutputWriteError(
                 f"the store of {self.describe()} {'rejects' if found == 'rejected' else 'ignores'} conditional writes, "
                 "so nothing keeps two runs from writing one output at once. If only this run writes there, say so: "

@@ -713,6 +713,18 @@ def test_a_store_without_conditions_is_rejected_before_anything_is_written(
     assert re.search("conditional writes are (rejected|ignored): nothing keeps another run .*exclusive=", caplog.text)
 
 
+def test_a_folder_as_a_store_of_objects_is_read_but_not_written(model: bp.PCA, rows: Path, tmp_path: Path) -> None:
+    place = Place(obstore.store.LocalStore(tmp_path))
+    for call in (
+        lambda: model.transform(rows, out=place), lambda: bp.FeatureWriter(place), lambda: model.save(place),
+        lambda: bp.PCA(2).fit(rows, checkpoint=place), lambda: bp.ingest(rows, place, overwrite=True),
+    ):  # fmt: skip
+        with pytest.raises(OutputWriteError, match="is only read through obstore's LocalStore"):
+            call()
+    assert not [*tmp_path.iterdir()]
+    assert np.array_equal(np.asarray(bp.open(Place(obstore.store.LocalStore(rows)))), X)
+
+
 each_table = pytest.mark.parametrize("name", ["scores.parquet", "scores.npy"])
 
 
