@@ -31,6 +31,7 @@ from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
+from bigpca.passes.accumulators.kernel_product import reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
     compared_bytes,
@@ -52,7 +53,6 @@ from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows, check_any_order, reject_weights
 from bigpca.planning import LOOPS, PassCost, Work, peak_bytes
 from bigpca.seeds import integers, uniforms
-from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import BLOCK, Race, rejection_pivots
@@ -336,7 +336,7 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
     Tutorial, eq. 64. NOTE: its denominator is printed as another sum, with which the p_i do not add up to 1.
     """
     drawn = draw_rows(request, *diagonal_passes(request), Diagonal(request.kernel, 2, request.shift), request.count)
-    check_total(drawn.weight_sum, f"the sum of k(x, x)^2 of all rows under {request.kernel}", positive=True)
+    reject_underflow(request.kernel, drawn.weight_sum, what="the sum of k(x, x)^2", drawn=True)
     return _landmarks(drawn, request, trace=drawn.diagonal_sum)
 
 
@@ -364,7 +364,7 @@ def column_norm(request: LandmarkRequest) -> Landmarks:
     shift = np.zeros(request.rows.n_columns) if request.shift is None else request.shift
     weights = kernel_row_squares(request.run, sweep, request.rows, request.kernel, shift=shift)
     drawn = draw_rows(request, draw, GivenWeight(weights), request.count)
-    check_total(drawn.weight_sum, f"the sum of squares of the matrix of {request.kernel}", positive=True)
+    reject_underflow(request.kernel, drawn.weight_sum, what="the sum of k(x, y)^2", drawn=True)
     return _landmarks(drawn, request)
 
 
@@ -435,7 +435,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
         drawn = draw_rows(request, cost, _weight(request, chosen), most_candidates(request), stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
-            check_total(trace, f"the sum of k(x, x) of all rows under {request.kernel}", positive=True)
+            reject_underflow(request.kernel, trace, drawn=True)
         turn += 1
         # All residuals are 0 to rounding, or together no more than that: the landmarks span K.
         if drawn.rows is None or drawn.weight_sum <= residual_rounding(request.precision) * trace:
@@ -582,7 +582,7 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     )
     request.run.add_evaluations(evaluations)
     final = draw_rows(request, by_score, weight, m)
-    check_total(final.diagonal_sum, f"the sum of k(x, x) of all rows under {request.kernel}", positive=True)
+    reject_underflow(request.kernel, final.diagonal_sum, drawn=True)
     chosen, indices = rows_of(final, request), final.indices
     more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # empty if m rows have a score
     chosen, indices = np.concatenate([chosen, rows[more]]), np.concatenate([indices, drawn.indices[more]])

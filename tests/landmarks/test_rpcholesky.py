@@ -115,8 +115,12 @@ def test_zero_rows_are_never_chosen(sampling: str) -> None:
         assert (found.indices >= N - 20).all()
         assert len(found.rows) == 8
     trusted = FromFunction(lambda A, B: np.zeros((len(A), len(B))), positive_semidefinite=True)
-    for kernel in (Linear(), trusted):
-        with pytest.raises(ValueError, match=r"k\(x, x\).* is 0: squares of values .* or are all rows zero\?"):
+    lost, zero = (
+        r"is 0: squares of values .* or are all rows zero\?",
+        r"is 0, so a kernel .* Use KernelPCA with -D\*\*2 / 2",
+    )
+    for kernel, said in ((Linear(), lost), (trusted, zero)):
+        with pytest.raises(ValueError, match=rf"k\(x, x\).* {said}"):
             choose(sampling, request(np.zeros((50, 3)), kernel, 8))
 
 

@@ -141,7 +141,7 @@ def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_rejected() -> 
 
 
 def test_columns_of_zeros_and_rows_that_are_omitted_have_no_norm() -> None:
-    with pytest.raises(ValueError, match=r"the sum of squares of the matrix of Polynomial.* is 0: squares"):
+    with pytest.raises(ValueError, match=r"the sum of k\(x, y\)\^2 of all rows under Polynomial.* is 0: squares"):
         select("column-norm", np.zeros((20, D)), 5, kernel=Polynomial(degree=2, gamma=1.0, coef0=0.0))
 
 

@@ -173,13 +173,13 @@ def features_of(
     """
     found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
     K_mm = found.block()
-    reject_underflow(kernel, float(np.trace(K_mm)), f"{len(K_mm)} landmarks")
     if kernel.taken_on_trust:
         rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(norm_of(K_mm))
         least = negative_eigenvalue(K_mm, rounding, threads=threads)
         reject_contradicted(
             kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
         )
+    reject_underflow(kernel, float(np.trace(K_mm)), f"{len(K_mm)} landmarks", drawn=True)
     # Directions that rounding leaves in K_mm are dropped: of a stored matrix, half an eps of its own precision.
     least = 10 * kernel.stored_eps(landmarks.rows.dtype)
     T = landmark_transform(K_mm, max(truncation_for(FLOAT64), least), equilibrated=True, threads=threads)

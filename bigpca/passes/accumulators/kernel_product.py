@@ -208,17 +208,25 @@ def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
         )
 
 
-def reject_underflow(kernel: Kernel, trace: float, rows: str = "all rows") -> None:
-    """Reject values k(x, x) of rows whose sum, ``trace``, is so small that float64 has lost their digits, or 0.
+def reject_underflow(
+    kernel: Kernel, total: float, rows: str = "all rows", what: str = "the sum of k(x, x)", *, drawn: bool = False
+) -> None:
+    """Reject values k(x, x) of rows whose sum is so small that float64 has lost their digits, or 0.
 
-    A kernel that is taken on trust may have zeros there without having lost anything: distances have.
+    A kernel that is taken on trust may have zeros there without having lost anything: distances have. From these, no
+    landmarks can be ``drawn``.
 
     Raises
     ------
     ValueError
     """
+    if drawn and total == 0 and kernel.taken_on_trust:
+        raise ValueError(
+            f"{what} of {rows} under {kernel} is 0, so a kernel that is positive semi-definite, as it was assumed to "
+            "be, is 0 everywhere. Use KernelPCA with -D**2 / 2 for a matrix D of distances, or another kernel."
+        )
     if kernel.positive_semidefinite:
-        check_total(trace, f"the sum of k(x, x) of {rows} under {kernel}", positive=not kernel.taken_on_trust)
+        check_total(total, f"{what} of {rows} under {kernel}", positive=drawn or not kernel.taken_on_trust)
 
 
 def reject_overflow(kernel: Kernel, row_means: Vector) -> None:

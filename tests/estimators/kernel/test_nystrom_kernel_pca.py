@@ -502,6 +502,8 @@ def test_rows_of_zeros_have_no_images_under_a_linear_kernel() -> None:
     for sampling in (s for s in SAMPLINGS if s != "kmeans"):
         with pytest.raises(ValueError, match=r"are 0|is 0: squares"):
             nystrom(3, kernel=Linear(), sampling=sampling).fit(np.zeros((N, D)))
+        with pytest.raises(ValueError, match=r"is 0, so a kernel that is positive semi-definite, as it was assumed"):
+            nystrom(3, kernel=Precomputed(), sampling=sampling).fit(np.zeros((N, N)))
 
 
 @pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
