@@ -356,7 +356,7 @@ def _open_column(given: Labelling, option: str, sources: list[str], data: Any, m
     Of weights and groups, a file without columns, such as a ``.npy`` vector, is in the order of the rows.
     """
     from bigpca.data.keys import ABSENT, aligned, keys_of_rows, repeat_labels
-    from bigpca.data.label_files import column_names
+    from bigpca.data.label_files import column_names, fewer
     from bigpca.data.views import carried, view_of
 
     rows, source, word = keys_of_rows(data), " ".join(sources[:1]), COLUMNS[option]
@@ -373,7 +373,7 @@ def _open_column(given: Labelling, option: str, sources: list[str], data: Any, m
     entries, n, view = found.values, data.shape[0], carried(data).view
     several = 1 if view is None else view.rows_per_sample
     each = f"; each for the {several:,} rows of its sample" if several > 1 else ""
-    if found.places is not None:
+    if found.joined:
         return entries, found.how + each
     without_keys = path if rows.names is not None else source
     why = "" if given.by_position else f" ({without_keys} has no keys)"
@@ -383,7 +383,7 @@ def _open_column(given: Labelling, option: str, sources: list[str], data: Any, m
         raise ValueError(
             f"{getattr(given, option)} has {len(entries):,} {word}s, but {source} has {n:,} rows, "
             f"and no keys to join them by. Give one {word} for each row, or store keys with bigpca ingest ... --keys "
-            "FILE::COLUMN."
+            f"FILE::COLUMN.{fewer(len(entries), n)}"
         )
     return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
 

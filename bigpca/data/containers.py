@@ -68,6 +68,7 @@ _REMEDIES = {
     "datasets.IterableDataset": "Pass bigpca.from_batches(X.with_format('numpy').iter(4096), column='features').",
     "anndata.AnnCollection": "Pass the list of its files, bigpca.open([path, ...]), or write them as one by "
     "anndata.experimental.concat_on_disk.",
+    "pandas.MultiIndex": "Pass one level, X.get_level_values(0), or all levels as columns, X.to_frame().",
     "builtins.set": "Pass a list, which has an order.",
     "builtins.NoneType": "Pass rows of features, (n, d).",
     "builtins.bytes": "Pass a path as a str (os.fsdecode).",

@@ -716,6 +716,8 @@ class Aligned:
         Whether the rows have keys and the labels have none, or each has some that the other lacks.
     table : LabelTable or None
         The columns of a file.
+    joined : bool
+        Whether they met by key; without ``places`` if both have the same keys in the same order.
     """
 
     values: Any
@@ -723,6 +725,7 @@ class Aligned:
     how: str = ""
     doubtful: bool = False
     table: LabelTable | None = None
+    joined: bool = False
 
     def taken(self, column: NDArray[Any] | None) -> NDArray[Any] | None:
         """Return another column of the file in the order of the rows."""
@@ -730,7 +733,7 @@ class Aligned:
 
     def note(self, word: str) -> None:
         """Log how labels and rows met, unless neither has keys."""
-        if self.places is not None or self.doubtful:
+        if self.joined or self.doubtful:
             log.log(logging.WARNING if self.doubtful else logging.INFO, "%ss: %s.", word, self.how)
 
 
@@ -794,6 +797,9 @@ def aligned(
     if by_key and (own is None or given is None):
         raise ValueError(_without_keys(X, own, table))
     places, how = label_places(rows, labels, absent=absent, word=word), ""
+    key = f"joined by the key {'' if table is None else table.key}".rstrip()
+    if places is None and own is not None and given is not None and np.array_equal(own, given):
+        return Aligned(values, None, f"{len(own):,}, {key}, in the same order", False, table, True)
     if places is None or own is None or given is None:
         ignored = own is not None and given is None and keys is None and bool(file)
         how = f"{file}, by position: {word} 1 belongs to row 1" if file else ""
@@ -801,11 +807,11 @@ def aligned(
             how += f", for no column of it has keys like those of the rows, such as {keys_listed(own[:1])}"
         return Aligned(values, None, how, ignored, table)
     lacking, spare = own[~places[1]], given[~np.isin(given, own)]
-    how = f"{places[1].sum():,}, joined by the key {'' if table is None else table.key}".rstrip()
+    how = f"{places[1].sum():,}, {key}"
     how += f"; {len(lacking):,} rows have none, such as {keys_listed(lacking[:1])}" if len(lacking) else ""
     how += f"; {len(spare):,}{file and f' of {file}'} belong to no row: {keys_listed(spare)}" if len(spare) else ""
     values = None if values is None else joined(values, places, absent, word)
-    return Aligned(values, places, how, len(lacking) > 0 and len(spare) > 0, table)
+    return Aligned(values, places, how, len(lacking) > 0 and len(spare) > 0, table, True)
 
 
 def _keys_of_labels(values: Any, table: LabelTable | None, keys: Any, word: str) -> Keys:

@@ -310,11 +310,15 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: 
         return names[0]
     if name is not None and names.count(name) == 1:
         return name
-    found = f"{len(names)} {what}s."
-    if name is not None:
-        found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
-        found += f" {brief(repr(name))}.{closest(name, names)}"
+    if name in names:
+        raise MemberError(f"{path} has {names.count(name)} {what}s {brief(repr(name))}. Rename them: {shown}.")
+    found = f"{len(names)} {what}s." if name is None else f"no {what} {brief(repr(name))}.{closest(name, names)}"
     raise MemberError(f"{path} has {found} Name the one that holds the {word}s, as in 'path::name': {shown}.")
+
+
+def fewer(count: int, n: int) -> str:
+    """Return why there may be one label fewer than rows, for the end of a message; "" for other counts."""
+    return " If they are in a CSV file without a header, its first line was taken for one." if count == n - 1 else ""
 
 
 def _npy(path: str) -> Array:

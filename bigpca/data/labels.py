@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
-from bigpca.data.label_files import read_label_file, whole
+from bigpca.data.label_files import fewer, read_label_file, whole
 from bigpca.errors import counted, listed, warn_rounded
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -109,6 +109,7 @@ def one_each(
         raise ValueError(
             f"there are {len(found.values):,} {word}s{columns_given} for {counted(n, of)}. Give one {word} for each "
             f"{of}, in the order of the {of}s{', as one column: path::column of a file' if wide else ''}."
+            f"{fewer(len(found.values), n)}"
         )
     if not gaps:
         reject_gaps(found.gaps, word)

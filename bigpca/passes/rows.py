@@ -756,6 +756,8 @@ class Prices:
 
 def _weights_checked(rows: Rows, weights: Vector) -> Rows:
     """Return rows once there is one weight per row, or their number is unknown yet."""
+    from bigpca.data.label_files import fewer  # imports all formats of labels
+
     count = len(weights)
     if np.isnan(rows.X.shape[0]):
         return rows
@@ -765,7 +767,8 @@ def _weights_checked(rows: Rows, weights: Vector) -> Rows:
             "from_batches(batches, shape=(n, d))."
         )
     if count != rows.n_rows:
-        raise ValueError(f"there are {count} weights, but X has {rows.n_rows} rows. Give one weight per row.")
+        why = fewer(count, rows.n_rows)
+        raise ValueError(f"there are {count} weights, but X has {rows.n_rows} rows. Give one weight per row.{why}")
     return rows
 
 

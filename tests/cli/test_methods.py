@@ -227,6 +227,10 @@ LABELLED = {
         ("keyed.zarr", "--labels", "labels.csv::species", "--key", "filename"),
         "joined by the key filename",
     ),
+    "the same keys in the same order": (
+        ("keyed.zarr", "--labels", "ordered.csv::species", "--key", "filename"),
+        "120, joined by the key filename, in the same order",
+    ),
     "the other column": (("keyed.zarr", "--labels", "labels.csv", "--key", "filename"), "joined by the key filename"),
     "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1 (s_*.npy has no keys)"),
     "said to be in order": (

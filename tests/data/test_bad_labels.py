@@ -29,7 +29,8 @@ from tests.data.label_savers import (
 CSV_FAULTS = [
     ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns. Name the one that holds the labels, .*: a, b\."),
     ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'. Name the one .*: a, b\."),
-    ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'"),
+    ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'\. Rename them: a, a\."),
+    ("1\n2\n", "", ValueError, r"are 1 labels for 2 rows.* a CSV file without a header, its first line was taken for"),
     ("", "::a", KeyError, r"has no column 'a'. Name .*: nothing"),
     ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv cannot be read as .*Row #3: Expected 2 columns, got 1"),
     ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"there are 3 labels for 2 rows"),
@@ -55,7 +56,20 @@ ragged = [[0, 1], [1]]
 FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
     ([0, 1, 1], 4, {}, ValueError, r"there are 3 labels for 4 rows. Give one label for each row"),
     ([0, 1, 1], 2, {}, ValueError, r"there are 3 labels for 2 rows"),
-    ([], 2, {}, ValueError, r"there are 0 labels for 2 rows"),
+    (
+        [],
+        2,
+        {},
+        ValueError,
+        r"there are 0 labels for 2 rows\. Give one label for each row, in the order of the rows\.$",
+    ),
+    (
+        pd.MultiIndex.from_product([[0, 1], ["a"]]),
+        2,
+        {},
+        TypeError,
+        r"y is pandas.MultiIndex.*y\.get_level_values\(0\)",
+    ),
     (np.zeros((0, 3)), 2, {}, ValueError, r"there are 0 labels for 2 rows"),
     ([None, None], 2, {"missing": "drop"}, ValueError, r"all 2 labels are missing"),
     ([np.nan, np.nan], 2, {}, ValueError, r"all 2 labels are missing"),

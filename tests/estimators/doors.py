@@ -446,6 +446,10 @@ REJECTED: dict[str, Door] = {
     "datasets.Column": Door(
         lambda p, X: named("datasets.arrow_dataset", "Column"), r"X is datasets.Column.* bigpca\.open\(dataset, member="
     ),
+    "pandas.MultiIndex": Door(
+        lambda p, X: pytest.importorskip("pandas").MultiIndex.from_arrays(X.T.tolist()),
+        "X is pandas.MultiIndex.* or all levels as columns, X.to_f",
+    ),
     "set": Door(lambda p, X: {1.0, 2.0}, "X is set.* Pass a list, which has an order"),
     "unknown object": Door(
         lambda p, X: object(), "X is object, which NumPy cannot convert to an array.* Pass a NumPy or Dask array"
