@@ -39,6 +39,8 @@ MAX_NAME = 200
 # Control characters except tab and line feed (ESC starts terminal commands), bidirectional marks, lone surrogates.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_AN = re.compile("'?([AEIOaeio]|nd|[FHLMNRSX][A-Z])")  # what begins with a vowel as it is said: capitals are spelt
+
 
 class MemoryBudgetError(MemoryError):
     """The planned peak (memory or disk) does not fit the limit. Raised before any row is read."""
@@ -194,6 +196,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s'[: count != 1]}"
 
 
+def an(name: str) -> str:
+    """Return a name with its article, as it is said.
+
+    >>> [an(name) for name in ("PCA", "ApproximatePCA", "RBF", "int", "uint8", "ndarray")]
+    ['a PCA', 'an ApproximatePCA', 'an RBF', 'an int', 'a uint8', 'an ndarray']
+    """
+    return f"{'an' if _AN.match(name) else 'a'} {name}"
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name, for the end of a message; "" if no known name is near it.
 
@@ -244,12 +255,12 @@ def check_switch(name: str, value: object) -> None:
     --------
     >>> check_switch("center", 1)
     Traceback (most recent call last):
-    TypeError: center = 1 is a int; True or False was expected.
+    TypeError: center = 1 is an int; True or False was expected.
     """
     from numpy import bool_  # here, so that the help of the command line does not wait for NumPy
 
     if not isinstance(value, bool | bool_):
-        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
+        raise TypeError(f"{name} = {value!r} is {an(type(value).__name__)}; True or False was expected.")
 
 
 def component_columns(given: Any, names: Sequence[str]) -> list[int]:
@@ -286,7 +297,7 @@ def positive_integer(name: str, value: Any) -> int:
         If it is not an integer, or below 1.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}, but an integer of at least 1 is required.")
+        raise TypeError(f"{name} = {value!r} is {an(type(value).__name__)}, but an integer of at least 1 is required.")
     if value < 1:
         raise ValueError(f"{name} = {value} is below 1, but an integer of at least 1 is required.")
     return int(value)
@@ -308,7 +319,7 @@ def real_number(name: str, value: Any, interval: str, what: str, *, whole: bool 
     """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind, wanted = type(value).__name__, "an integer" if whole else "a number"
-        raise TypeError(f"{name} = {value!r} is a {kind}; {wanted} in {interval} was expected: {what.rstrip(',')}.")
+        raise TypeError(f"{name} = {value!r} is {an(kind)}; {wanted} in {interval} was expected: {what.rstrip(',')}.")
     number, (low, high) = float(value), map(float, interval[1:-1].split(","))
     if not (low < number < high or (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")):
         raise ValueError(f"{name} = {value} is outside {interval}; {what} was expected.")

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from bigpca.arrays import Array, named
-from bigpca.errors import ModelFormatError, brief
+from bigpca.errors import ModelFormatError, an, brief
 
 FORM = "form"  # in the metadata of a field
 PART = "__"  # between the name of a field and those of its parts
@@ -191,7 +191,7 @@ def _read(one: Field[object], name: str, held: Held) -> object:
         return tuple(check_number(name, each, float, form.least, form.most) for each in value or ())
     if of in (str, bool):
         if not isinstance(value, of):
-            raise ValueError(f"it has {name} = {brief(repr(value))}; a {of.__name__} was expected")
+            raise ValueError(f"it has {name} = {brief(repr(value))}; {an(of.__name__)} was expected")
         return value
     return check_number(name, value, of, form.least, form.most)
 
@@ -242,14 +242,14 @@ def described(key: str, kinds: Mapping[str, type[Record]], values: Mapping[str, 
     name = values.get(key)
     if not isinstance(name, str) or name not in kinds:
         raise ModelFormatError(
-            f"{name!r} is not a {key} of this version of bigpca ({', '.join(kinds)}). Load the model with the version "
-            "that wrote it."
+            f"{name!r} is not {an(key)} of this version of bigpca ({', '.join(kinds)}). Load the model with the "
+            "version that wrote it."
         )
     given, expected = set(values) - {key}, {one.name for one in fields(cast("Any", kinds[name]))}
     if given != expected:
         raise ModelFormatError(
-            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version "
-            "that wrote it."
+            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the "
+            "version that wrote it."
         )
     try:
         return kinds[name](**{one: values[one] for one in expected})

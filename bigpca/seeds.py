@@ -41,7 +41,7 @@ def check_seed(seed: int, name: str = "seed") -> int:
     given: Any = seed
     if isinstance(given, bool | np.bool_) or not isinstance(given, Integral):
         raise TypeError(
-            f"{name} = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, so that "
+            f"{name} = {seed!r} is of type {type(seed).__name__}, but a seed must be an integer of at least 0, so that "
             f"the same numbers can be drawn again. Give for example 0."
         )
     if given < 0:

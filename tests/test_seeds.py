@@ -141,7 +141,7 @@ def test_integers_of_any_size_are_seeds(seed):
 
 @pytest.mark.parametrize("seed", [None, 1.0, "1", True, np.False_, np.random.default_rng(0)])
 def test_a_seed_that_is_no_integer_is_rejected(seed):
-    with pytest.raises(TypeError, match=r"seed = .* is a .*, but a seed must be an integer of at least 0"):
+    with pytest.raises(TypeError, match=r"seed = .* is of type .*, but a seed must be an integer of at least 0"):
         uniforms(seed, "x", 0, 1, 1)
 
 

@@ -31,7 +31,7 @@ from bigpca.cli.runtime import (
     shown,
 )
 from bigpca.cli.stores import components_table, describe, facts
-from bigpca.errors import counted, format_bytes
+from bigpca.errors import an, counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress
 from bigpca.planning import Plan, format_estimate, format_seconds, format_times
 from bigpca.storage.files import is_objects, kind_of, temporary_sibling
@@ -130,7 +130,7 @@ def _load(model: str, references: list[str], statistics: list[str] | None) -> An
     if statistics is not None and not hasattr(fitted, "statistics"):
         raise ValueError(
             f"--statistics {','.join(statistics)} requires a PCA, or an ApproximatePCA with orthogonal components, but "
-            f"this model is a {type(fitted).__name__}. Leave out --statistics."
+            f"this model is {an(type(fitted).__name__)}. Leave out --statistics."
         )
     return fitted
 
@@ -171,7 +171,7 @@ def update(
         model: Any = bigpca.load(old)
         if not hasattr(model, "partial_fit"):
             raise ValueError(
-                f"{old} is a {type(model).__name__}, which cannot take more rows. Fit again without --update."
+                f"{old} is {an(type(model).__name__)}, which cannot take more rows. Fit again without --update."
             )
         check_columns(supervision)
         with running(cluster):

@@ -13,7 +13,7 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.output import reporting, table, wrapped
 from bigpca.cli.runtime import described, open_sources, recorded, reject_shared_paths, running, shown
-from bigpca.errors import component_columns, format_bytes
+from bigpca.errors import an, component_columns, format_bytes
 from bigpca.passes.engine.events import TerminalProgress
 
 Kind = StrEnum("Kind", ["SCREE", "SPECTRUM", "BOUNDS", "SCORES", "COMPONENTS", "BIPLOT", "MAPS", "DRIFT"])
@@ -368,7 +368,7 @@ def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = Fal
         fitted: Any = bigpca.load(model)
         if not hasattr(fitted, "linear_map"):
             raise ValueError(
-                f"{model} is a {type(fitted).__name__}, which has no linear map. Export a linear model, such as a PCA."
+                f"{model} is {an(type(fitted).__name__)}, which has no linear map. Export a linear model, such as PCA."
             )
         k, d = len(fitted.get_feature_names_out()), fitted.n_features_in_
         if Path(out).suffix.lower() == ".onnx":

@@ -26,7 +26,7 @@ from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
 from bigpca.data.views import array_of, graph_of, named, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
-from bigpca.errors import MemoryBudgetError, brief, counted
+from bigpca.errors import MemoryBudgetError, an, brief, counted
 from bigpca.storage.chunks import fitted
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
@@ -319,7 +319,7 @@ class Columns:
         rows, *labels = _parts(batch)
         names = names_of_columns(rows)
         if names is None:
-            raise TypeError(f"{label} is a {type(rows).__name__}, which has no columns. Leave column= and keys= out.")
+            raise TypeError(f"{label} is {an(type(rows).__name__)}, which has no columns. Leave column= and keys= out.")
         own = [self.column] if isinstance(self.column, str) else list(self.column or ())
         for name in [*own, *([] if self.keys is None else [self.keys])]:
             if name not in names:
@@ -379,7 +379,7 @@ def batch_values(rows: Any, label: str) -> Any:
         array = unmasked(rows)
     except ValueError:
         raise TypeError(
-            f"{label} is a {type(rows).__name__} that is not an array of numbers. Give an array (b, d), or a pair of "
+            f"{label} is {an(type(rows).__name__)} that is not an array of numbers. Give an array (b, d), or a pair of "
             "such rows and their labels."
         ) from None
     return array.astype(_checked_dtype(array, label), copy=False)
@@ -1116,7 +1116,7 @@ def from_batches(
     if not hasattr(batches, "__iter__") or isinstance(batches, str | bytes | dict | np.ndarray | da.Array):
         found = foreign(batches)
         raise TypeError(
-            f"batches is a {type(batches).__name__}; an iterable of arrays (b, d) was expected: a list, a generator "
+            f"batches is {an(type(batches).__name__)}; an iterable of arrays (b, d) was expected: a list, a generator "
             f"that was called, or a DataLoader. {'Pass one array to fit itself.' if found is None else found.remedy}"
         )
     columns = Columns(column, keys)

@@ -33,7 +33,7 @@ from bigpca.data.sources import row_source, source_of
 from bigpca.data.tables import TABLE_SUFFIXES, TableRows
 from bigpca.data.views import carried, records_in, sources_in, taken_from, view_of, was_persisted
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
-from bigpca.errors import brief, counted, listed
+from bigpca.errors import an, brief, counted, listed
 from bigpca.storage.files import disk_path, kind_of, public
 from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
@@ -891,7 +891,9 @@ def as_maps(scores: Input, shape: tuple[int, ...]) -> Any:
     (3, 4, 2, 3)
     """
     if not isinstance(shape, tuple | list):
-        raise TypeError(f"shape = {shape!r} is a {type(shape).__name__}; the height and width, (h, w), were expected.")
+        raise TypeError(
+            f"shape = {shape!r} is {an(type(shape).__name__)}; the height and width, (h, w), were expected."
+        )
     shape = tuple(int(size) for size in shape)
     places = math.prod(shape)
     X = scores if isinstance(scores, np.ndarray | da.Array) else open_array(scores)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import brief, check_choice, closest
+from bigpca.errors import an, brief, check_choice, closest
 
 Taken: TypeAlias = slice | NDArray[np.int64]
 GEM_MIN = 1e-6  # of the values that are pooled by their generalised mean
@@ -227,7 +227,7 @@ class RowPattern:
                 raise ValueError(f"reduce = {reduce!r} requires pattern=, such as 'n c h w -> n c'.")
             return cls(columns=chosen, missing=missing)
         if not isinstance(text, str):
-            raise TypeError(f"pattern = {text!r} is a {type(text).__name__}; a string such as {SPELLING}.")
+            raise TypeError(f"pattern = {text!r} is {an(type(text).__name__)}; a string such as {SPELLING}.")
         left, _ = _sides(text)
         names = [name for group in left[1:] for name in group]
         for name in axes:
@@ -388,7 +388,7 @@ def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None
     if given is None:
         return None
     if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
-        raise TypeError(f"missing_value = {given!r} is a {type(given).__name__}, not a number such as -1.")
+        raise TypeError(f"missing_value = {given!r} is {an(type(given).__name__)}, not a number such as -1.")
     if not math.isfinite(given):
         raise ValueError(
             f"missing_value = {given} cannot be a code for missing values; a finite number was expected. NaN is "

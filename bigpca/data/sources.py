@@ -123,7 +123,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         check_dtype(values.dtype)
         return held_rows(values)
     raise TypeError(
-        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
+        f"{type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
         "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
     )
 

@@ -27,7 +27,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype, decoding, natural_key
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
-from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, an, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
 
@@ -579,7 +579,7 @@ def _arrow_index(stamp: Stamp) -> tuple[Any, list[_Group]]:
             file.seek(offset)
             message = pa.ipc.read_message(file)
             if message.type != "record batch":
-                raise ValueError(f"a {message.type} was found in the stream; write it as Parquet")
+                raise ValueError(f"{an(message.type)} was found in the stream; write it as Parquet")
             rows = pa.ipc.read_record_batch(message, schema).num_rows
             groups.append(_Group(path, offset, rows, file.tell() - offset))
         return schema, groups

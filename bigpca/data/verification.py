@@ -131,7 +131,8 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
 
 def _arrays(given: Any, location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
     if not is_objects(given) and not os.path.isdir(given):
-        raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
+        why = "is not a directory" if os.path.exists(given) else "does not exist"
+        raise FileNotFoundError(f"{location} {why}; a Zarr store was expected. Check the path.")
     try:
         with without_credentials(location), zarr_format.naming_damage(public(location)):
             node = open_node(given, zarr_format.as_integers)

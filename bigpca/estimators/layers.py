@@ -20,7 +20,7 @@ from bigpca.arrays import Path
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
-from bigpca.errors import brief
+from bigpca.errors import an, brief
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.engine.events import Event, PlanEvent
@@ -235,7 +235,7 @@ def _opened(
         batches = unread_batches(batches)
     if not hasattr(batches, "__iter__") or isinstance(batches, Mapping | da.Array):
         raise TypeError(
-            f"batches is a {type(batches).__name__}; an iterable of dicts {{name: rows}} was expected, as a forward "
+            f"batches is {an(type(batches).__name__)}; an iterable of dicts {{name: rows}} was expected, as a forward "
             "pass yields them. Fit stored layers one by one."
         )
     iterator = iter(batches)

@@ -13,7 +13,7 @@ import numpy as np
 from bigpca.data.grids import grid_from_stored
 from bigpca.data.provenance import provenance_of
 from bigpca.data.views import View
-from bigpca.errors import ModelFormatError, brief
+from bigpca.errors import ModelFormatError, an, brief
 from bigpca.estimators import HOMES
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters, decode_record
 from bigpca.estimators.shared.inputs import Steps
@@ -48,6 +48,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
 
     Raises
     ------
+    FileNotFoundError
+        If there is nothing.
     ModelFormatError
         If the file is truncated, altered, of a newer format, or not a bigpca model, or if its training rows are in a
         place that ``references`` does not allow.
@@ -74,8 +76,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         if isinstance(error, ModelFormatError) and rows.model in str(error):
             raise
         raise ModelFormatError(
-            f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. It is "
-            "damaged, or from a version under development: restore it from a copy, or fit again."
+            f"{path} does not hold what {an(group.kind)} of format {group.format} has: {brief(error, MAX_REASON)}. It "
+            "is damaged, or from a version under development: restore it from a copy, or fit again."
         ) from error
 
 

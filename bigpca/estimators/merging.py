@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input
-from bigpca.errors import brief
+from bigpca.errors import an, brief
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
@@ -84,7 +84,7 @@ def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features, columns or patterns; raises as :func:`merge`."""
     if type(a) is not type(b) or not isinstance(a, LinearModel | SumsModel | PairModel | SupervisedModel):
         raise TypeError(
-            f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both with the same linear class."
+            f"{an(type(a).__name__)} and {an(type(b).__name__)} cannot be merged. Fit both with the same linear class."
         )
     for model in (a, b):
         check_is_fitted(model)

@@ -186,8 +186,8 @@ class Fisher(FeatureKernel):
             object.__setattr__(self, "score", described("score", kinds, given))
         elif not hasattr(given, "scores") and not callable(given):
             raise TypeError(
-                f"score = {given!r} is a {type(given).__name__}; an object with scores(rows), or a function of rows, "
-                "was expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
+                f"score = {given!r} is of type {type(given).__name__}; an object with scores(rows), or a function of "
+                "rows, was expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
             raise ValueError(f"D = {self.D!r} is not a count of score columns. Give an integer of at least 1, or None.")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.errors import positive_integer, real_number
+from bigpca.errors import an, positive_integer, real_number
 from bigpca.kernels.base import WIDEST, Kernel
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
@@ -100,8 +100,8 @@ def _from_objects(values: list[Any]) -> Array:
     for row, value in enumerate(values):
         if not isinstance(value, kind):
             raise ValueError(
-                f"value {row} is {value!r}, a {type(value).__name__}, among {kind.__name__} values; use strings only, "
-                "or bytes only. Convert the value, or leave the row out."
+                f"value {row} is {value!r}, {an(type(value).__name__)}, among {kind.__name__} values; use strings "
+                "only, or bytes only. Convert the value, or leave the row out."
             )
         if value[-1:] in ("\0", b"\0"):
             raise ValueError(
@@ -157,7 +157,7 @@ class Spectrum(Kernel):
         given: Any = self.alphabet
         if given is not None and not isinstance(given, str):
             raise TypeError(
-                f"alphabet = {given!r} is a {type(given).__name__}. Give a str of the characters, or None for all."
+                f"alphabet = {given!r} is {an(type(given).__name__)}. Give a str of the characters, or None for all."
             )
         if self.alphabet is not None and (not self.alphabet or len(set(self.alphabet)) < len(self.alphabet)):
             raise ValueError(f"alphabet = {self.alphabet!r} is empty or repeats a character. Give each character once.")

@@ -22,7 +22,7 @@ from bigpca.data.labels import one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import is_sparse
-from bigpca.errors import component_columns, format_bytes
+from bigpca.errors import an, component_columns, format_bytes
 from bigpca.passes.graphs import computed, wrap_sources
 from bigpca.plots.style import COLOURS
 from bigpca.seeds import uniforms
@@ -68,8 +68,8 @@ def fitted(model: Any) -> Any:
 
     if not hasattr(model, "fit"):
         raise TypeError(
-            f"a {type(model).__name__} is not a fitted model. Pass one, or an array of its numbers; bigpca.load(path) "
-            "reads a saved model."
+            f"{an(type(model).__name__)} is not a fitted model. Pass one, or an array of its numbers; bigpca.load("
+            "path) reads a saved model."
         )
     check_is_fitted(model)
     return getattr(model, getattr(getattr(model, "_traits", None), "core", ""), model)
@@ -90,7 +90,7 @@ def shares(model: Any) -> Vector:
         instead = "Draw its eigenvalues with spectrum(model), or its scores."
         if not hasattr(fitted(model), "eigenvalues_"):
             instead = "Fit a PCA, or another model of components."
-        raise ValueError(f"a {name_of(model)} has no explained_variance_ratio_{_why_no_shares(model)}. {instead}")
+        raise ValueError(f"{an(name_of(model))} has no explained_variance_ratio_{_why_no_shares(model)}. {instead}")
     return found
 
 
@@ -160,7 +160,7 @@ def eigenvalues(model: Any) -> Vector:
             found = np.asarray(getattr(inner, name), dtype=np.float64)
             return found if found.ndim == 1 else found[found.mean(axis=1).argmax()]
     raise ValueError(
-        f"a {name_of(model)} has no eigenvalues{_why_no_shares(model)}. Fit a PCA, or another model of components."
+        f"{an(name_of(model))} has no eigenvalues{_why_no_shares(model)}. Fit a PCA, or another model of components."
     )
 
 
@@ -195,8 +195,8 @@ def weights(model: Any, names: Any = None) -> Weights:
         axes = inner.components_ if hasattr(inner, "components_") else getattr(inner, "x_weights_", np.zeros(0)).T
         if not axes.size:
             raise ValueError(
-                f"a {name_of(model)} has no components_: its components are functions of the rows, not weights of the "
-                "features. Draw the scores, or fit a linear model such as PCA."
+                f"{an(name_of(model))} has no components_: its components are functions of the rows, not weights of "
+                "the features. Draw the scores, or fit a linear model such as PCA."
             )
         found = _of_all_columns(model, np.asarray(axes, dtype=np.float64))
         names = getattr(model, "feature_names_in_", None) if names is None else names

@@ -9,6 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Input, Matrix, Vector
 from bigpca.data.roles import given_array
+from bigpca.errors import an
 from bigpca.plots.data import (
     MAX_ROWS,
     DrawnScores,
@@ -272,7 +273,7 @@ def correlation_circle(
     names = weights(model, feature_names).names
     inner = fitted(model)
     if inner is not model or not hasattr(model, "feature_correlations"):
-        raise ValueError(f"a {name_of(model)} has no correlations of features with scores. Fit a PCA.")
+        raise ValueError(f"{an(name_of(model))} has no correlations of features with scores. Fit a PCA.")
     found = model.feature_correlations().T
     own = component_names(model, len(found))
     columns = chosen(components, own)
@@ -330,7 +331,7 @@ def outliers(
     """
     if not hasattr(fitted(model), "spe_limit") or model.n_components_ == model.n_features_in_:
         without = "components of all its variance" if hasattr(model, "spe_limit") else "no T2 and SPE of rows"
-        raise ValueError(f"a {name_of(model)} with {without} was given. Fit a PCA of fewer components than features.")
+        raise ValueError(f"{an(name_of(model))} with {without} was given. Fit a PCA of fewer components than features.")
     t2, spe = (
         limits
         if isinstance(limits, tuple)
@@ -438,7 +439,7 @@ def _drawn(
     ratio = shares_or_none(model)
     if ratio is None and hasattr(model, "sketch_"):
         raise ValueError(
-            f"a {name_of(model)} has no components: the columns of its sketch are random combinations of the "
+            f"{an(name_of(model))} has no components: the columns of its sketch are random combinations of the "
             f"features. Fit a PCA, or another model of components."
         )
     drawn, X = drawn_scores(model, *given, seed=seed, most=most), model if given[0] is None else given[0]

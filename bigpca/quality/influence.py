@@ -21,7 +21,7 @@ from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import Shown, brief, check_choice, positive_integer, real_number, warn_approximation
+from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.model import LinearModel, standardization_of, whole_state
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
@@ -277,7 +277,7 @@ def standard_errors(
         return _jackknifed(model)
     if not getattr(model, "_orthonormal", False):
         raise TypeError(
-            f"a {type(model).__name__} without orthonormal components was given. Fit PCA or ApproximatePCA."
+            f"{an(type(model).__name__)} without orthonormal components was given. Fit PCA or ApproximatePCA."
         )
     learned = isinstance(model.scale, bool | np.bool_) and model.scale_ is not None
     if model.scale_ is not None and (isinstance(model.scale, Patterson) or (learned and model.center is not True)):
@@ -549,7 +549,7 @@ def example_importance(model: Any, X: Input) -> Any:
     axes_of(model)
     ours = isinstance(model, Estimator)  # or scikit-learn's
     if not (isinstance(model, LinearModel) if ours else hasattr(model, "explained_variance_")):
-        raise TypeError(f"a {type(model).__name__} was given, whose scores are not those of a dot matrix. Fit a PCA.")
+        raise TypeError(f"{an(type(model).__name__)} was given, whose scores are not those of a dot matrix. Fit a PCA.")
     variances = np.asarray(model.explained_variance_, np.float64)
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):
@@ -798,7 +798,7 @@ def extremes(
     if model is not None:
         if not isinstance(model, BaseEstimator):
             raise TypeError(
-                f"model is a {type(model).__name__}; a fitted model or None was expected: extremes(model, X)."
+                f"model is {an(type(model).__name__)}; a fitted model or None was expected: extremes(model, X)."
             )
         check_is_fitted(model)
     X, said = given_array(X, rows, scores)

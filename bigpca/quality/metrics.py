@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
-from bigpca.errors import Shown, check_choice, positive_integer
+from bigpca.errors import Shown, an, check_choice, positive_integer
 from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
@@ -195,7 +195,7 @@ def axes_of(model: Any) -> Matrix:
     check_is_fitted(model)
     if not hasattr(model, "components_"):
         raise TypeError(
-            f"a {type(model).__name__} has no components_: it has no axes in the space of the features. Compare "
+            f"{an(type(model).__name__)} has no components_: it has no axes in the space of the features. Compare "
             "scores, or fit a linear model such as PCA."
         )
     return np.asarray(model.components_, np.float64)
@@ -495,7 +495,7 @@ def compare(a: Any, b: Any) -> Comparison:
             check_is_fitted(model)
         if not (hasattr(model, "components_") and hasattr(model, "explained_variance_")):
             raise ValueError(
-                f"{name} is a {type(model).__name__}, which has no components_ with variances along them; two linear "
+                f"{name} is {an(type(model).__name__)}, which has no components_ with variances along them; two linear "
                 "models such as PCA were expected. Compare scores, or their spectra, instead."
             )
     if (getattr(a, "scale_", None) is None) != (getattr(b, "scale_", None) is None):  # of factors there is none

@@ -29,7 +29,7 @@ from bigpca.data.labels import label_values, one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.errors import brief, counted
+from bigpca.errors import an, brief, counted
 from bigpca.passes.graphs import computed
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
@@ -123,7 +123,7 @@ def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
         For labels that are not among the classes of the fit.
     """
     if not hasattr(model, "predict") or not hasattr(model, "classes_"):
-        raise TypeError(f"a {name_of(model)} does not predict classes. Leave out held_out, or fit Fisher's analysis.")
+        raise TypeError(f"{an(name_of(model))} does not predict classes. Leave out held_out, or fit Fisher's analysis.")
     truth, gaps = label_values(aligned(y, X, absent=None).values)
     predicted, classes = np.asarray(computed(model.predict(X)))[~gaps], np.asarray(model.classes_)
     truth = truth[~gaps]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Matrix, Vector
-from bigpca.errors import positive_integer
+from bigpca.errors import an, positive_integer
 from bigpca.planning import BlockForm, Work
 from bigpca.sketches.base import CACHE, REARRANGED_BYTES, Sketch, spans
 
@@ -48,7 +48,7 @@ class Downsample(Sketch):
         for name in ("shape", "to"):
             given: Any = getattr(self, name)
             if not isinstance(given, tuple | list):
-                raise TypeError(f"{name} = {given!r} is a {type(given).__name__}, but a tuple of sizes is required.")
+                raise TypeError(f"{name} = {given!r} is {an(type(given).__name__)}, but a tuple of sizes is required.")
             object.__setattr__(self, name, tuple(positive_integer(f"each size of {name}", size) for size in given))
         if len(self.to) != len(self.shape) or not self.to or any(np.greater(self.to, self.shape)):
             raise ValueError(

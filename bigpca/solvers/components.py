@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.errors import check_choice, closest, positive_integer, real_number
+from bigpca.errors import an, check_choice, closest, positive_integer, real_number
 from bigpca.parameters import RULES as NAMES
 from bigpca.seeds import check_seed
 
@@ -680,7 +680,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
             )
     elif isinstance(choice, bool | np.bool_) or not isinstance(choice, Real):
         raise TypeError(
-            f"n_components = {choice!r} is a {type(choice).__name__}, but it must be an int, a float in (0, 1), "
+            f"n_components = {choice!r} is {an(type(choice).__name__)}, but it must be an int, a float in (0, 1), "
             '"mle", a rule such as RelativeThreshold(1e-3) or None. Give one of these.'
         )
     elif isinstance(choice, Integral):

@@ -36,7 +36,7 @@ from urllib.parse import parse_qsl, unquote
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, brief
+from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, an, brief
 from bigpca.settings import during
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
@@ -759,7 +759,7 @@ def to_json(value: Any, where: str) -> Any:
                 )
         return {key: to_json(entry, f"{where}[{key!r}]") for key, entry in value.items()}
     raise TypeError(
-        f"{where} is a {type(value).__name__}, which JSON cannot represent. Give numbers, strings, lists or dicts; "
+        f"{where} is {an(type(value).__name__)}, which JSON cannot represent. Give numbers, strings, lists or dicts; "
         "store arrays as arrays."
     )
 

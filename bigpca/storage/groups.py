@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.errors import ModelFormatError, brief
+from bigpca.errors import ModelFormatError, an, brief
 from bigpca.storage.carriers import carrier, document_at
 from bigpca.storage.chunks import array_metadata, is_storable
 from bigpca.storage.files import (
@@ -166,7 +166,8 @@ def _read_group(
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
         raise ModelFormatError(
-            f"{target} holds a {body['kind']!r}, but {known} was expected here. Load it with the function for its kind."
+            f"{target} holds {an(repr(body['kind']))}, but {known} was expected here. Load it with the function "
+            "for its kind."
         )
     wanted = body["arrays"].keys() if names is None else names
     arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items() if name in wanted}
@@ -253,8 +254,9 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
         major, minor = (int(number) for number in declared_format)
         own = {"kind": body["kind"], "format": declared_format, "arrays": body["arrays"]}
     except (FileNotFoundError, NotADirectoryError):
-        kind = "does not exist" if not target.exists() else "is not a saved model: it has no zarr.json"
-        raise ModelFormatError(f"{target} {kind}. Check the path.") from None
+        if not target.exists():
+            raise FileNotFoundError(f"{target} does not exist. Check the path.") from None
+        raise ModelFormatError(f"{target} is not a saved model: it has no zarr.json. Check the path.") from None
     except ModelFormatError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -497,8 +497,10 @@ def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, s
 
     Raises
     ------
-    ModelFormatError
+    FileNotFoundError
         If it does not exist.
+    ModelFormatError
+        If something else does.
     """
     place = Place(out)
     listed, where = place.survey(), place.describe()
@@ -506,8 +508,10 @@ def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, s
         for start in waiting(listed)[:1]:
             place = place.at(start)
             listed = {key[len(start) :]: entry for key, entry in listed.items() if key.startswith(start)}
+    if not listed:
+        raise FileNotFoundError(f"{where} does not exist. Check the URL.")
     if ROOT not in listed:
-        raise ModelFormatError(f"{where} is not a saved model, or does not exist. Check the URL.")
+        raise ModelFormatError(f"{where} is not a saved model: it has no zarr.json. Check the URL.")
     with temporary_folder() as folder:
 
         def get(key: str, target: Path) -> None:

@@ -201,7 +201,7 @@ BAD: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
         _write((DataFrame(X[:, 0]), None), (DataFrame(X[:, 0])[[2, 0, 1]], None)), ValueError, r"columns \[2, 0, 1\]",
     ),
     "no such column of keys": (_write((DataFrame(X[:, 0]), "id")), MemberError, "row 0 has no column .id."),
-    "a column of keys beside an array": (_write((X, "id")), TypeError, "is a ndarray, which has no columns"),
+    "a column of keys beside an array": (_write((X, "id")), TypeError, "is an ndarray, which has no columns"),
     "columns of vectors and of numbers": (
         lambda out: bp.FeatureWriter(out).write({"a": X[:, 0], "b": X[:, 0, 0]}, column=["a", "b"]),
         ValueError, "several columns have one number for each row",

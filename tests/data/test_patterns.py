@@ -157,7 +157,7 @@ def test_columns_are_chosen_by_the_names_of_frames_and_coordinates() -> None:
         ({"pattern": "n (c h w -> (n h w) c"}, r"has '\(' where an axis was expected"),
         ({"pattern": "n ((c) h) w -> n c"}, r"has '\(' where an axis was expected"),
         ({"pattern": "n ... c -> (n ...) c"}, r"has '\.\.\.' where an axis was expected"),
-        ({"pattern": 3}, "pattern = 3 is a int"),
+        ({"pattern": 3}, "pattern = 3 is an int"),
         ({"pattern": "n h w -> (n h) w"}, r"3 dimensions, but X has shape \(n, 3, 5, 4\)"),
         ({"pattern": "n c h w -> n c"}, "leaves out h, w on the right"),
         ({"pattern": "n c h w -> n c", "reduce": "median"}, "'median' is unknown. Use one of 'mean', 'max', 'gem'"),
@@ -252,7 +252,7 @@ def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> 
         bp.data.as_maps(scores, (7, 3))
     with pytest.raises(ValueError, match=r"\(n, k\) was expected. Give a statistic of the rows as a column, spe"):
         bp.data.as_maps(maps, (4, 3))
-    with pytest.raises(TypeError, match=r"shape = 12 is a int; the height and width, \(h, w\), were expected"):
+    with pytest.raises(TypeError, match=r"shape = 12 is an int; the height and width, \(h, w\), were expected"):
         bp.data.as_maps(scores, 12)  # type: ignore[arg-type]
 
 

@@ -117,7 +117,7 @@ def test_shards_are_walked_as_whole_objects(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_zarr_store_is_rejected_in_words(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="is not a directory; a Zarr store was expected"):
+    with pytest.raises(FileNotFoundError, match="none does not exist; a Zarr store was expected"):
         verify(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="holds no Zarr array or group"):
         verify(tmp_path)

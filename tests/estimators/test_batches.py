@@ -455,8 +455,8 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "empty iterator": (lambda: iter([]), ValueError, "the batches are empty: there is no first batch"),
     "empty list": (list, ValueError, "the batches are empty: there are no rows"),
     "one row": (lambda: [X[:1]], ValueError, "a minimum of 2"),
-    "not iterable": (lambda: 3, TypeError, "batches is a int; an iterable"),
-    "one array": (lambda: X, TypeError, "batches is a ndarray; an iterable .* Pass one array to fit itself"),
+    "not iterable": (lambda: 3, TypeError, "batches is an int; an iterable"),
+    "one array": (lambda: X, TypeError, "batches is an ndarray; an iterable .* Pass one array to fit itself"),
     "a relation": (
         lambda: type("DuckDBPyRelation", (), {"__module__": "duckdb._relation"})(),
         TypeError,
@@ -875,7 +875,7 @@ def test_all_columns_but_the_keys_are_features_and_keep_their_order() -> None:
     ("batch", "column", "said"),
     [
         ({"a": np.ones((3, 2))}, "emb", r"batch 0 has no column 'emb'; it has \['a'\]"),
-        (np.ones((3, 2)), "emb", "batch 0 is a ndarray, which has no columns. Leave column= and"),
+        (np.ones((3, 2)), "emb", "batch 0 is an ndarray, which has no columns. Leave column= and"),
         (
             pa.table({"a": [[1.0, 2.0]], "b": [[1.0, 2.0]]}),
             None,

@@ -219,7 +219,7 @@ def test_switches_are_true_or_false(value: Any) -> None:
 
 
 def test_an_alphabet_is_text() -> None:
-    with pytest.raises(TypeError, match=r"alphabet = 3 is a int. Give a str of the characters"):
+    with pytest.raises(TypeError, match=r"alphabet = 3 is an int. Give a str of the characters"):
         Spectrum(2, alphabet=3)  # type: ignore[arg-type]
 
 

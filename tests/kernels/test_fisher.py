@@ -109,7 +109,7 @@ def test_numbers_that_make_no_mixture_are_rejected(weights, means, covariances, 
 
 
 def test_scores_that_are_no_function_or_of_unknown_width_are_rejected():
-    with pytest.raises(TypeError, match=r"score = 3 is a int; an object with scores\(rows\), or a function of rows"):
+    with pytest.raises(TypeError, match=r"score = 3 is of type int; an object with scores\(rows\), or a func"):
         Fisher(3)
     with pytest.raises(TypeError, match=r"the score has no width\(d\), and D = None"):
         Fisher(np.sin)

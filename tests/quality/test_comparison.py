@@ -174,8 +174,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: extremes(PLAIN, with_names(da.zeros((9, 3)), np.array(["t2", "spe", "mahalanobis"], object))),
         r"columns of X are statistics \(t2, spe, mahalanobis\), not scores of the 3 components",
     ),
-    "the model after the rows": (lambda: extremes(X, PLAIN), r"model is a ndarray; .*: extremes\(model, X\)"),
-    "rows in place of a model": (lambda: compare(PLAIN, X), "b is a ndarray, which has no components_"),
+    "the model after the rows": (lambda: extremes(X, PLAIN), r"model is an ndarray; .*: extremes\(model, X\)"),
+    "rows in place of a model": (lambda: compare(PLAIN, X), "b is an ndarray, which has no components_"),
     "no axes": (lambda: compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
     "one scaled": (lambda: compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "only one model has scaled features"),
     "one preprocessed": (

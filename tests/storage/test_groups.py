@@ -176,7 +176,7 @@ def test_an_unexpected_kind_is_named(tmp_path):
 )
 def test_what_is_not_a_model_is_rejected_with_path_and_cause(tmp_path, make, cause):
     make(tmp_path / "m")
-    with pytest.raises(ModelFormatError, match=f"m {cause}"):
+    with pytest.raises(FileNotFoundError if "exist" in cause else ModelFormatError, match=f"m {cause}"):
         load(tmp_path / "m")
 
 
@@ -320,7 +320,7 @@ def test_no_damage_anywhere_is_believed(pristine, data, how):
             {},
             {"a": {"b": np.zeros(2)}},
             TypeError,
-            r"attributes\['a'\]\['b'\] is a ndarray, which JSON cannot represent",
+            r"attributes\['a'\]\['b'\] is an ndarray, which JSON cannot represent",
         ),
         ({}, {"a": [print]}, TypeError, r"attributes\['a'\]\[0\] is a builtin"),
         ({}, {"a": {1: 2}}, TypeError, r"attributes\['a'\] has the key 1, but keys must be str"),

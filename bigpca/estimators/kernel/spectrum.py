@@ -10,7 +10,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of
 from bigpca.data.weights import degrees_of_freedom
-from bigpca.errors import MemoryBudgetError, format_bytes, warn_approximation
+from bigpca.errors import MemoryBudgetError, an, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import (
     OF_PREIMAGES,
     Expansion,
@@ -150,7 +150,7 @@ class KernelSpectrum(RowCounts, Certified):
     @property
     def _expansion(self) -> Expansion:
         if not isinstance(self.expansion, Expansion):
-            raise TypeError(f"the fit is a {type(self.expansion).__name__}; an expansion over rows was expected")
+            raise TypeError(f"the fit is {an(type(self.expansion).__name__)}; an expansion over rows was expected")
         return self.expansion
 
     @property

@@ -22,7 +22,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device
-from bigpca.errors import ApproximationWarning, MemoryBudgetError, format_bytes
+from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_bytes
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Values
@@ -539,13 +539,14 @@ def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vect
         vector = grid.aligned(array.copy(data=vector), name) if labelled else grid.columns(vector)
     if vector.ndim > 1:
         raise TypeError(
-            f"{name} is a {type(given).__name__} of shape {vector.shape}; a vector of {d} numbers, one for each "
+            f"{name} is {an(type(given).__name__)} of shape {vector.shape}; a vector of {d} numbers, one for each "
             f"column, was expected. Pass np.asarray({name}).ravel(), in the order of the columns."
         )
     if vector.ndim != 1:
         rules = "" if name == "center" else " bp.rules.Patterson(), bp.rules.CosLatitude(latitude), or"
         raise TypeError(
-            f"{name} = {given!r} is a {type(given).__name__}; True, False,{rules} a vector of {d} numbers was expected."
+            f"{name} = {given!r} is {an(type(given).__name__)}; True, False,{rules} a vector of {d} numbers was "
+            "expected."
         )
     if len(vector) != d:
         remedy = "Give one number for each column."

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Vector
 from bigpca.data.provenance import Provenance
-from bigpca.errors import brief
+from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.model import (
     LinearModel,
@@ -385,7 +385,7 @@ def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]
         For another model, and one without groups.
     """
     if not isinstance(model, PCA):
-        raise TypeError(f"a {type(model).__name__} was given; a PCA was expected, fitted with fit(X, groups=labels).")
+        raise TypeError(f"{an(type(model).__name__)} was given; a PCA was expected, fitted with fit(X, groups=labels).")
     check_is_fitted(model)
     check_same_steps(model)
     folds = kept_by(model).state

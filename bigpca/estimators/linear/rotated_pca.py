@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.errors import warn_approximation
+from bigpca.errors import an, warn_approximation
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
 from bigpca.estimators.linear.monitoring import has_covariance
@@ -177,7 +177,7 @@ class Rotated(Result):
     def checked(self) -> Self:
         """Return itself; raises TypeError or ValueError for another estimator, or for what is no rotation."""
         if not isinstance(self.estimator_, PCA | ApproximatePCA):
-            raise TypeError(f"it holds a {type(self.estimator_).__name__}, not a PCA")
+            raise TypeError(f"it holds {an(type(self.estimator_).__name__)}, not a PCA")
         k, T = self.spectrum.n_components_, self.rotation_matrix_
         if T.shape != (k, k) or np.linalg.matrix_rank(T) < k:
             raise ValueError(f"it has a rotation_matrix of shape {T.shape}; an invertible one of {(k, k)} was expected")
@@ -285,7 +285,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         [2, 2]
         """
         if not isinstance(model, PCA | ApproximatePCA):
-            raise TypeError(f"a {type(model).__name__} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
+            raise TypeError(f"{an(type(model).__name__)} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
         check_is_fitted(model)
         has_covariance(model)
         if model._steps.covariates:
@@ -313,7 +313,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
             return PCA(self.n_components, **policies)
         if not isinstance(given, PCA | ApproximatePCA):
             raise TypeError(
-                f"estimator = {given!r} is a {type(given).__name__}; a PCA or an ApproximatePCA was expected."
+                f"estimator = {given!r} is {an(type(given).__name__)}; a PCA or an ApproximatePCA was expected."
             )
         inner: PCA | ApproximatePCA = clone(given).set_params(**policies)
         return inner

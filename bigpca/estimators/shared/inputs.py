@@ -47,7 +47,7 @@ from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import RowsThere
-from bigpca.errors import NonFiniteError, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
+from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
@@ -205,8 +205,8 @@ def in_memory(
         shapes = [tuple(getattr(one, "shape", ())) for one in X]
         if shapes and all(len(shape) > 1 for shape in shapes):
             raise ValueError(
-                f"X is a {type(X).__name__} of {counted(len(X), 'array')}, the first of shape {shapes[0]}. Batches of "
-                "rows are bp.from_batches(X); samples of several dimensions are np.stack(X)."
+                f"X is {an(type(X).__name__)} of {counted(len(X), 'array')}, the first of shape {shapes[0]}. Batches "
+                "of rows are bp.from_batches(X); samples of several dimensions are np.stack(X)."
             )
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
@@ -458,7 +458,7 @@ def check_policies(estimator: BaseEstimator) -> None:
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(
-            f"whiten = {whiten!r} is a {type(whiten).__name__}; True, False or a rule such as "
+            f"whiten = {whiten!r} is {an(type(whiten).__name__)}; True, False or a rule such as "
             f"bp.rules.Whitening(power=0.25) was expected."
         )
 

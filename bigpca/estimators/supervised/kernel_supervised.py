@@ -545,7 +545,7 @@ def hsic(
         opened = plain._open(X, minimum=2)
         linear = plain._fit(opened, labels_of_fit(plain, opened.X, y))
         if not isinstance(linear, LabelsFit):
-            raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
+            raise TypeError(f"{type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
         with running(linear, progress=progress) as run:
             return _criterion(linear.read(run).statistics)

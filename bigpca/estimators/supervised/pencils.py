@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes
-from bigpca.errors import brief, positive_integer, real_number, warn_approximation
+from bigpca.errors import an, brief, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import whole_state
 from bigpca.estimators.linear.pca import PCA
@@ -727,7 +727,7 @@ class ContrastivePCA(PencilModel):
         both = (background, model)
         for one in both:
             if not isinstance(one, PCA):
-                raise TypeError(f"a {type(one).__name__} was given; two fitted PCAs were expected.")
+                raise TypeError(f"{an(type(one).__name__)} was given; two fitted PCAs were expected.")
             check_is_fitted(one)
         names = [list(getattr(one, "feature_names_in_", range(one.n_features_in_))) for one in both]
         steps = [(one._steps.preprocessing, one._steps.covariates) for one in both]

@@ -25,7 +25,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, unpack
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import columns_of
-from bigpca.errors import warn_approximation
+from bigpca.errors import an, warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import Inverts, LinearExports
@@ -666,7 +666,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
             return PCA(self.n_components, nan_policy=self.nan_policy, memory_limit=self.memory_limit)
         if not isinstance(self.estimator, Estimator) or isinstance(self.estimator, ScoredPCA | SketchTransformer):
             raise TypeError(
-                f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was "
+                f"estimator = {self.estimator!r} is {an(type(self.estimator).__name__)}; an estimator of bigpca was "
                 f"expected, such as bigpca.KernelPCA(10). Pass one."
             )
         inner: AnyEstimator = clone(self.estimator)

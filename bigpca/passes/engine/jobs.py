@@ -76,7 +76,7 @@ class PassState:
         """
         found = self.parts[name]
         if not isinstance(found, kind):
-            raise TypeError(f"the state holds {name} as {type(found).__name__}, a {kind.__name__} was expected")
+            raise TypeError(f"the state holds {name} as {type(found).__name__}; {kind.__name__} was expected")
         return found.here()
 
     def merge(self, other: PassState) -> PassState:

@@ -197,7 +197,7 @@ def test_invalid_parameters_are_rejected_unread(
         (lambda: bp.rules.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
         (lambda: bp.rules.Whitening(power=-1), ValueError, "power = -1"),
         (lambda: bp.rules.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
-        (lambda: bp.rules.Whitening(l2=1), TypeError, "l2 = 1 is a int"),
+        (lambda: bp.rules.Whitening(l2=1), TypeError, "l2 = 1 is an int"),
         (lambda: bp.PCA(2, scale=bp.rules.Patterson()).fit(X - 9), ValueError, "row 0, column 0 of .* holds -8"),
     ],
 )

@@ -121,7 +121,7 @@ def test_unknown_parameter_values_are_named_unread(parameters: dict[str, Any], m
     [
         ({"scale": "yes"}, TypeError, "scale = 'yes' is a str; True, False, .* a vector of 6 numbers"),
         ({"scale": None}, TypeError, "scale = None is a NoneType"),
-        ({"scale": 2}, TypeError, "scale = 2 is a int"),
+        ({"scale": 2}, TypeError, "scale = 2 is an int"),
         ({"center": "no"}, TypeError, "center = 'no' is a str"),
         ({"whiten": "x"}, TypeError, "whiten = 'x' is a str"),
     ],

@@ -238,7 +238,7 @@ def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: s
 
 
 def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ModelFormatError, match=r"does not exist\. Check the path"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist\. Check the path"):
         bp.load(tmp_path / "absent.zarr")
     bp.ingest(X, tmp_path / "rows.zarr")
     with pytest.raises(ModelFormatError, match="is a Zarr array, such as data or scores"):
