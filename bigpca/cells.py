@@ -235,7 +235,7 @@ def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, pro
     planned = model._fit(rows.mapped(MapStep(search, width, FLOPS_PER_VALUE * d)), None)
     call, seed = "bigpca.cells.pca(adata, counts=True)", rows.seed
     found, made = execute(model, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
-    names = np.asarray(rows.names if rows.names is not None else range(d))[list(search.found.genes or ())]
+    names = np.asarray(rows.origin.names if rows.origin.names is not None else range(d))[list(search.found.genes or ())]
     standard = project_lazily(rows.X, search.found, width)
     named = np.array([f"standard score of {name}" for name in names], dtype=object)
     finish(model, replace(rows.shown(standard, names=named), seed=seed), planned.plan, found)

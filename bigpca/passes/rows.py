@@ -513,16 +513,6 @@ class Rows:
         return self.origin.sparse
 
     @property
-    def names(self) -> NDArray[np.object_] | None:
-        """Feature names (d,)."""
-        return self.origin.names
-
-    @property
-    def labels(self) -> Labels | None:
-        """The dimensions and coordinates of a DataArray."""
-        return self.origin.labels
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Columns of each of several blocks that stand side by side; empty for one."""
         return self.origin.widths or self.order.widths

@@ -497,7 +497,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         n, d = rows.X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         reject_folds(self.n_components)
-        labels = rows.labels
+        labels = rows.origin.labels
         settings = self._settings(d, None if labels is None else labels.grid)
         rows, _ = rows_to_fit(self, rows)
         check_enough_rows(rows.n_present, minimum=minimum)

@@ -522,6 +522,6 @@ def score_divisors(model: LinearModel[State]) -> NDArray[np.float64] | None:
 def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization]:
     """Return the rows that a fit reads, about a given centre and divided by a given scale."""
     rows = rows_of_fit(model, rows)
-    rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.labels
+    rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.origin.labels
     standardization = standardization_of(model, rows.n_columns, None if labels is None else labels.grid)
     return standardization.applied(rows), standardization

@@ -725,7 +725,7 @@ class SideScores(PairModel):
         beside = beside_covariates(covariates_like(self, rows, given))
         maps = chained(of_first_side(self._maps_of_sides()[1], beside), of_targets)
         scores = mapped_as_given(self, beside, maps, len(of_targets.components), to)
-        labels = rows.labels if is_labelled(X) else None
+        labels = rows.origin.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
     @solving
@@ -792,7 +792,7 @@ class Predicts(PairModel):
         rows = open_like(self, X, given)
         found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
         if self._result.targets.single and out is None:
-            labels = rows.labels if is_labelled(X) else None
+            labels = rows.origin.labels if is_labelled(X) else None
             if grid is None or labels is None:
                 return found[:, 0]
             return labelled_rows(found, labels, grid.name or self._traits.output, None)

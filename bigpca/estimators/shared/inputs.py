@@ -285,7 +285,7 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     """
     view, known = getattr(estimator, "_steps", Steps()).view, getattr(estimator, "feature_names_in_", None)
     rows = viewed_as(view, rows, known, type(estimator).__name__)
-    check_features(estimator, rows.viewed_columns, rows.names)
+    check_features(estimator, rows.viewed_columns, rows.origin.names)
     return rows
 
 
@@ -297,9 +297,9 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
         again = _view_again(view, rows, known, name)
         if again is None and view.missing is not None and view.reduce is None:
             again = View.of(RowPattern(missing=view.missing), (rows.viewed_columns,))
-            known = rows.names  # of rows whose columns are compared with those of the fit
+            known = rows.origin.names  # of rows whose columns are compared with those of the fit
         if again is not None:
-            names = None if rows.names is None else known
+            names = None if rows.origin.names is None else known
             return rows.shown(viewed(rows.X, again, names), names=names, sample=(again.width,))
     return rows
 
@@ -329,14 +329,14 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
         return view
     if pattern is None or pattern == RowPattern(missing=pattern.missing):
         return None
-    if known is not None and rows.names is not None and view.rows_per_sample == 1 and view.reduce is None:
-        place = {column: i for i, column in enumerate(rows.names)}
-        if list(known) == list(rows.names) or not set(known) <= set(place):
+    if known is not None and rows.origin.names is not None and view.rows_per_sample == 1 and view.reduce is None:
+        place = {column: i for i, column in enumerate(rows.origin.names)}
+        if list(known) == list(rows.origin.names) or not set(known) <= set(place):
             return None
-        twice = [one for one, count in Counter(rows.names).items() if count > 1 and one in set(known)]
+        twice = [one for one, count in Counter(rows.origin.names).items() if count > 1 and one in set(known)]
         if twice:
             raise ValueError(
-                f"{twice[0]!r} is the name of {Counter(rows.names)[twice[0]]} columns of X, and {name} was "
+                f"{twice[0]!r} is the name of {Counter(rows.origin.names)[twice[0]]} columns of X, and {name} was "
                 "fitted on one. Make the names unique, such as adata.var_names_make_unique()."
             )
         chosen = np.array([place[column] for column in known], np.int64)

@@ -161,7 +161,7 @@ def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument =
     NonFiniteError
         For infinities in the rows that are read.
     """
-    labels, search = opened.labels, EmptyColumns(rows)
+    labels, search = opened.origin.labels, EmptyColumns(rows)
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress
@@ -212,9 +212,10 @@ def open_side(
         opened = partial(open_rows, estimator=estimator, single=True)
         rows = open_on_grid(given, None if named else grid, estimator, opened)
         rows = as_given(rows, sample=()) if column else rows
-        if grid is not None and named and rows.names is not None:
-            compare_names(grid.coords[FEATURE].values, rows.names)
-        if grid is not None and rows.labels is None and rows.origin.view is None and rows.viewed_columns == grid.width:
+        own = rows.origin
+        if grid is not None and named and own.names is not None:
+            compare_names(grid.coords[FEATURE].values, own.names)
+        if grid is not None and own.labels is None and own.view is None and rows.viewed_columns == grid.width:
             return _cut(rows, grid)
         return viewed_as(view, rows, None, estimator)
 
@@ -242,7 +243,7 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
     UserWarning
         If the rows have fewer coordinates than the fit, along which they are taken by position.
     """
-    labels = rows.labels
+    labels = rows.origin.labels
     if labels is None:
         return rows
     grid.check_same(labels.grid, owner)
@@ -261,10 +262,10 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
 
 def _cut(rows: Rows, grid: Grid) -> Rows:
     """Return rows of all places of a grid without those that are not its columns."""
-    view, labels = kept_view(grid), rows.labels
+    view, labels = kept_view(grid), rows.origin.labels
     if view is None or view.columns is None:
         return rows
-    names = None if rows.names is None else rows.names[view.columns]
+    names = None if rows.origin.names is None else rows.origin.names[view.columns]
     labels = labels and replace(labels, grid=replace(labels.grid, kept=grid.kept))
     array = carrying(viewed(rows.X, view, names), labels=labels)
     return rows.shown(array, names=names, sample=(view.width,))

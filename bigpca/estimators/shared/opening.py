@@ -82,7 +82,7 @@ def without_absent_columns(
     are declared.
     """
     # Floats alone may be NaN; a view has its columns already.
-    if rows.labels is None or rows.origin.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
+    if rows.origin.labels is None or rows.origin.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
         return rows
     begun = rows.begun(**policies(model))
     if not read and not begun.in_memory:
@@ -148,7 +148,7 @@ def rows_of_fit(
     Those of a fit that cannot use weights have none.
     """
     check_parameters(model)
-    if (names := rows.names) is not None:
+    if (names := rows.origin.names) is not None:
         for name in ("center", "scale", "sampling"):  # parameters that may name the columns
             compare_own_names(names, getattr(model, name, None), name)
     rows, limit = rows if weighted else replace(rows, weights=None), memory_limit or setting(model, "memory_limit")
@@ -186,7 +186,7 @@ def covariates_like(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
             "the fit, in the same order."
         )
     if rows.covariates is not None:
-        names = rows.covariates.names
+        names = rows.covariates.origin.names
         with naming_argument("Z"):
             check_names(vars(model).get("covariate_names_in_"), names, type(model).__name__, "Z")
     return rows

@@ -207,7 +207,7 @@ def mapped_to_numbers(
     rows, to = open_like(model, X), to or Destination()
     to = replace(to, what=to.what or what)
     found = mapped(model, rows, f, 1 if dim is None else len(values), to)
-    labels = rows.labels if is_labelled(X) else None
+    labels = rows.origin.labels if is_labelled(X) else None
     if labels is not None:
         return labelled_rows(found, labels, what, dim, values)
     return found[:, 0] if dim is None and to.out is None else found
@@ -268,7 +268,7 @@ def on_fitted_grid(
     model: BaseEstimator, X: Unchecked, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
 ) -> Lazy:
     """Return rows of features as X is given: on the grid of the fit, or on another one, if X is a DataArray."""
-    labels, grid = rows.labels if is_labelled(X) else None, grid or grid_of(model)
+    labels, grid = rows.origin.labels if is_labelled(X) else None, grid or grid_of(model)
     return found if labels is None else rows_on_grid(found, labels, grid, what or grid.name)
 
 

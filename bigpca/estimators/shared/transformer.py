@@ -387,7 +387,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         beside += "" if rows.weights is None else ", sample_weight=w"
         beside += "" if rows.covariates is None else ", given=Z"
         beside += "" if rows.groups is None else ", groups=groups"
-        labels = None if planned.rows.widths else rows.labels  # whose columns are those that are read
+        labels = None if planned.rows.widths else rows.origin.labels  # whose columns are those that are read
         with nullcontext() if labels is None else naming_places(labels):
             call = f"{called(self)}.fit(X{beside})"
             found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
@@ -483,7 +483,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
                 f = Stored(f, Copy(kind))
             rows = open_like(self, X, given)
             scores = mapped(self, rows, f, width, to)
-        labels = rows.labels if is_labelled(X) else None
+        labels = rows.origin.labels if is_labelled(X) else None
         if labels is None:
             return scores
         return labelled_rows(scores, labels, self._traits.output).assign_attrs(f.attributes)
@@ -575,14 +575,14 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     def _remember(self, rows: Rows) -> None:
         """Set the number and names of features, and what was made of the rows."""
         self.n_features_in_ = rows.viewed_columns
-        set_known(self, feature_names_in_=rows.names)
-        labels, view = rows.labels, rows.origin.view
+        set_known(self, feature_names_in_=rows.origin.names)
+        labels, view = rows.origin.labels, rows.origin.view
         view = view if view is not None and view.kept else None
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
         applied = analysed.preprocessing if rows.preprocessing is None else tuple(f.settled for f in rows.preprocessing)
         self._steps = replace(analysed, covariates=of_each, preprocessing=applied)
-        set_known(self, covariate_names_in_=rows.covariates and rows.covariates.names)
+        set_known(self, covariate_names_in_=rows.covariates and rows.covariates.origin.names)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""

@@ -504,7 +504,8 @@ class MinimumNoiseFraction(SteppedModel):
             )
         if self.neighbours is not None:
             named = (self.neighbours,) if isinstance(self.neighbours, str) else tuple(self.neighbours)
-            sizes = {} if rows.labels is None else dict(zip(rows.labels.grid.samples, rows.labels.sizes, strict=True))
+            labels = rows.origin.labels
+            sizes = {} if labels is None else dict(zip(labels.grid.samples, labels.sizes, strict=True))
             if not named or not sizes.keys() >= set(named):
                 raise ValueError(
                     f"neighbours = {self.neighbours!r}, but the samples of X have the dimensions "
