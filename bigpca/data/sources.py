@@ -356,7 +356,8 @@ def open_samples(
             )
         source = _settled(source)
         column = single and source.ndim == 1
-        X = with_index(_flatten(source[:, None] if column else source), given)
+        names = None if given is source else feature_names(given)
+        X = with_index(named(_flatten(source[:, None] if column else source), names), given)
         found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
         return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}

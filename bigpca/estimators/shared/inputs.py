@@ -238,7 +238,8 @@ def in_memory(
     if rounded:
         warn_rounded(rounded)
     sample = shape[1:] if column or len(shape) > 2 else checked.shape[1:]
-    return checked, getattr(asked, "feature_names_in_", None), sample
+    names = getattr(asked, "feature_names_in_", None)
+    return checked, feature_names(X) if names is None else names, sample  # scikit-learn finds none in a RecordBatch
 
 
 def note_flattened(X: Any) -> None:
