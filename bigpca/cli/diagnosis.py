@@ -251,7 +251,7 @@ def cluster_facts(client: Client) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            join_workers(client, {fact["address"]: fact["threads"] for fact in facts}, {}, lambda threads: 0)
+            join_workers(client, {fact["address"]: fact["threads"] for fact in facts}, {}, 0)
         except ConnectionError as error:
             problems.append(str(error))
     return {"workers": facts, "problems": problems, "notes": [str(warning.message) for warning in caught]}

@@ -738,7 +738,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
             most_times=KMEANS_READS[1],
             bytes_read=rows.prices.stored_bytes(rows.n_rows),
             flops=float(rows.n_rows) * 3 * m,
-            peak_bytes=peak_bytes(read, 0, distances, 0),
+            peak_bytes=peak_bytes(read, 0, distances),
             driver_bytes=candidates * rows.n_columns * (itemsize + 8),
         ),
     )

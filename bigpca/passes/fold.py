@@ -74,7 +74,7 @@ def row_pass(
     layout: Layout | None = None,
     dtype: DType | None = None,
     refinable: bool = False,
-    finish_bytes: int = 0,
+    finish_bytes: int | None = None,
     driver_bytes: int = 0,
     collected: bool = False,
 ) -> PassCost:
@@ -94,7 +94,9 @@ def row_pass(
         Dtype in which blocks are multiplied; None chooses by ``work``.
     refinable : bool
         Whether the fit may switch to float64, for which memory is then planned.
-    finish_bytes, driver_bytes, collected
+    finish_bytes : int or None
+        None for three states: that of all rows, and two that are computed from it.
+    driver_bytes, collected
         As in :class:`bigpca.planning.PassCost`.
     """
     states = list(templates)
@@ -125,7 +127,6 @@ def row_pass(
     # One read is in use while the next one waits: that of the same group or, in an object store, of the next group.
     several = max(map(len, layout.groups), default=1) > 1
     held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1
-    held = 0 if collected else state if len(layout.groups) > 1 else -(-state // 2)  # one group is not merged
     return PassCost(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
@@ -134,9 +135,9 @@ def row_pass(
         block_rows=block_rows,
         state_bytes=state,
         peak_bytes=peak_bytes(
-            0 if staying else read, copied, done.bytes, held, held_reads, more=len(layout.reads) > held_reads
+            0 if staying else read, copied, done.bytes, held_reads, more=len(layout.reads) > held_reads
         ),
-        finish_bytes=finish_bytes,
+        finish_bytes=3 * state if finish_bytes is None else finish_bytes,
         driver_bytes=driver_bytes,
         device_bytes=on_device + merging + staying * (several + 3) * read,
         collected=collected,

@@ -170,10 +170,11 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
 
-def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCost:
+def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None, finish_bytes: int = 0) -> PassCost:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
 
-    Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`.
+    Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`. The finish takes so many bytes beside the
+    matrix.
     """
     check_any_order(rows, "a dot matrix of all rows")
     base, dtype = rows.layout(0), dtype or dot_dtype(rows)
@@ -192,10 +193,11 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
         n, base.n_columns, base.row_bytes, base.slab_rows, base.reads, *ranges, decoded=tuple(decoded.tolist()),
         strips=1 if rows.sparse else min(PIECES, held * -(-rows.n_columns // WIDTH)),
     )  # fmt: skip
-    panel_rows = _panel_rows(layout)
+    panel_rows = max(count for count, _ in layout.sizes)
     form, prepared = rows.prices.block(slab_rows, dtype.itemsize)
     copied, scratch = rows.prices.copied_row_bytes(dtype) * slab_rows, prepared.bytes
-    work = DotPanels(n, rows.n_columns, panel_rows).cost(form)
+    template = DotPanels(n, rows.n_columns)
+    work = template.cost(form)
     if rows.sparse:  # their transpose, and the sums of columns
         scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
     held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
@@ -210,8 +212,10 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
         bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
-        state_bytes=8 * n * n,
-        peak_bytes=peak_bytes(read, copied, scratch, 0) + held + 8 * n * panel_rows,
+        state_bytes=template.state_bytes,
+        peak_bytes=peak_bytes(read, copied, scratch) + held,
+        finish_bytes=2 * template.state_bytes + finish_bytes,
+        collected=True,
         flops=n * work.flops,
         products=n * work.products,
         loops=n * work.loops,
@@ -228,8 +232,7 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
 
     ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
     """
-    layout = cast("PanelLayout", cost.layout)
-    template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
+    layout, template = cast("PanelLayout", cost.layout), DotPanels(rows.n_rows, rows.n_columns)
     stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
@@ -244,10 +247,6 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
 
     job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp, shift=shift)
     return run_pass(job, run)
-
-
-def _panel_rows(layout: Layout) -> int:
-    return max(stop - start for start, stop in map(layout.rows_of, range(len(layout.groups))))
 
 
 # Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.
@@ -312,6 +311,7 @@ def column_pass(
     template: ColumnState,
     layout: Layout,
     *,
+    finish_bytes: int = 0,
     driver_bytes: int = 0,
     refinable: bool = False,
     collected: bool = False,
@@ -320,7 +320,7 @@ def column_pass(
     """Declare one read of X by column blocks that is folded into states like ``template``.
 
     Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states are
-    pieces that are concatenated at the end.
+    pieces that are concatenated at the end; of others, the finish has three.
     """
     check_any_order(rows, "a read of column blocks")
     check_dense(rows, "a read of column blocks")
@@ -335,8 +335,8 @@ def column_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=n,
         state_bytes=template.state_bytes,
-        peak_bytes=peak_bytes(read, slab, work.bytes, 0 if collected else template.state_bytes) + slab,
-        finish_bytes=2 * template.state_bytes if collected else 0,
+        peak_bytes=peak_bytes(read, slab, work.bytes) + slab,
+        finish_bytes=max(finish_bytes, (2 if collected else 3) * template.state_bytes),
         collected=collected,
         driver_bytes=driver_bytes,
         flops=float(rows.n_columns) * work.flops,

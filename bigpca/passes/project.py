@@ -449,7 +449,7 @@ def plan_writing(
     copied = rows.prices.copied_row_bytes(
         np.dtype(np.float64) if rows.sparse else working
     )  # in which CSR is multiplied
-    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk, 0) + (_reads_ahead(rows, read_rows) - 1) * read
+    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     (requests, in_flight), chunks, notes = rows.origin.requests, -(-rows.n_rows // chunk_rows), rows.origin.unnoticed
     layout = _layout_of(rows, [(i, min(i + chunk_rows, rows.n_rows)) for i in range(0, rows.n_rows, chunk_rows)])

@@ -254,8 +254,8 @@ def sweep_pass(
 ) -> PassCost:
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
 
-    If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`. Collected states are panels,
-    which ``finish_bytes`` counts.
+    If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`. Collected states are panels;
+    of others, the finish has three.
     """
     reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
     device, there = rows.device if kernel.for_devices else (None, False)
@@ -279,8 +279,6 @@ def sweep_pass(
     if widest_layout.ahead > 1:  # tiles that idle threads made: for each thread, at most those of a panel
         tile += widest_layout.read_rows * tile_rows * itemsize
     working = prepared + slab + tile + 4 * 8 * tile_rows * columns
-    panel = 8 * layout.read_rows * rows.n_rows * kept
-    merged = 0 if kept else template.state_bytes
     evaluations = layout.total_evaluations
     return PassCost(
         name=name,
@@ -290,8 +288,8 @@ def sweep_pass(
         tasks=2 * len(layout.groups) + 1,
         block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,
-        peak_bytes=peak_bytes(read, 0, working, merged) + 2 * panel,
-        finish_bytes=finish_bytes,
+        peak_bytes=peak_bytes(read, 0, working),
+        finish_bytes=finish_bytes or 3 * template.state_bytes,
         driver_bytes=driver_bytes,
         collected=collected,
         flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),

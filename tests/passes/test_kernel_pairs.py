@@ -111,7 +111,7 @@ def test_a_sweep_is_the_product_with_the_whole_matrix_however_it_is_chunked(
 def test_every_entry_is_computed_whatever_the_number_of_rows(n: int) -> None:
     X = offset_data(n, 3, mean=1.0, dtype="f8")
     K = rbf(X, 0.3)
-    found: DotPanels = sweep(bp.open(X), kernels.RBF(0.3), DotPanels(n, 3, n))
+    found: DotPanels = sweep(bp.open(X), kernels.RBF(0.3), DotPanels(n, 3))
     np.testing.assert_allclose(mirror_upper(found.matrix()), K, rtol=0, atol=1e-14)
     product: KernelProduct = sweep(bp.open(X), kernels.RBF(0.3), KernelProduct(n, L, factor(n)))
     np.testing.assert_allclose(product.product, K @ factor(n), rtol=0, atol=1e-13 * n)

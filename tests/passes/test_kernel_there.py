@@ -153,7 +153,7 @@ def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypat
 
 
 def test_a_whole_matrix_is_computed_there_and_fetched_once_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits, kernel, template = looks_of(monkeypatch), kernels.RBF(0.1), DotPanels(N, D, N)
+    waits, kernel, template = looks_of(monkeypatch), kernels.RBF(0.1), DotPanels(N, D)
     with bp.config(arithmetic=STRICT):
         cost = sweep_pass(Rows.of(bp.open(rows())), kernel, "kernel", template)
         waits.clear()

@@ -118,7 +118,7 @@ def test_sweeps_and_first_rows_are_of_mapped_rows(chain: str) -> None:
     steps, truth = CHAINS[chain]
     rows = Rows.of(da.from_array(X, chunks=(64, D)) + 0).mapped(*steps)
     np.testing.assert_array_equal(first_rows(rows, rows.layout(0)), truth[: rows.layout(0).read_rows])
-    template, kernel = DotPanels(N, rows.n_columns, N), kernels.RBF(0.1)
+    template, kernel = DotPanels(N, rows.n_columns), kernels.RBF(0.1)
     cost = sweep_pass(rows, kernel, "kernel", template)
     found: Any = fold_kernel(Run(), cost, rows, kernel, template, lambda s: s.parts["kernel"], shift=truth.mean(axis=0))
     K = np.exp(-0.1 * cdist(truth, truth, "sqeuclidean"))

@@ -158,10 +158,10 @@ class DenseFit(PairsFit):
     def sweep(self) -> PassCost:
         """The sweep."""
         rows, kernel, n = self.rows, self.settings.kernel, self.rows.n_rows
-        cost = sweep_pass(rows, kernel, "kernel", DotPanels(n, rows.n_columns, 0), collected=True)
+        cost = sweep_pass(rows, kernel, "kernel", DotPanels(n, rows.n_columns), collected=True)
         # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation. The
         # temporaries of each thread's last tile are free then, but the allocator may still keep them.
-        held = 8 * n * (n + cost.layout.read_rows) + 8 * n * n + 16 * n * n * kernel.taken_on_trust
+        held = cost.state_bytes + 8 * n * n + 16 * n * n * kernel.taken_on_trust
         solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.rows.order.resources.threads * FIXED_BYTES
         return replace(cost, finish_bytes=held + solve)
 
@@ -172,7 +172,7 @@ class DenseFit(PairsFit):
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
         shift = row_shift(run, rows)
-        template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.layout.read_rows)
+        template = DotPanels(rows.n_rows, rows.n_columns)
         stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.dtype))
         finish = partial(_solve, settings=settings, stored=stored, tiles=max(tiles, kernel.stored_eps(rows.dtype)))
         found, norm = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep

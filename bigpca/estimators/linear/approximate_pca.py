@@ -246,7 +246,7 @@ class SketchFit(Fit[PCAResult]):
         settings, q = self.settings, self.settings.sketch.width(d)
         template = settings.template(d, np.ones(d) if settings.scaled_first else None)
         solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
-        return row_pass(self.rows, "sketch", [template], finish_bytes=max(0, solve - 3 * template.state_bytes))
+        return row_pass(self.rows, "sketch", [template], finish_bytes=solve)
 
     @cached_property
     def ritz(self) -> CovariancePasses:

@@ -36,7 +36,7 @@ from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.planning import Layout, PassCost, SolveCost
 from bigpca.solvers.components import check_total, resolve_components
-from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
 
 FEW = 8  # times as many columns as sparse rows, from which on their dot matrix is offered
 
@@ -179,12 +179,12 @@ class DotFit(PCAFit):
         One thread drives a device, of whose memory they take half.
         """
         rows, resources = self.rows, self.rows.order.resources
-        most = len(rows.layout(0).reads)
-        room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
+        most, solving = len(rows.layout(0).reads), eigh_bytes(rows.n_rows, self.k)
+        room = (resources.room_bytes - 8 * rows.n_rows**2) / resources.threads
         busy = 2 * resources.threads if rows.sparse or rows.device[0] is None else 1
         count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
         while True:
-            cost = panel_pass(rows, count, dtype=self.dtype)
+            cost = panel_pass(rows, count, dtype=self.dtype, finish_bytes=solving)
             there = 0 if cost.device is None else cost.device_bytes - cost.device.share(2, 1 << 40)
             if (cost.peak_bytes <= room and there <= 0) or count >= most:
                 return cost
@@ -286,8 +286,10 @@ class DotColumnsFit(DotFit):
     @cached_property
     def sums(self) -> PassCost:
         """The read for the dot matrix."""
-        template = DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
-        return column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype)
+        n = self.rows.n_rows
+        template, solving = DotSum(n, self.settings.center, self.settings.scale), 8 * n**2 + eigh_bytes(n, self.k)
+        finish_bytes = template.state_bytes + solving
+        return column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype, finish_bytes=finish_bytes)
 
     @cached_property
     def components(self) -> PassCost:

@@ -639,8 +639,9 @@ class CovarianceFit(PCAFit):
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
-        dtype = PRECISE if self.settings.covariates else None
-        return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype)
+        dtype, d = PRECISE if self.settings.covariates else None, rows.n_columns
+        solving = template.state_bytes + 32 * d * d  # the matrix, and what LAPACK takes at most: eigh_bytes
+        return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype, finish_bytes=solving)
 
     @cached_property
     def again(self) -> PassCost | None:
@@ -666,7 +667,7 @@ class CovarianceFit(PCAFit):
         state = getattr(self.template, "n_folds", 1) * 8 * (2 + d + packed_size(d)) if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
-        size = 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
+        size = self.moments.finish_bytes + 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
         flops = 4 / 3 * d**3 + 2.0 * d * d * k
         if isinstance(by_name(self.settings.n_components), CrossValidated):
             # The same for each fold, and products of (d, d) matrices, which are held beside all states.

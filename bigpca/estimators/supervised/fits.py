@@ -216,7 +216,7 @@ class LabelsFit(LabelledFit):
         held = sum(template.V.nbytes for template in self.templates.values() if isinstance(template, LeftProduct))
         return SolveCost(
             35.0 * d**3 if self.whole else 4.0 * state / 8,
-            bytes=9 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
+            bytes=3 * state + 9 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
             held_bytes=held,
             output_bytes=self.output_bytes(),
         )

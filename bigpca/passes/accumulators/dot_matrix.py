@@ -55,14 +55,13 @@ class DotPanels(Accumulator):
 
     n_samples: int
     n_features: int
-    panel_rows: int
     panels: Pieces = field(default_factory=dict, metadata=KEPT)
     _there: dict[int, list[Array]] = field(default_factory=dict, repr=False)  # tiles by first row, from the diagonal on
     _scale: Array | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotPanels:
         panel = np.zeros((stop - start, self.n_samples - start))
-        return DotPanels(self.n_samples, self.n_features, self.panel_rows, {start: panel})
+        return DotPanels(self.n_samples, self.n_features, {start: panel})
 
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
@@ -121,7 +120,7 @@ class DotPanels(Accumulator):
         self._there, self._scale = {}, None
 
     def merge(self, other: DotPanels) -> DotPanels:
-        return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels | other.panels)
+        return DotPanels(self.n_samples, self.n_features, self.panels | other.panels)
 
     def matrix(self) -> Matrix:
         """Return G (n, n), with zeros below the panels."""
@@ -132,7 +131,7 @@ class DotPanels(Accumulator):
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.n_samples**2
+        return 8 * self.n_samples**2  # of the matrix: panels have little more than half of it, and copies on the way
 
     def cost(self, rows: BlockForm) -> Work:
         if not rows.sparse:

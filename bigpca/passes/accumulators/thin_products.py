@@ -552,7 +552,7 @@ class LeftProduct(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * self._width  # less in float32
         if rows.sparse:
-            held = 2 * self.state_bytes + tile + math.ceil(12 * rows.rows * rows.values)
+            held = self.state_bytes + tile + math.ceil(12 * rows.rows * rows.values)
             return Work(held) + csr.add_product_work(rows, self._width)
         return Work(self.state_bytes + tile, 2.0 * self._width * self.n_features)
 

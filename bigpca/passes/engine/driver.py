@@ -200,7 +200,7 @@ def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options
         from bigpca.passes.engine.cluster.tasks import releasing
         from bigpca.passes.engine.cluster.watch import Watch, join_workers, scheduler_loss_named
 
-        watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+        watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, 0))
         with scheduler_loss_named(watch):
             watch.wait_for_workers()
             theirs = client.futures.keys() & set(flatten([keys]))  # results that the caller persisted

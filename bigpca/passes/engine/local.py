@@ -296,7 +296,8 @@ class LocalPass:
         """Return the graph of all remaining segments and the key of the complete state; None if none remain."""
         job, graph = self.job, dict[Key, GraphNode]()
         total: TaskRef | PassState | None = self.resumed.prefix
-        ahead = 2 * self._threads  # segments that may wait, each with a state, for a slow one before them
+        # Segments, of two groups a thread, whose states may wait for a slow one before them: Layout.held_states.
+        ahead = max(2, -(-2 * self._threads // max(map(len, job.layout.segments))))
         for index in range(self.resumed.covered, len(job.layout.segments)):
             gate = job.key("gate", index - ahead)
             after = [TaskRef(gate)] if gate in graph else []  # so that a segment does not start too early

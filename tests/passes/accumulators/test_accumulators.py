@@ -674,7 +674,7 @@ CASES = [
     *(_products(center, scale) for center in (True, False) for scale in (True, False)),
     Case(
         "DotPanels",
-        lambda: DotPanels(N, D, N),
+        lambda: DotPanels(N, D),
         panel_state,
         N,
         lambda s: [mirror_upper(s.matrix())],
@@ -793,7 +793,7 @@ def test_float32_values_whose_squares_overflow_or_vanish_are_added_all_the_same(
 def test_a_panel_rejects_single_blocks() -> None:
     block = prepare_block(normal(2, D), 0, np.zeros(D, "f4"), owned=False, nan_policy="raise", where="rows")
     with pytest.raises(NotImplementedError, match="filled from pairs of blocks: use add_pair"):
-        DotPanels(2, D, 2).update(block)
+        DotPanels(2, D).update(block)
 
 
 @pytest.mark.parametrize("one_value", [0.0, 7.25, -1e4])

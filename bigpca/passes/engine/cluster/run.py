@@ -365,12 +365,11 @@ def _memory(job: AnyPass, options: Run, worker: Any) -> str:
     """Describe the planned bytes of a process, and the limit of the worker that died last."""
     threads = max(1, int(worker.nthreads))
     thread = options.peak_bytes or job.cost.peak_bytes
-    planned = threads * thread + 3 * job.state_bytes
     limit = format_bytes(worker.memory_limit) if worker.memory_limit else "no memory limit"
     each = f"{threads} thread{'s' if threads > 1 else ''} x {format_bytes(thread)}"
     return (
-        f"planned {format_bytes(planned)} above the idle process, {each} + 3 states of "
-        f"{format_bytes(job.state_bytes)}; the last worker, {worker.address}, had {limit}"
+        f"planned {format_bytes(threads * thread)} above the idle process, {each}; the last worker, {worker.address}, "
+        f"had {limit}"
     )
 
 
@@ -767,7 +766,7 @@ def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed)
     """Run one pass on a client; see :func:`bigpca.passes.engine.driver.run_pass`."""
 
     def join(workers: Mapping[str, int]) -> list[str]:
-        return join_workers(client, workers, job.paths, partial(planned_bytes, job, options))
+        return join_workers(client, workers, job.paths, options.peak_bytes)
 
     cloudpickle.dumps(job.cut(0)[0].reader)  # so that a store that cannot be sent is named, which Dask would not do
     watch = Watch(client, options, join)
@@ -844,11 +843,6 @@ def _finish(run: ClusterRun) -> object:
             run.count_cancelled(run.whole, error)
         except KilledWorker as error:
             raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
-
-
-def planned_bytes(job: AnyPass, options: Run, threads: int) -> int:
-    """Return the planned bytes of a process with ``threads`` threads, above the idle process; 0 without a plan."""
-    return threads * options.peak_bytes + 3 * job.state_bytes if options.peak_bytes else 0
 
 
 def _workers_see(watch: Watch, directory: Path) -> bool:

@@ -115,8 +115,8 @@ def segment_graph(
         else:
             graph[key] = group_task(job, group, key, shared_input)
         leaves.append(key)
-    # Four states that are merged, three results, and those that wait here: within what a fold holds, and 3 states.
-    width = 4 if 9 * job.state_bytes <= job.cost.peak_bytes else 2
+    # Four states that are merged, three results, and those that wait here: within what a fold holds, and 7 states.
+    width = 4 if 5 * job.state_bytes <= job.cost.peak_bytes else 2
     root = tree(graph, leaves, job.key("merge", index, *again), width=width)
     if files is not None:
         name = job.key("store", index, *again)

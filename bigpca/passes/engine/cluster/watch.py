@@ -492,9 +492,7 @@ SCHEDULER = "the scheduler"
 Answer: TypeAlias = dict[str, Any]  # of a process to a message: small built-in values by name
 
 
-def join_workers(
-    client: Client, workers: Mapping[str, int], paths: Mapping[str, str], process_bytes: Callable[[int], int]
-) -> list[str]:
+def join_workers(client: Client, workers: Mapping[str, int], paths: Mapping[str, str], thread_bytes: int) -> list[str]:
     """Check workers that were not checked before, and report those of the new ones that lack memory.
 
     Sends two messages to new workers, one to known workers if a path is new, and none otherwise.
@@ -505,8 +503,8 @@ def join_workers(
         Addresses, and how many tasks each runs at a time.
     paths : mapping of str to {"reads", "writes"}
         Files, directories and addresses in memory that the tasks will use, and how; URLs are not checked.
-    process_bytes : callable
-        Threads of a process -> planned bytes above the idle process; 0 without a plan.
+    thread_bytes : int
+        Planned bytes of each thread, above the idle process; 0 without a plan.
 
     Returns
     -------
@@ -546,7 +544,7 @@ def join_workers(
         warnings.warn(said, UserWarning, stacklevel=2)
     for who in [*answers, SCHEDULER]:
         looked.setdefault(who, set()).update(local)
-    return [line for who in new if who in answers for line in _shortage(who, workers[who], answers[who], process_bytes)]
+    return [line for who in new if who in answers for line in _shortage(who, workers[who], answers[who], thread_bytes)]
 
 
 def _mixed(known: dict[str, list[str]], answers: Mapping[str, Answer]) -> str | None:
@@ -663,8 +661,8 @@ def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
             )
 
 
-def _shortage(who: str, threads: int, answer: Answer, process_bytes: Callable[[int], int]) -> list[str]:
-    limit, needed = answer["limit"], process_bytes(threads)
+def _shortage(who: str, threads: int, answer: Answer, thread_bytes: int) -> list[str]:
+    limit, needed = answer["limit"], threads * thread_bytes
     room = int(SAFE_SHARE * (limit or 0)) - max(IMPORTED_BYTES, answer["memory"])
     if not limit or needed <= room:
         return []
