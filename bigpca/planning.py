@@ -216,15 +216,15 @@ class Layout:
 
         Others wait to be merged, and a merge makes one more. No more than all groups have, and what is merged at a
         time: one where groups are merged in a row, each a segment of its own. In this process, of two groups a thread
-        that begin before the sum of all earlier ones is there, and of the subtrees of segments: in
-        simulated passes of 16 to 4,096 groups on 1 to 16 threads, in which groups took up to 30 times as long as
-        others, no more were held but for one case, by one state. Of a worker, nobody knows which groups it gets: it
-        folds one a thread, and a task that merges four holds seven.
+        that begin before the sum of all earlier ones is there, and of subtrees of segments, whose depth grows with the
+        logarithm of the rows up to 16,384 groups: in simulated passes of 2 to 4,096 groups on 1 to 16 threads, in which
+        groups took up to 30 times as long as others, no more were held. Of a worker, nobody knows which groups it gets:
+        it folds one a thread, and a task that merges four holds seven.
         """
         longest = max(map(len, self.segments), default=1)
         merged = 1 if longest == 1 else max(1, min(threads, len(self.groups) // 2))
-        waiting = max(2, 1 + math.ceil(math.log2(longest) * (2 + threads / 4)))
-        return min(len(self.groups) + merged, 2 * threads + waiting if local else 4 * threads + 3)
+        most = 2 * threads + 2 + math.ceil(math.log2(longest) * min(threads, 2 + threads / 4))
+        return min(len(self.groups) + merged, most if local else 4 * threads + 3)
 
     @property
     def pieces(self) -> int:
