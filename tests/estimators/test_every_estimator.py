@@ -814,6 +814,21 @@ OTHER_PARAMETERS = [
 ]
 
 
+@growing
+def test_a_parameter_that_no_fit_would_take_adds_no_rows(name: str) -> None:
+    case, half = CASES[name], N // 2
+    first, rest = ((X[cut], None if case.y is None else case.y[cut]) for cut in (slice(half), slice(half, N)))
+    model = case.make().fit(*first)
+    expected = np.asarray(model.transform(NEW))
+    # Kernel models check a number of components where they solve.
+    checked = ("nan_policy", "n_components") if isinstance(model, bp.PCA | bp.CCA | bp.PLSSVD) else ("nan_policy",)
+    for one in checked:
+        right = model.get_params()[one]
+        with pytest.raises((TypeError, ValueError), match=f"{one} = 'bogus'"):
+            model.set_params(**{one: "bogus"}).partial_fit(*rest)
+        np.testing.assert_array_equal(model.set_params(**{one: right}).transform(NEW), expected)
+
+
 @pytest.mark.parametrize(("name", "parameter"), OTHER_PARAMETERS)
 def test_a_parameter_that_is_changed_after_a_fit_acts_when_it_says_so(name: str, parameter: str) -> None:
     """On sums: other rows are rejected. On the solve: it is as if it had been so. On scores: no fit is needed."""

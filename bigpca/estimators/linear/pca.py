@@ -231,6 +231,7 @@ class PCA(LinearModel[Moments]):
 
     def _solution(self, kept: KeptRows) -> tuple[Callable[[], PCAResult], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
+        check_n_components(self.n_components, None, self.n_features_in_)
         q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), twin(self)
         settings = self._settings(standardization_of(self, self.n_features_in_))
         settings = replace(settings, covariates=q, roundings=kept.roundings)

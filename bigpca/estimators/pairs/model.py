@@ -589,6 +589,7 @@ class PairModel(Estimator[PairResult], Grows):
         return kept.beside(old.merge(read.state), read.omitted, targets), made
 
     def _solution(self, kept: PairResult) -> tuple[Callable[[], PairFound], str]:
+        self._check(self.n_features_in_, kept.n_targets_)
         state, omitted = self._whole_state(kept, "merge"), kept.n_omitted_
         solve = unfitted(self)._solver_of(self.n_features_in_, kept.targets, kept.n_covariates)
         return lambda: solve(state, omitted, None), self.solver_

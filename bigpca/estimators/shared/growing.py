@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from bigpca.arrays import Input
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import unfitted
-from bigpca.estimators.shared.inputs import Unchecked, summed
+from bigpca.estimators.shared.inputs import Unchecked, check_parameters, summed
 from bigpca.estimators.shared.opening import open_like, record_rows, reject_groups, set_known
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
@@ -179,6 +179,7 @@ class Grows(BaseEstimator):
         more = MoreRows(X, y, sample_weight, given, groups, progress)
         if "_found" not in vars(self):
             return self._first(more)
+        check_parameters(self)
         check_same_steps(self)
         kept, made = self._more(kept_by(self), more)
         self._keep(kept)
