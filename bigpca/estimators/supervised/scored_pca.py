@@ -329,16 +329,33 @@ def _take_folds(state: PassState) -> list[ClassMoments]:
 
 @dataclass(frozen=True)
 class Scoring(LabelledReading):
-    """The read that the scores of features are computed from."""
+    """The read that the scores of features are computed from; where rows may be omitted, with real labels beside them.
+
+    The spread of the labels is then that of the same rows.
+    """
 
     reads: ClassVar[tuple[str, ...]] = ("labels",)
     account: ClassVar[str] = "one read of rows and labels"
 
-    @property
-    def spread(self) -> LabelSpread | None:
-        """The spread of real labels; None for classes."""
-        features, codes = self.labelled.features, self.labelled.known_codes
-        return None if features is None else LabelSpread.of(features.values[np.flatnonzero(codes >= 0)])
+    @classmethod
+    def of(cls, rows: Rows, labelled: Labelled) -> Self:
+        """Return the read of rows, and of labels beside them if some may be omitted."""
+        features = labelled.features
+        if features is not None and rows.nan_policy == "omit":
+            rows = rows.mapped(MapStep(Beside(features.whole(), np.asarray), rows.n_columns + features.shape[1]))
+        return cls(rows, "scores", labelled, False)
+
+    def read_scored(self, run: Run) -> tuple[KeptStatistics, LabelSpread | None]:
+        """Return the statistics of the rows, and the spread of real labels; None for classes."""
+        kept, features = self.read(run), self.labelled.features
+        if features is None:
+            return kept, None
+        if self.rows.nan_policy != "omit":
+            return kept, LabelSpread.of(features.values[np.flatnonzero(self.labelled.known_codes >= 0)])
+        found, d = kept.statistics, self.rows.n_columns - features.shape[1]
+        # Psi of the columns that are the labels is their scatter, and their means are less the offset of the features.
+        mean = found.mean[d:] - features.maker.features(np.zeros((1, features.shape[1])))[0]
+        return replace(kept, statistics=found.of_columns(d)), LabelSpread(found.count, mean, found.psi[:, d:])
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
@@ -565,10 +582,8 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began, before = time.perf_counter(), planned.rows.origin.files_digest()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
-        kept, made = execute(
-            self, scoring, scoring.read, f"{called(self)}.fit(X, y)", progress=progress, checkpoint=places["scores"]
-        )
-        spread = scoring.spread
+        call, first = f"{called(self)}.fit(X, y)", places["scores"]
+        (kept, spread), made = execute(self, scoring, scoring.read_scored, call, progress=progress, checkpoint=first)
         scores = feature_scores(kept.statistics, spread)
         order = ranked(scores)
         q = self._count(len(scores))
@@ -614,10 +629,10 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         rows = rows_of_fit(self, rows)
         labelled = self._read_labels(y, rows.n_rows, kept.kept.supervision)
         X, before = mapped_lazily(rows), rows.origin.files_digest()
-        scoring = Scoring(self._rows_of_all_parts(rows, X), "scores", labelled, False)
+        scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
         call = f"{called(self)}.partial_fit(X, y)"
-        new, made = execute(self, scoring, scoring.read, call, progress=more.progress, adds=True)
-        both, spread, own = kept.kept.merge(new), kept.spread, scoring.spread
+        (new, own), made = execute(self, scoring, scoring.read_scored, call, progress=more.progress, adds=True)
+        both, spread = kept.kept.merge(new), kept.spread
         if spread is not None and own is not None:
             spread = spread.merge(own)
         inner.partial_fit(columns_of(X, kept.selected_), y, progress=more.progress)
@@ -697,7 +712,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
                 f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
         X = mapped_lazily(rows)
-        scoring = Scoring(self._rows_of_all_parts(rows, X), "scores", labelled, False)
+        scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
         some = estimator._open(columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES))), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)

@@ -202,6 +202,15 @@ class LabelStatistics:
         product = cross.product - np.multiply.outer(more, self.weight * (self.mean - cross.shift))
         return replace(self, cross=replace(cross, product=product, weight=cross.weight - self.weight * more))
 
+    def of_columns(self, d: int) -> LabelStatistics:
+        """Return the statistics of the first d columns, without those of products of columns."""
+        own, cross = self.moments, self.cross
+        if cross is not None:
+            shift = None if cross.shift is None else cross.shift[:d]
+            cross = replace(cross, n_features=d, product=cross.product[:, :d], shift=shift)
+        moments = replace(own, n_features=d, means=own.means[:, :d], within=own.within[:d])
+        return replace(self, moments=moments, cross=cross)
+
     def with_classes(self, positions: Integers, n_classes: int) -> LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))

@@ -57,6 +57,18 @@ def test_scores_of_real_labels_are_the_squared_multiple_correlation() -> None:
     np.testing.assert_allclose(two.scores_, truth, rtol=1e-9)
 
 
+def test_labels_of_omitted_rows_do_not_count() -> None:
+    y, rows = np.column_stack([REAL, np.sin(X[:, 0])]), X.copy()
+    rows[::3, 0], y[:5] = np.nan, np.nan
+    left = np.isfinite(rows).all(axis=1)
+    expected = ScoredPCA(1, missing_labels="drop").fit(X[left], y[left]).scores_
+    model = ScoredPCA(1, n_features_to_select=D, nan_policy="omit", missing_labels="drop")
+    np.testing.assert_allclose(model.fit(rows, y).scores_, expected, rtol=1e-9)
+    assert model.mean_.shape == (D,)
+    grown = model.fit(rows[:90], y[:90]).partial_fit(rows[90:], y[90:])
+    np.testing.assert_allclose(grown.scores_, expected, rtol=1e-9)
+
+
 def test_class_codes_are_never_taken_for_numbers() -> None:
     names = np.array(["c", "a", "b"])[Y]
     np.testing.assert_array_equal(ScoredPCA(1).fit(X, names).selected_, ScoredPCA(1).fit(X, Y).selected_)
