@@ -19,7 +19,7 @@ import numpy as np
 
 from bigpca.arrays import DType
 from bigpca.devices import Device
-from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, format_bytes
+from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, counted, format_bytes
 from bigpca.settings import MAPPED_FROM
 
 PIECES = 64  # of a read: groups, if each has enough work for its state, or strips of the products of fewer groups
@@ -697,44 +697,50 @@ class Plan(Shown):
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the plan as (name, text) pairs for display."""
-        reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
+        reason, _, others = self.reason.partition("; ")
+        reads = f"all rows {'about ' * (self.most_passes is not None)}{format_times(self.passes)}, "
+        reads += format_bytes(self.bytes_read)
         if self.requests:
-            reads += f" in about {self.requests:,} request{'s'[: self.requests != 1]}"
+            reads += f" in about {counted(self.requests, 'request')}"
         if self.most_passes is not None:
-            reads += f"; at most {self.most_passes:g} reads"
+            reads += f"; at most {format_times(self.most_passes)}"
         blocks = f", blocks of up to {self.block_rows:,} rows" if self.block_rows else ""
+        resources, where = self.resources, f"{format_bytes(self.resources.limit_bytes)}, {self.resources.where}"
+        threads = resources.threads * resources.processes
+        each = f" in each of {resources.processes} processes" if resources.processes > 1 else ""
         return [
-            ("solver", f"{self.solver}: {self.reason}"),
+            ("solver", f"{self.solver}: {reason}"),
+            *([("others", others)] if others else []),
             *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
-            ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
-            *([] if self.seconds is None else [("time", self._time(self.resources))]),
+            ("work", f"{self.flops / 1e9:,.4g} Gflop in {counted(self.tasks, 'task')}{blocks}"),
+            *(
+                []
+                if self.seconds is None
+                else [
+                    ("time", f"{format_estimate(self.seconds)} on {counted(threads, 'thread')}"),
+                    ("speed", self._speed(resources)),
+                ]
+            ),
             *([] if (idle := self.idle) is None else [("idle threads", idle)]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (
                 "peak memory",
-                f"{format_bytes(self.peak_bytes)} per thread, {format_bytes(self.process_bytes)} per process "
-                f"({self.resources.threads} thread{'s' if self.resources.threads > 1 else ''}) above "
-                f"{format_bytes(self.resources.baseline_bytes)} idle",
+                f"{format_bytes(self.process_bytes)} for {counted(resources.threads, 'thread')} of "
+                f"{format_bytes(self.peak_bytes)}{each}, above {format_bytes(resources.baseline_bytes)} idle",
             ),
-            (
-                "limit",
-                f"{format_bytes(self.resources.limit_bytes)}, {self.resources.where}: "
-                f"{'fits' if self.fits else 'DOES NOT FIT'}",
-            ),
+            ("limit", f"{where}: {'fits' if self.fits else 'DOES NOT FIT'}"),
             ("output", format_bytes(self.output_bytes)),
             *(("note", note) for note in self.notes),
         ]
 
-    def _time(self, speed: Resources) -> str:
-        threads = speed.threads * speed.processes
+    def _speed(self, speed: Resources) -> str:
         loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
         there = ""
         if speed.there_single:
             there = f"; on the device {speed.there_single / 1e9:,.0f} and {speed.there_double / 1e9:,.0f} Gflop/s"
         return (
-            f"{format_estimate(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, at the "
-            f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
-            f"float64, {format_bytes(speed.read)}/s read{loops}{there}"
+            f"of one core, measured: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in float64, "
+            f"{format_bytes(speed.read)}/s read{loops}{there}"
         )

@@ -104,8 +104,8 @@ def test_the_table_says_whether_it_fits_and_every_note() -> None:
     assert lines["limit"].strip().endswith("fits")
     assert table.splitlines()[-2:] == ["note         first", "note         second"]
     assert "DOES NOT FIT" in str(replace(PLAN, peak_bytes=315 * MIB))
-    assert "1 read of X" in table
-    assert "2.5 reads of X" in str(replace(PLAN, passes=2.5))
+    assert "all rows once" in table
+    assert "all rows 2.5 times" in str(replace(PLAN, passes=2.5))
 
 
 @pytest.mark.parametrize(("groups", "segments", "begun"), [(16, 16, 6), (64, 16, 8), (64, 4, 32)])

@@ -33,7 +33,7 @@ from bigpca.cli.runtime import (
 from bigpca.cli.stores import components_table, describe, facts
 from bigpca.errors import an, counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress
-from bigpca.planning import Plan, format_estimate, format_seconds, format_times
+from bigpca.planning import Plan, format_seconds, format_times
 from bigpca.storage.files import is_objects, kind_of, temporary_sibling
 from bigpca.storage.forms import CODES, STORES, check_extension
 from bigpca.storage.places import Place
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from bigpca.data.provenance import Provenance
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
+DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # of the rows of a plan
 CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
 
@@ -111,7 +112,7 @@ def transform(
                 "scores" if names is None else "statistics": f"{scores}, {shape}",
                 **({"codes": f"{kind}, {codes['saturated_share']:.2%} saturated"} if kind == "int8" else {}),
                 "time": format_seconds(seconds),
-                "memory": format_peak(meter.peak_bytes),
+                "peak memory": format_peak(meter.peak_bytes),
             }
         )
         record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
@@ -411,27 +412,10 @@ def _planned(
 
 
 def _show_plan(output: Streams, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
-    """Show a plan in five rows, or in full with ``--verbose``."""
-    if shows.verbose:
-        output.show(dict(_numbered(planned.cells())))
-        return
-    reason, *_ = planned.reason.split(";")
-    about = "" if planned.most_passes is None else "about "
-    reads = f"all rows {about}{format_times(planned.passes)}, {format_bytes(planned.bytes_read)}"
-    if planned.most_passes is not None:
-        reads += f"; at most {format_times(planned.most_passes)}"
-    threads = planned.resources.threads * planned.resources.processes
-    each = "" if planned.resources.processes == 1 else f" in each of {planned.resources.processes} processes"
-    writes = [f"a model of {format_bytes(planned.output_bytes)}"]
-    if outputs is not None:
-        writes = [f"{outputs.model}, {format_bytes(planned.output_bytes)}"]
-        writes += [path for path in (outputs.scores, outputs.checkpoint) if path is not None]
-    rows: dict[str, object] = {"solver": f"{planned.solver}: {reason}", "reads": reads}
-    if planned.seconds is not None:
-        rows["time"] = f"{format_estimate(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
-    limit = f"{planned.resources.where} is {format_bytes(planned.resources.limit_bytes)}"
-    rows["memory"] = f"{format_bytes(planned.process_bytes)}{each}; {limit}"
-    output.show(rows | {"writes": writes})
+    """Show the rows of a plan that decide, and what is written; or all of them with ``--verbose``."""
+    cells = [cell for cell in planned.cells() if shows.verbose or cell[0] in DECIDING]
+    writes = [] if outputs is None else [outputs.model, outputs.scores, outputs.checkpoint]
+    output.show(dict(_numbered(cells)) | {"writes": [path for path in writes if path is not None]})
 
 
 def _numbered(rows: list[tuple[str, ...]]) -> list[tuple[str, Any]]:
@@ -540,7 +524,7 @@ def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: P
     rows = facts(record) | {
         "reads": f"all rows {format_times(record['passes'])}" if record["passes"] else READ_BEFORE,
         "time": time_spent,
-        "memory": most,
+        "peak memory": most,
         "model": str(record["model"]),
     }
     if record["scores"] is not None:

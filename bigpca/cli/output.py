@@ -37,7 +37,7 @@ from bigpca.errors import (
 from bigpca.storage.files import NO_SPACE, public, urls_in
 
 MAX_WIDTH = 100  # columns where there is no terminal
-MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are aligned
+MIN_NAME = 11  # columns of the names of a table, so that consecutive tables are aligned
 
 
 class ExitCode(IntEnum):

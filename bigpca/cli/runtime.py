@@ -21,7 +21,7 @@ import typer
 
 from bigpca.cli.options import Cluster, Labelling, SourceOptions, parse_size
 from bigpca.cli.output import Streams
-from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, format_bytes
+from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, counted, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
 from bigpca.storage.files import kind_of
@@ -297,19 +297,24 @@ def shards_of(sources: list[str]) -> list[str]:
 
 
 def described(sources: list[str], data: Any) -> list[str]:
-    """Return what is read, for display: the shards and their order, then rows, columns, dtype, bytes and chunks."""
-    from bigpca.data.sources import source_of
+    """Return what is read, for display: the shards and their order, then rows, columns, dtype, bytes and chunks.
 
+    ``data`` is a Dask array, or the source of one.
+    """
     n, d = data.shape
-    known = n == n  # a Dask array may not know its rows
-    found = source_of(data)
-    chunks = len(found.row_chunks()) if found is not None else data.numblocks[0]
-    row_bytes = d * data.dtype.itemsize if found is None else found.row_bytes
-    size = f", {format_bytes(n * row_bytes)}" if known else ""
+    found = data
+    if not hasattr(data, "row_chunks"):
+        from bigpca.data.sources import source_of  # imports dask.array, which a source does not need
+
+        found = source_of(data)
+    chunks = data.numblocks[0] if found is None else len(found.row_chunks())
+    size = ""
+    if n == n:  # a Dask array may not know its rows
+        size = f", {format_bytes(n * (d * data.dtype.itemsize if found is None else found.row_bytes))}"
     if found is not None and found.stored_values is not None:
-        size = f", sparse with {100 * found.stored_values / max(1, n * d):.3g} % stored{size}"
-    shape = f"{n:,} rows x {d:,} columns" if known else f"{d:,} columns"
-    return [*shard_line(shards_of(sources)), f"{shape}, {data.dtype}{size}, {chunks:,} chunk{'s'[: chunks != 1]}"]
+        size = f", sparse with {found.stored_values:,} values ({100 * found.stored_values / max(1, n * d):.3g} %){size}"
+    shape = f"{n:,} rows x {d:,} columns" if n == n else f"{d:,} columns"
+    return [*shard_line(shards_of(sources)), f"{shape}, {data.dtype}{size}, {counted(chunks, 'chunk')}"]
 
 
 def shard_line(shards: list[str]) -> list[str]:

@@ -19,11 +19,9 @@ from bigpca.cli.runtime import (
     reject_existing,
     reject_shared_paths,
     running,
-    shard_line,
-    shards_of,
     shown,
 )
-from bigpca.errors import brief, format_bytes, listed
+from bigpca.errors import brief, listed
 from bigpca.passes.engine.events import TerminalProgress
 from bigpca.planning import format_seconds
 
@@ -193,15 +191,7 @@ def info(path: str, shows: o.Shows, *, member: str | None = None, references: li
         else:
             from bigpca.data.keys import stored_keys  # imports the formats of labels, which models do not need
 
-            record = _describe_source(path, member)
-            size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"
-            shards = shard_line(shards_of([path]))
-            rows: dict[str, object] = {"shards": shards} if shards else {}
-            counts = {name: f"{record[name]:,}" for name in ("rows", "columns")}
-            rows |= counts | {"dtype": record["dtype"], "size": size}
-            if "stored_values" in record:
-                share = record["stored_values"] / max(1, record["rows"] * record["columns"])
-                rows["stored values"] = f"{record['stored_values']:,}, {100 * share:.3g} % of all"
+            record, rows = _describe_source(path, member)
             keys = stored_keys(path if member is None else f"{path}/{member}")
             if keys is not None:
                 record["keys"] = len(keys)
@@ -263,9 +253,8 @@ def ingest(
                     progress=progress,
                 )
         seconds = time.monotonic() - start
-        record = _describe_source(store, None)
-        size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"
-        output.show({"store": f"{store}, {record['dtype']}, {size}", "time": format_seconds(seconds)})
+        record, rows = _describe_source(store, None)
+        output.show({"store": [store, *rows["data"]], "time": format_seconds(seconds)})
         output.say(f"\nNext: bigpca plan {shlex.quote(store)}")
         output.finish({"command": "ingest", "source": recorded(source), "out": store, "seconds": seconds, **record})
 
@@ -308,14 +297,16 @@ def verify(path: str, shows: o.Shows, *, member: str | None = None) -> None:
             raise typer.Exit(int(ExitCode.INPUT))
 
 
-def _describe_source(path: str, member: str | None) -> dict[str, Any]:
+def _describe_source(path: str, member: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JSON record of rows, and what is shown of them."""
     from bigpca.data.files import file_source  # without Dask
 
     found = file_source(path, member, "raise")
     rows, columns = found.shape
     chunks, size = len(found.row_chunks()), int(rows * found.row_bytes)
     record = {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}
-    return record if found.stored_values is None else record | {"stored_values": found.stored_values}
+    record |= {} if found.stored_values is None else {"stored_values": found.stored_values}
+    return record, {"data": described([path], found)}
 
 
 def _written(value: Any) -> Any:

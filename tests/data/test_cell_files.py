@@ -224,7 +224,7 @@ def test_the_commands_show_what_is_stored_and_ingest_says_how_to_copy_sparse_row
     record = run_json("info", path, "--member", "layers/counts")
     assert (record["rows"], record["columns"], record["stored_values"]) == (300, 24, X.nnz)
     shown = run("info", path).stdout
-    assert line_of(shown, "stored values") == f"{X.nnz:,}, {100 * X.nnz / 7200:.3g} % of all"
+    assert f", sparse with {X.nnz:,} values ({100 * X.nnz / 7200:.3g} %)" in line_of(shown, "data")
     assert line_of(shown, "keys") == "300, such as 'cell 0'"
     assert "300 rows x 24 columns, float32, sparse with" in run("plan", path, "-k", 2).stdout
     assert run("fit", path, "-k", 3, "--model", "m.zarr").exit_code == 0

@@ -207,7 +207,7 @@ def test_the_plan_says_how_long_a_device_takes(usual_sizes: None) -> None:
     assert plan.seconds is not None
     assert plan.flops_of(single=True, there=True) > plan.evaluations
     assert plan.seconds > plan.flops_of(single=True, there=True) / plan.resources.there_single > 0
-    assert any("on the device" in text for name, text in plan.cells() if name == "time")
+    assert any("on the device" in text for name, text in plan.cells() if name == "speed")
     assert plan.idle is None  # no chunks would make a device faster
     assert fitted.seconds is None  # whose fit did not measure it
 

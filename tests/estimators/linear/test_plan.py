@@ -124,10 +124,10 @@ def test_sparse_rows_are_timed_by_seconds_that_no_choice_depends_on() -> None:
 def test_a_printed_plan_is_a_small_table() -> None:
     text = str(PCA(3).plan(unreadable(200, 50)))
     lines = text.splitlines()
-    names = ["solver", "reads", "work", "time", "state", "peak memory", "limit", "output"]
+    names = ["solver", "others", "reads", "work", "time", "speed", "state", "peak memory", "limit", "output"]
     assert [line[:13].strip() for line in lines] == names
     assert all(len(line) < 150 for line in lines)
-    assert "1 read of X, 78.1 KiB" in text
+    assert "all rows once, 78.1 KiB" in text
     assert "blocks of up to 200 rows" in text
     assert text.count(": fits") == 1
 
