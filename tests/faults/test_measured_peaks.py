@@ -117,6 +117,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "cca": ("tall", lambda: bp.CCA(3, **LIMIT)),
     "partial cca": ("tall", lambda: bp.CCA(3, **LIMIT)),
+    "partial cross-validation": ("tall", lambda: bp.PCA("cross-validated", **LIMIT)),
     "mca": ("tall", lambda: bp.PLSSVD(3, **LIMIT)),
     "partial least squares": ("tall", lambda: bp.PLSRegression(3, **LIMIT)),
     "factors": ("tall", lambda: bp.FactorAnalysis(3, **LIMIT)),
