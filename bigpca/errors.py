@@ -187,13 +187,14 @@ def listed(values: Any, most: int = 5) -> str:
     return ", ".join(map(brief, values[:most])) + (", ..." if len(values) > most else "")
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: float, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1.
 
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
+    >>> counted(1, "row"), counted(1200, "row"), counted(2.063, "read")
+    ('1 row', '1,200 rows', '2.06 reads')
     """
-    return f"{count:,} {noun}{'s'[: count != 1]}"
+    number = f"{int(count):,}" if count == int(count) else f"{count:.3g}"
+    return f"{number} {noun}{'' if count == 1 else 's'}"
 
 
 def an(name: str) -> str:

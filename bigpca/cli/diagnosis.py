@@ -293,7 +293,7 @@ def _summary(report: DemoReport) -> dict[str, object]:
     baseline = format_bytes(report.baseline_bytes)
     rows: dict[str, object] = {
         "data": f"{report.n_samples:,} x {report.n_features} float32 = {format_bytes(report.data_bytes)}",
-        "solver": f"{report.solver}, {report.passes} read{'' if report.passes == 1 else 's'} of the data",
+        "solver": f"{report.solver}, {counted(report.passes, 'read')} of the data",
         "peak memory": f"{format_bytes(report.peak_bytes)} measured above {baseline} idle, all processes",
         "memory budget": f"{format_bytes(report.budget_bytes)}: {'kept' if report.within_budget else 'EXCEEDED'}",
         "time": f"{format_seconds(sum(report.seconds.values()))} ({steps})",

@@ -309,12 +309,12 @@ def table(rows: Mapping[str, object], width: int = MAX_WIDTH) -> str:
 
     A number stays on one line with its unit.
 
-    >>> print(table({"rows": 10, "width": [3, 4], "memory": "needs 56.3 MiB of memory"}, 22))
-    rows    10
-    width   3
-            4
-    memory  needs 56.3 MiB of
-            memory
+    >>> print(table({"rows": 10, "width": [3, 4], "memory": "needs 56.3 MiB of memory"}, 30))
+    rows         10
+    width        3
+                 4
+    memory       needs 56.3 MiB of
+                 memory
     """
     indent = max([MIN_NAME, *map(len, rows)]) + 2
     lines: list[str] = []

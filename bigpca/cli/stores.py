@@ -42,16 +42,6 @@ KNOWN = (
     "groups",
     "cv_errors",
 )
-OF_COMPONENTS = (
-    "eigenvalues",
-    "explained_variance",
-    "explained_variance_ratio",
-    "correlations",
-    "singular_values",
-    "squared_covariance_fraction",
-    "r2",
-    "timescales",
-)
 CERTIFIED = {
     "reads": "n_passes_",
     "converged": "converged_",
@@ -83,14 +73,17 @@ def describe(model: Any) -> dict[str, Any]:
     for name, attribute in (("n_features_selected", "selected_"), ("landmarks", "landmark_indices_")):
         found = getattr(model, attribute, getattr(held, attribute, None))
         record |= {} if found is None else {name: len(found)}
-    found = {name: getattr(held, f"{name}_", None) for name in (*KNOWN, *OF_COMPONENTS)}
+    of_components = [attribute.removesuffix("_") for _, attribute in held._traits.summary if attribute[0] != "_"]
+    found = {name: getattr(held, f"{name}_", None) for name in (*KNOWN, *of_components)}
     record |= {name: one for name, one in found.items() if one is not None}
     if "explained_variance_ratio" in record:
         record["variance_captured"] = float(record["explained_variance_ratio"].sum())
     certificate: dict[str, Any] = {name: getattr(held, attribute, None) for name, attribute in CERTIFIED.items()}
     record["certificate"] = None if certificate["confidence"] is None else certificate
     for part in (record, certificate):
-        part |= {name: part[name][:RECORDED] for name in (*OF_COMPONENTS, *LEADING) if part.get(name) is not None}
+        part |= {
+            name: part[name][:RECORDED] for name in (*of_components, *LEADING) if hasattr(part.get(name), "__len__")
+        }
     return plain(record)  # type: ignore[no-any-return]
 
 

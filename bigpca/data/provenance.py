@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, format_bytes, shorten
+from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, counted, format_bytes, shorten
 from bigpca.planning import format_times
 from bigpca.records import Held, pack, stored, unpack
 from bigpca.settings import during
@@ -213,7 +213,7 @@ class Provenance(Shown):
             "peak memory": {self.peak_bytes, self.planned_bytes} != {None}
             and ("not measured" if self.peak_bytes is None else f"{format_bytes(self.peak_bytes)} above idle")
             + _planned(self.planned_bytes and format_bytes(self.planned_bytes)),
-            "solved with": self.solve_threads and f"{self.solve_threads} BLAS thread{'s'[: self.solve_threads != 1]}",
+            "solved with": self.solve_threads and counted(self.solve_threads, "BLAS thread"),
             "date": self.date,
             "model digest": self.model,
             "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),

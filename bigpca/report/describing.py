@@ -148,7 +148,7 @@ def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
 
 def _converged(model: Any) -> Light:
     name, reads = "converged", getattr(model, "n_passes_", None)
-    taken = "" if reads is None else f" after {counted_reads(reads)}"
+    taken = "" if reads is None else f" after {counted(reads, 'read')}"
     if not hasattr(model, "converged_"):
         bounded = hasattr(model, "bounds_confidence_")
         text = "one approximation, not an iteration: see its bounds" if bounded else "exact to rounding, no iteration"
@@ -240,15 +240,6 @@ def _omitted(model: Any) -> Light:
         return Light(name, Verdict.PASS, text)
     text += f" ({percent(share)}): they hold NaN or infinity" if omitted else ""
     return Light(name, Verdict.FAIL if share > MAX_OMITTED else Verdict.WARNING, text)
-
-
-def counted_reads(reads: float) -> str:
-    """Return a number of reads in words.
-
-    >>> counted_reads(1.0), counted_reads(2.5)
-    ('1 read', '2.5 reads')
-    """
-    return f"{reads:.3g} read{'' if reads == 1 else 's'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,7 +461,7 @@ def methods_of(model: Any) -> str:
     solver, core = solver_of(inner), getattr(inner, "estimator_", inner)  # a rotation holds the PCA that it turned
     text += f" with the solver {solver}" if solver else ""
     text += f" (relative tolerance {core.tol:g})" if solver == "krylov" and hasattr(core, "tol") else ""
-    text += f" in {counted_reads(inner.n_passes_)} of the data" if hasattr(inner, "n_passes_") else ""
+    text += f" in {counted(inner.n_passes_, 'read')} of the data" if hasattr(inner, "n_passes_") else ""
     text += f", with the kernel {_in_words(inner.kernel_)}" if hasattr(inner, "kernel_") else ""
     held = list({id(one): one for one in (model, inner, core)}.values())
     text = " ".join([f"{text}.", *_of_rows(held), *_of_parameters(held), _share(inner)])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Path
-from bigpca.errors import required
+from bigpca.errors import counted, required
 from bigpca.estimators.shared.inputs import Unchecked, open_scores
 from bigpca.estimators.shared.results import Result, Waiting, unsolved
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
@@ -227,4 +227,4 @@ def captured(found: Result | Waiting[Unchecked] | None) -> str:
         return ""
     whole = "the variance between the classes" if hasattr(found, "discriminants_") else "the variance"
     share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
-    return f"<p>{int(k):,} component{'' if k == 1 else 's'}{share}</p>"
+    return f"<p>{counted(int(k), 'component')}{share}</p>"
