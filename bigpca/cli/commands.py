@@ -60,9 +60,9 @@ class _Command(TyperCommand):
 
 
 def _describe(options: list[Any]) -> None:
-    """Drop the type of flags, which take no value, and read the defaults of estimators' parameters."""
+    """Drop the type of flags, which take no value, and of arguments; read the defaults of estimators' parameters."""
     for option in options:
-        if getattr(option, "is_flag", False):
+        if getattr(option, "is_flag", False) or option.param_type_name == "argument":
             option.display_type_rich = lambda ctx: None
         if option.name in _ESTIMATOR and option.default is None and (default := default_of(option.name)):
             option.help = f"{option.help} (default: {default})"

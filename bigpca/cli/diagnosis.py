@@ -62,7 +62,7 @@ def doctor(
         List the outputs below URL that a run has begun and not finished.
     delete
         With --unfinished: delete what is listed.
-    directory : --dir
+    directory : --dir PATH
         Show the free disk space of this directory.
 
     Examples
@@ -269,7 +269,7 @@ def demo(shows: o.Shows, *, small: bool = False, directory: Path = Path("bigpca-
     ----------
     small
         A sixteenth of the data: a few seconds.
-    directory : --dir
+    directory : --dir PATH
         Where to work (3 GiB free for the full size).
 
     Examples

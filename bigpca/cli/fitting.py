@@ -68,11 +68,11 @@ def transform(
         The model saved by a fit.
     scores : PATH
         Where the scores are written: a Zarr store, or a .npy or .parquet table.
-    keys
-        Store these row keys too: FILE::COLUMN, such as labels.csv::filename.
-    statistics
+    keys : FILE::COLUMN
+        Store these row keys too, such as labels.csv::filename.
+    statistics : NAMES
         Write these statistics of each row instead of scores: t2,spe,mahalanobis.
-    dtype
+    dtype : DTYPE
         Store the scores as float16, float32 or float64, or as codes: int8, bits.
 
     Examples

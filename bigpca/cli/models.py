@@ -46,7 +46,7 @@ def report(
 
     Parameters
     ----------
-    rows
+    rows : SOURCE
         The rows of the fit, read once for standard errors of the sample.
     held_out : SOURCE
         Rows that were not fitted, on which accuracy is measured.
@@ -134,9 +134,9 @@ def plot(
         What is drawn.
     out : PATH
         The file to write: .png, .svg or .pdf.
-    rows
+    rows : SOURCE
         For scores and biplot without --scores: rows, read once.
-    components
+    components : NAMES
         Numbers from 0, or names: two (0,1 or pca0,pca1); for maps, one or three (0,1,2).
     map_shape : HxW
         For maps: the places of one sample in the pattern, e.g. 14x14.
@@ -262,7 +262,7 @@ def extremes(
 
     Parameters
     ----------
-    source
+    source : SOURCE
         Rows, or scores of the model.
     n : -n INT >= 1
         Rows at each end.
@@ -304,9 +304,9 @@ def compare(
 
     Parameters
     ----------
-    first
+    first : A
         A model saved by a fit; with --metric, features of rows.
-    second
+    second : B
         The other.
     metric
         Compare two sets of features of the same rows, in one read of both.

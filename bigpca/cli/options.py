@@ -203,17 +203,17 @@ class Common:
         The model saved by a fit.
     scores : PATH
         Its scores, written by fit --scores or transform.
-    labels
-        labels.csv or labels.csv::column; joined by key if the scores have keys.
+    labels : FILE[::COLUMN]
+        Such as labels.csv::species; joined by key if the scores have keys.
     by_position
         Labels are in the order of the rows; keys are ignored.
     image_shape : HxW[xC]
         The shape of one row, e.g. 28x28 or 32x32x3: draws components as pictures.
-    member
+    member : NAME
         Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).
     overwrite
         Replace outputs that exist.
-    references
+    references : PATH
         Where to read the training rows of a kernel model, if not beside or below it (repeatable).
     as_json : --json
         Print exactly one JSON object on stdout; text goes to stderr.
@@ -222,7 +222,7 @@ class Common:
 
     Where it runs
     -------------
-    scheduler
+    scheduler : ADDRESS
         Join the running Dask scheduler at this address.
     workers_timeout : SECONDS >= 0
         Seconds to wait for a worker; adaptive clusters start with none.
@@ -311,7 +311,7 @@ class Cluster:
         Start this many local worker processes.
     threads : INT >= 1
         Threads of each local worker process.
-    memory
+    memory : SIZE
         Memory of each local worker process, e.g. 2GiB.
     """
 

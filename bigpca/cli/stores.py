@@ -156,7 +156,7 @@ def info(path: str, shows: o.Shows, *, member: str | None = None, references: li
 
     Parameters
     ----------
-    path
+    path : PATH
         A saved model, or any source that fit can read.
 
     Examples
@@ -211,7 +211,7 @@ def ingest(
     ----------
     out : PATH
         The Zarr store to write.
-    dtype
+    dtype : DTYPE
         Convert to this dtype, e.g. float32.
     chunk_rows : INT >= 1
         Rows per chunk (default: about 64 MiB).
@@ -272,7 +272,7 @@ def verify(path: str, shows: o.Shows, *, member: str | None = None) -> None:
 
     Parameters
     ----------
-    path
+    path : PATH
         The Zarr store to check.
 
     Examples

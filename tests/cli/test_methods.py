@@ -392,7 +392,9 @@ def test_commands_are_listed_in_the_order_of_use() -> None:
     places = [said.index(f"│ {name} ") for name in order]
     assert places == sorted(places)
     for name in order:
-        assert f"bigpca {name}" in run(name, "--help").stdout.split("Examples:")[1]
+        said = run(name, "--help").stdout
+        assert f"bigpca {name}" in said.split("Examples:")[1]
+        assert re.findall(r"<(?:str|list|int|path)", said) == []  # types of Python, which no one types
 
 
 def test_neighbours_along_named_dimensions_of_netcdf_are_those_of_the_library(folder: Path) -> None:
