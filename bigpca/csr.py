@@ -98,7 +98,8 @@ def row_squares(rows: csr_array) -> Vector:
 def product_flops(rows: BlockForm, columns: float) -> float:
     """Return the cost of a row times a matrix with ``columns`` columns, in operations at the speed of a dense product.
 
-    2 for each value and column; of sparse rows, only for stored values, and each counts as fifteen.
+    Each value costs 2 operations for each column. In sparse rows only stored values cost anything, each as much as
+    fifteen values of a dense row.
     """
     return 2.0 * (SLOWER if rows.sparse else 1.0) * rows.values * columns
 

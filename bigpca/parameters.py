@@ -30,7 +30,7 @@ class Parameter:
     help : str
         Of the option of the command line; a parameter without help has none.
     interval : str
-        Of numbers, such as "(0, 1]"; "" for no numbers.
+        Which numbers are allowed, such as "(0, 1]"; "" for none.
     what : str
         What is expected, for messages. Numbers without it are checked where they are used.
     whole : bool

@@ -337,8 +337,8 @@ def open_beside(given: Labelling, source: list[str], data: Any, missing: str) ->
     typer.BadParameter
         If a key is given for a source without keys, or is needed.
     ValueError
-        If entries and rows do not match; the message names keys or counts. And for weights that are missing, negative
-        or no numbers.
+        If entries and rows do not match; the message names keys or counts. Also for weights that are missing, negative
+        or not numbers.
     """
     from bigpca.data.labels import ARGUMENTS
     from bigpca.data.weights import open_weights

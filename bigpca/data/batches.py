@@ -71,7 +71,7 @@ class LabelColumn:
         Raises
         ------
         TypeError, ValueError
-            For labels that are missing, not among the classes, or no finite numbers; names the rows.
+            For labels that are missing, not finite, or not among the classes; names the rows.
         """
         from bigpca.data.labels import ClassLabels, label_values, reject_gaps, target_columns  # imports file formats
 
@@ -344,8 +344,8 @@ def _stacked_columns(columns: Mapping[str, Any], label: str) -> Array:
     shapes = {name: one.shape for name, one in values.items()}
     if len(set(shapes.values())) != 1 or any(len(shape) != 1 for shape in shapes.values()):
         raise ValueError(
-            f"{label} has columns of shapes {brief(shapes)}; several columns have one number for each row. A column "
-            "of vectors is chosen alone: column='name'."
+            f"{label} has columns of shapes {brief(shapes)}; several columns have one number for each row. Choose a "
+            "column of vectors alone: column='name'."
         )
     return np.column_stack(list(values.values()))
 

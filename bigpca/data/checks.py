@@ -97,7 +97,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check_promised(dtype: DTypeLike, promised: np.dtype[Any], label: str) -> None:
-    """Reject a chunk of a Dask array of another kind of numbers than the array says; a larger dtype is kept."""
+    """Reject a chunk whose kind of numbers is not that of its Dask array; a larger dtype of the kind is accepted."""
     found = check_dtype(dtype)
     if not np.can_cast(found, promised, "same_kind"):
         raise TypeError(
@@ -341,7 +341,7 @@ def tally_rounded() -> Iterator[Tally]:
 
 
 def note_rounded(values: Array) -> None:
-    """Add the integers that conversion to float64 will round to the tally of this task, if there is one."""
+    """Count the integers that conversion to float64 will round, if this task keeps a tally of them."""
     tally = _TALLY.get()
     if tally is not None:
         tally.count += rounded_integers(values)

@@ -761,7 +761,7 @@ class Shards(StoredRows):
         return block
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Return a stamp for each shard of those rows; at a URL of all that it lists now."""
+        """Return a stamp for each shard of those rows; for a URL, of all shards that it lists now."""
         if kind_of(self.path) != "disk":
             from bigpca.storage.requests import objects_at
 

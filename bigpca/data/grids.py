@@ -433,7 +433,7 @@ def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 
 
 def _stored(values: NDArray[Any]) -> dict[str, Any] | None:
-    """Return what stores values without loss, or None: ``strings``, or a numeric ``array`` with what it means."""
+    """Return how values are stored without loss, as ``strings`` or a numeric ``array`` with its meaning; or None."""
     kind, calendar = values.dtype.kind, _calendar(values)
     if kind == "U" or (kind == "O" and all(isinstance(value, str) for value in values.ravel())):
         return {"strings": values.ravel().tolist()}

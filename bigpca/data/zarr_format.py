@@ -554,5 +554,5 @@ def _bits(fill: Any, kind: str) -> int:
     value, known = np.float32(fill), widened(np.arange(256 ** np.dtype(BITS[kind]).itemsize, dtype=BITS[kind]), kind)
     same = np.flatnonzero(np.isnan(known) if np.isnan(value) else known == value)
     if not len(same):
-        raise ValueError(f"fill_value is {brief(fill)}, which is no number of {kind}")
+        raise ValueError(f"fill_value is {brief(fill)}, which is not a number in {kind}")
     return int(same[0])

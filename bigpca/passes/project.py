@@ -417,7 +417,7 @@ def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
 
 
 def _reads_ahead(rows: Rows, read_rows: int) -> int:
-    """Return how many reads are in flight while one is in use: several of an object store, if they are small."""
+    """Return how many reads are in flight while one is in use: several from an object store, if they are small."""
     return (
         max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, rows.prices.read_bytes(read_rows))))
         if rows.origin.requests[0]

@@ -282,8 +282,8 @@ def standard_errors(
     learned = isinstance(model.scale, bool | np.bool_) and model.scale_ is not None
     if model.scale_ is not None and (isinstance(model.scale, Patterson) or (learned and model.center is not True)):
         raise ValueError(
-            f"scale = {model.scale!r} is learned from the rows and also varies between samples, which is covered only "
-            "for scale=True with center=True. Fit so, or with the divisors: scale=model.scale_."
+            f"scale = {model.scale!r} is learned from the rows, so it varies between samples too. This is covered only "
+            "for scale=True with center=True. Fit with these, or with fixed divisors: scale=model.scale_."
         )
     rows = rows_of_fit(model, open_like(model, X).weighted(sample_weight), memory_limit=memory_limit)
     unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 and not learned else 1.0

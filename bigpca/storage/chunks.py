@@ -208,7 +208,7 @@ def fitted(rows: Array, dtype: np.dtype[Any], first: int) -> Array:
     Raises
     ------
     ValueError
-        If a finite value overflows it, or is no integer where those are stored; names the first row.
+        If a finite value overflows it, or is not an integer where integers are stored; names the first row.
     """
     if rows.dtype == dtype:
         return rows

@@ -657,8 +657,8 @@ def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
     ratio = 1 if info.compress_type == zipfile.ZIP_STORED else DEFLATE_RATIO
     if info.file_size != header_bytes + nbytes or info.file_size > ratio * info.compress_size:
         raise ValueError(
-            f"{info.filename} declares {nbytes:,} bytes of values, but has {info.file_size:,} bytes in "
-            f"{info.compress_size:,} compressed bytes"
+            f"{info.filename} declares {nbytes:,} bytes of values, but has {info.file_size:,} bytes, compressed to "
+            f"{info.compress_size:,}"
         )
 
 

@@ -263,7 +263,7 @@ class Place:
             return self._request("read", "", lambda: zarr.open(store, path=self.prefix, mode="r"))
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"{self.describe()} is neither a Zarr array nor a group. Tables are opened by their URLs."
+                f"{self.describe()} is neither a Zarr array nor a group. Pass the URL of a table instead of a store."
             ) from None
 
     def key(self, key: str) -> str:

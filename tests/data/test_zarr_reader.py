@@ -324,7 +324,7 @@ def test_floats_that_numpy_does_not_have_are_read_exactly_as_float32(
     zarr.create_group(tmp_path / "g", zarr_format=2 if old else 3)
     assert sources.open(tmp_path / "g").dtype == np.float32
     edit(path, fill_value=0.1)
-    with pytest.raises(CorruptedChunkError, match=f"fill_value is 0.1, which is no number of {name}"):
+    with pytest.raises(CorruptedChunkError, match=f"fill_value is 0.1, which is not a number in {name}"):
         ZarrReader(path)
     edit(path, fill_value=fill)
     with pytest.raises(TypeError, match=rf"holds {name}, which Zarr cannot open at a URL. Copy"):

@@ -11,6 +11,5 @@
 
 Add a solver of KernelPCA: a ``KernelFit``, and its row in ``kernel_pca.FITS``.
 
-Cost is counted in sweeps, that is n^2 kernel evaluations, and ``max_kernel_evaluations`` limits it before anything
-runs.
+Cost is counted in sweeps of n^2 / 2 kernel evaluations, and ``max_kernel_evaluations`` limits it before anything runs.
 """

@@ -90,7 +90,7 @@ class Refinement:
 
 @dataclass(frozen=True)
 class PairFit(Fit[Found], Generic[Found, State]):
-    """One read of both sides, and a solve from their moments; one more where that has too few digits.
+    """One read of both sides and a solve from their moments; one more read if that solution has too few digits.
 
     Attributes
     ----------

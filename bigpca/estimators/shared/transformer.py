@@ -544,7 +544,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 
     @property
     def preprocess_(self) -> tuple[RowPreprocessor, ...]:
-        """What is applied to each row first, in order, with what the fit found, such as the target of its rows."""
+        """The steps that are applied to each row first, in order, with what the fit found for them (a target)."""
         check_is_fitted(self)
         return fitted_preprocessors(self)
 
