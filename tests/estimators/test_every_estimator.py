@@ -25,6 +25,7 @@ from sklearn.utils import get_tags
 
 import bigpca as bp
 from bigpca.cli.stores import describe
+from bigpca.estimators import loading
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import declared_parameters
@@ -117,6 +118,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarn
 every = pytest.mark.parametrize("name", CASES)
 reading = pytest.mark.parametrize("name", READING)
 growing = pytest.mark.parametrize("name", GROWING)
+
+
+def test_every_estimator_has_a_case() -> None:
+    missing = loading.CLASSES.keys() - {type(case.make()).__name__ for case in CASES.values()}
+    assert missing == set(), f"add rows to CASES: {sorted(missing)}"
 
 
 @pytest.fixture

@@ -202,8 +202,8 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
 class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
-    What you write to add an estimator: its parameters as fields, a row in the table of
-    :mod:`bigpca.estimators.loading`, and these; most have a default::
+    What you write to add an estimator: its parameters as fields, a row in the table of :mod:`bigpca.estimators`, and
+    these; most have a default::
 
         _traits             the class of the result, the prefix of names, and what fits take beside rows
         _fit                the parameters checked, and the fit planned: a ``Fit``, which nothing reads yet
