@@ -69,12 +69,9 @@ class WindowsFit(KrylovFit):
     @cached_property
     def template(self) -> LaggedProducts:
         """The empty sums."""
-        source, d = self.windows.series, self.series.n_columns
-        runs = np.diff(source.ends, prepend=0)
-        codes = None if len(runs) == 1 else np.repeat(np.arange(len(runs), dtype=np.int32), runs)
+        d, lags = self.series.n_columns, tuple(range(0, self.windows.reach + 1, cast("int", self.windows.step)))
         margins = RowsAt(d, np.unique(np.concatenate(self.ends)))
-        lags = tuple(range(0, self.windows.reach + 1, cast("int", self.windows.step)))
-        return LaggedProducts(d, lags, codes=codes, margins=margins)
+        return LaggedProducts(d, lags, margins=margins, runs=self.windows.series.ends)
 
     @cached_property
     def sums(self) -> PassCost:

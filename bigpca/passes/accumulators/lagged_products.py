@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import STRIP_COLUMNS, each_piece, strips_of
 from bigpca.passes.accumulators.base import KEPT, kept
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -28,6 +28,8 @@ class LaggedProducts(PairedRows):
     ----------
     n_features, lags, count, ...
         As of :class:`PairedRows`.
+    runs : ndarray of int
+        Number of the row before which each run of rows ends: those of these rows. It is the code of the run.
     mean : ndarray of shape (d,)
         Of all rows.
     pairs : ndarray of shape (l,)
@@ -47,6 +49,7 @@ class LaggedProducts(PairedRows):
     later: Matrix = kept("n_lags", "n_features")
     cross: Array = kept("n_lags", "n_features", "n_features")
     margins: RowsAt = field(kw_only=True, metadata=KEPT)
+    runs: Integers = field(kw_only=True)
 
     @property
     def n_lags(self) -> int:
@@ -54,7 +57,11 @@ class LaggedProducts(PairedRows):
         return len(self.lags)
 
     def for_rows(self, start: int, stop: int) -> LaggedProducts:
-        return replace(super().for_rows(start, stop), margins=self.margins.for_rows(start, stop))
+        own = slice(np.searchsorted(self.runs, start, "right"), np.searchsorted(self.runs, stop) + 1)
+        return replace(self, margins=self.margins.for_rows(start, stop), runs=self.runs[own])
+
+    def _codes_of(self, numbers: Integers) -> Vector:
+        return self.runs[np.searchsorted(self.runs, numbers, "right")].astype(np.float64)
 
     def _add_rows(self, block: Block) -> None:
         self.mean = block.shift.astype(np.float64)  # that of the group, until it is closed

@@ -112,7 +112,7 @@ class PairedRows(Accumulator):
             self._recent, self._numbers, self._codes = self.head[:0, :], numbers[:0], np.zeros(0)
             self.head_codes = np.full(self.reach, np.nan)
         rows = self.put(block.values.astype(np.float64, copy=False))
-        codes = np.zeros(block.count) if self.codes is None else self.codes[numbers - self.first_row].astype(np.float64)
+        codes = self._codes_of(numbers)
         self._add_rows(block)
         # 1. Pairs whose later row is in this block; rows are in order of their numbers.
         known, of_known = xp.concat([self._recent, rows]), np.concatenate([self._numbers, numbers])
@@ -142,6 +142,10 @@ class PairedRows(Accumulator):
         recent = np.flatnonzero(of_known > self.last - self.reach)
         self._recent, self._numbers = self._taken(known, recent), of_known[recent]
         self._codes = codes_known[recent]
+
+    def _codes_of(self, numbers: Integers) -> Vector:
+        """Return the codes of rows."""
+        return np.zeros(len(numbers)) if self.codes is None else self.codes[numbers - self.first_row].astype(np.float64)
 
     def _taken(self, rows: Matrix, which: Integers) -> Matrix:
         """Return a copy of some of the rows."""

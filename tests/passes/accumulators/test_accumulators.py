@@ -415,14 +415,12 @@ def _lagged(lags: tuple[int, ...], codes: Any = None) -> Case:
     )
 
 
-def _products_at_lags(lags: tuple[int, ...], codes: Any = None) -> Case:
+def _products_at_lags(lags: tuple[int, ...], runs: tuple[int, ...] = (N,)) -> Case:
     """Products about the mean of all rows, of pairs inside trajectories, and the rows at ends."""
-    ends = np.array([0, 3, N - 1])
+    ends, codes = np.array([0, 3, N - 1]), np.searchsorted(runs, np.arange(N), "right")
 
     def truth(X: Array) -> list[Array]:
-        Z, times = X - X.mean(0, "f8"), [np.arange(N - lag) for lag in lags]
-        if codes is not None:
-            times = [t[codes[t] == codes[t + lag]] for t, lag in zip(times, lags, strict=True)]
+        Z, times = X - X.mean(0, "f8"), [np.flatnonzero(codes[: N - lag] == codes[lag:]) for lag in lags]
         pairs = [(Z[t], Z[t + lag]) for t, lag in zip(times, lags, strict=True)]
         return [
             np.array(len(X)), X.mean(0, "f8"), ends, X[ends].astype("f8"), np.array([float(len(t)) for t in times]),
@@ -430,8 +428,8 @@ def _products_at_lags(lags: tuple[int, ...], codes: Any = None) -> Case:
         ]  # fmt: skip
 
     return Case(
-        f"LaggedProducts {lags} {codes is not None}",
-        lambda: LaggedProducts(D, lags, codes=codes, margins=RowsAt(D, ends)),
+        f"LaggedProducts {lags} {runs}",
+        lambda: LaggedProducts(D, lags, margins=RowsAt(D, ends), runs=np.array(runs)),
         row_state,
         N,
         lambda s: [
@@ -562,7 +560,7 @@ CASES = [
     _stepped(6, sums=False, width=5),
     _lagged((3, 1, 7), codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _products_at_lags((0, 2, 4)),
-    _products_at_lags((0, 1, 2, 9), np.repeat([0, 1, 2], [9, 11, 3]).astype(np.int32)),
+    _products_at_lags((0, 1, 2, 9), (9, 20, N)),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),
