@@ -38,7 +38,7 @@ _REMEDIES = {
     "M": "Convert to a number of seconds or days first.",
     "m": "Convert to a number of seconds or days first.",
     "V": "Choose one field, or store the fields as the columns of one array; of float8 by ml_dtypes, whose kind is not "
-    "stored, view and convert it: np.load(path).view(ml_dtypes.float8_e4m3fn).astype(np.float32).",
+    'stored, view it: np.load(path, mmap_mode="r").view(ml_dtypes.float8_e4m3fn).',
 }
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 _TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)

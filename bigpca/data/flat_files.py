@@ -236,7 +236,7 @@ def raw_file(
     member: str = "",
 ) -> FlatFile:
     """Describe plain bytes, such as those behind a ``np.memmap``."""
-    stored = dtype if isinstance(dtype, str) and dtype in BITS else check_dtype(dtype) and np.dtype(dtype).str
+    stored = str(dtype) if str(dtype) in BITS else check_dtype(dtype) and np.dtype(dtype).str
     flat = FlatFile(tuple(map(int, shape)), stored, offset, order, path=path, format=format, member=member)
     flat.check_size()
     return flat

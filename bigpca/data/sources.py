@@ -95,10 +95,12 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     if isinstance(source, ZarrReader):
         return ZarrRows.of(source)
     if isinstance(source, np.memmap) and source.filename is not None:
-        # The whole of a memory map is read from its file; a view of one is treated as an array in memory.
+        # The whole of a memory map, in any shape and dtype, is read from its file; a part of one is as one in memory.
         from bigpca.data.flat_files import raw_file  # as the other formats of files
 
-        whole = type(source.base).__name__ == "mmap" and source.size * source.itemsize > 0
+        held = source.base if isinstance(source.base, np.memmap) and source.flags.c_contiguous else source
+        same = held.nbytes == source.nbytes > 0 and (held is source or held.flags.c_contiguous)
+        whole = type(held.base).__name__ == "mmap" and same
         path = os.path.abspath(str(source.filename))
         if not whole:
             check_dtype(source.dtype)
