@@ -293,7 +293,7 @@ def arrow_rows(column: Any, label: str, width: int | None = None) -> Array:
         For nulls, and for lists of another length than that of the first, or of another width; names it.
     """
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    column = getattr(column, "storage", column)
+    shape, column = getattr(column.type, "shape", None), getattr(column, "storage", column)
     n, sizes = len(column), list[int]()
     while hasattr(column, "value_lengths"):
         values, present = column.flatten(), len(column) - column.null_count
@@ -310,7 +310,7 @@ def arrow_rows(column: Any, label: str, width: int | None = None) -> Array:
             f"{label}: the list of row 0 has {size} values; {width} were expected, as in the first rows. Drop or "
             "repair such rows first."
         )
-    return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *sizes)
+    return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *(shape or sizes))
 
 
 def check_lengths(lengths: Array, n: int, label: str) -> None:

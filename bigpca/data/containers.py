@@ -73,7 +73,9 @@ _REMEDIES = {
     "builtins.NoneType": "Pass rows of features, (n, d).",
     "builtins.bytes": "Pass a path as a str (os.fsdecode).",
 }
-_LISTS = re.compile(r"(fixed_size_|large_)?list(_view)?<|List\(|Array\(|extension<.*[Aa]rray")
+_LISTS = re.compile(
+    r"(fixed_size_|large_)?list(_view)?<|List\(|Array\(|extension<.*[Aa]rray|extension<arrow.fixed_shape_tensor"
+)
 
 
 class Foreign(NamedTuple):

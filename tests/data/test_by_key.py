@@ -311,8 +311,10 @@ def test_rows_in_memory_have_the_keys_of_their_index(folder: Path) -> None:
     y = pd.Series(CLASSES, NAMES)
     rows = pd.DataFrame(ROWS, NAMES)
     repeated = np.where(np.arange(12) < 2, "r", NAMES)
+    levels = pd.MultiIndex.from_product([["a", "b"], range(6)])
     for X, labels, expected in (
         (rows, y[::-1], CLASSES),
+        (rows.set_axis(levels), y.set_axis(levels)[::-1], CLASSES),
         (dd.from_pandas(rows, npartitions=3, sort=False), y[::-1], CLASSES),
         (rows.set_axis(repeated), y.set_axis(repeated), CLASSES),
         (rows.reset_index(drop=True), y[::-1], CLASSES[::-1]),

@@ -777,6 +777,10 @@ def test_the_first_rows_are_kept_for_a_pass_but_not_by_it() -> None:
         stream.read(0, 60)
 
 
+def tensors_of(lists: Any) -> Any:
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), (5,)), lists)
+
+
 def test_one_column_of_batches_with_columns_is_taken_in_whatever_library_they_come() -> None:
     parts = np.split(X := np.random.default_rng(0).standard_normal((60, 5)).astype("f4"), 3)
     lists = [pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 5) for part in parts]
@@ -784,6 +788,10 @@ def test_one_column_of_batches_with_columns_is_taken_in_whatever_library_they_co
     expected = bp.PCA(2, solver="covariance").fit(bp.from_batches(parts)).components_
     forms = {
         "arrow tables": tables,
+        "tables of tensors": [
+            table.set_column(0, "emb", tensors_of(one)) for table, one in zip(tables, lists, strict=True)
+        ],
+        "and some without rows": [tables[0], tables[0][:0], *tables[1:]],
         "record batches": [table.to_batches()[0] for table in tables],
         "polars": [pl.from_arrow(table) for table in tables],
         "pandas": [table.to_pandas() for table in tables],
