@@ -538,5 +538,5 @@ def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: P
     elif len(record.get("groups", ())) > 2:
         further = f"bigpca plot drift {path}"
     else:
-        further = f"bigpca plot scree {path}" if "variance_captured" in record else f"bigpca report {path}"
+        further = f"bigpca plot scree {path}" if "captured" in record else f"bigpca report {path}"
     output.say(f"\nNext: {further}")

@@ -60,7 +60,9 @@ def describe(model: Any) -> dict[str, Any]:
 
     ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
     """
-    held = getattr(model, model._traits.core or "", model)  # whose components these are
+    from bigpca.plots.data import fitted, shares_of
+
+    held = fitted(model)  # whose components these are
     values = (model.get_params(deep=False) | model._steps.parameters).items()  # those of the fit
     record: dict[str, Any] = {
         "estimator": type(model).__name__,
@@ -76,8 +78,8 @@ def describe(model: Any) -> dict[str, Any]:
     of_components = [attribute.removesuffix("_") for _, attribute in held._traits.summary if attribute[0] != "_"]
     found = {name: getattr(held, f"{name}_", None) for name in (*KNOWN, *of_components)}
     record |= {name: one for name, one in found.items() if one is not None}
-    if "explained_variance_ratio" in record:
-        record["variance_captured"] = float(record["explained_variance_ratio"].sum())
+    shares, whole = shares_of(held)
+    record |= {} if shares is None else {"captured": float(shares.sum()), "captured_of": whole}
     certificate: dict[str, Any] = {name: getattr(held, attribute, None) for name, attribute in CERTIFIED.items()}
     record["certificate"] = None if certificate["confidence"] is None else certificate
     for part in (record, certificate):
@@ -108,8 +110,8 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
         known = f"{errors[0]:.4g} with 0 components, {errors[k]:.4g} with {k}"
         rows["of folds"] = f"mean error of {len(record['cv_errors'])} folds: {known}"
     certificate = record.get("certificate")
-    if "variance_captured" in record:
-        rows["captured"] = f"{100 * record['variance_captured']:.2f} % of the variance"
+    if "captured" in record:
+        rows["captured"] = f"{100 * record['captured']:.2f} % of {record['captured_of']}"
     if certificate is None:
         return rows
     if certificate["captured_variance_bounds"] is not None:

@@ -96,11 +96,19 @@ def shares(model: Any) -> Vector:
 
 def shares_or_none(model: Any) -> Vector | None:
     """Return the shares of the variance, or None where a model has none, and for an array or a path."""
-    if not hasattr(model, "fit"):
-        return None
-    inner = fitted(model)
-    found = next((getattr(inner, name) for name in SHARES if hasattr(inner, name)), None)
-    return None if found is None else np.asarray(found, dtype=np.float64)
+    return shares_of(fitted(model))[0] if hasattr(model, "fit") else None
+
+
+def shares_of(found: Any) -> tuple[Vector | None, str]:
+    """Return the shares of components (k,), or None, and of what they are, from the attributes of a model or a result.
+
+    Those of discriminants are of the variance between the classes.
+    """
+    own = [(shares, whole) for name, whole in SHARES.items() if (shares := getattr(found, name, None)) is not None]
+    shares, whole = own[0] if own else (None, "the variance")
+    if getattr(found, "discriminants_", None) is not None:
+        whole = "the variance between the classes"
+    return None if shares is None else np.asarray(shares, dtype=np.float64), whole
 
 
 def column_shares(model: Any) -> Vector | None:
@@ -129,9 +137,7 @@ def grid_of(model: Any) -> Any:
 
 def whole_of(model: Any) -> str:
     """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
-    between = not is_array(model) and hasattr(fitted(model), "discriminants_")
-    whole = next((words for name, words in SHARES.items() if hasattr(model, name)), "the variance")
-    return "the variance between the classes" if between else whole
+    return shares_of(model if is_array(model) else fitted(model))[1]
 
 
 def kind_of_values(model: Any) -> str:

@@ -58,7 +58,7 @@ def test_fit_as_json_is_one_object_with_the_plan_and_the_cost(store: Path) -> No
     record = run_json("fit", store, "-k", "0.9", "--scale", "--model", "m.zarr")
     assert record["exit_code"] == 0
     assert record["plan"]["passes"] == record["passes"] == 1
-    assert record["variance_captured"] > 0.9
+    assert record["captured"] > 0.9
     assert record["peak_bytes"] >= 0
     assert record["seconds"]["total"] >= record["seconds"]["fit"] > 0
     assert (record["model"], record["scores"]) == ("m.zarr", None)

@@ -45,7 +45,7 @@ def test_info_shows_the_kernel_the_evaluations_and_the_eigenvalues(name: str, ro
     assert record["eigenvalues"] == model.eigenvalues_.tolist()
     assert line_of(said, "    kpca0").startswith(f"{model.eigenvalues_[0]:.6g}")
     np.testing.assert_allclose(record["explained_variance"], model.explained_variance_, rtol=1e-14)
-    assert record["variance_captured"] == pytest.approx(model.explained_variance_ratio_.sum(), rel=1e-14)
+    assert record["captured"] == pytest.approx(model.explained_variance_ratio_.sum(), rel=1e-14)
     assert line_of(said, "solver") == model.solver_
     expected = {"indefinite": {"negative_mass"}, "landmarks": {"landmarks", "trace_error"}}.get(name, set())
     facts = {"negative_mass", "landmarks", "trace_error"}

@@ -16,6 +16,8 @@ import bigpca as bp
 from bigpca.cli.stores import components_table
 from bigpca.cli.stores import describe as record_of
 from bigpca.data.roles import are_scores
+from bigpca.estimators.shared.tables import captured
+from bigpca.plots.data import shares_or_none, whole_of
 from bigpca.plots.style import percents
 from bigpca.report import describe
 from tests.cli.running import run
@@ -169,8 +171,12 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
     for key, value in {**record, **(record.get("certificate") or {})}.items():
         if key in TEXTS or value is None:
             continue
-        if key == "variance_captured":
-            expected = held.explained_variance_ratio_.sum()
+        if key == "captured":
+            expected = shares_or_none(model).sum()
+        elif key == "captured_of":  # as reports say, and notebooks that show the model
+            assert value == whole_of(model)
+            assert f" % of {value}</p>" in captured(held._found)
+            continue
         elif key == "r2":
             expected = values(model)
         elif key == "landmarks":

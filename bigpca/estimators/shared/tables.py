@@ -222,9 +222,8 @@ def shown_of(model: Tables) -> Tables:
 
 def captured(found: Result | Waiting[Unchecked] | None) -> str:
     """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    k, ratio = getattr(found, "n_components_", None), getattr(found, "explained_variance_ratio_", None)
-    if not isinstance(k, Integral):
-        return ""
-    whole = "the variance between the classes" if hasattr(found, "discriminants_") else "the variance"
-    share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
-    return f"<p>{counted(int(k), 'component')}{share}</p>"
+    from bigpca.plots.data import shares_of  # imports what reads the rows of figures
+
+    k, (shares, whole) = getattr(found, "n_components_", None), shares_of(found)
+    share = "" if shares is None else f" with {100 * float(shares.sum()):.3g} % of {whole}"
+    return f"<p>{counted(int(k), 'component')}{share}</p>" if isinstance(k, Integral) else ""
