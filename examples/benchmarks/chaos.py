@@ -236,7 +236,7 @@ class Trial:
 
     def litter(self) -> list[str]:
         """Names that should not be there."""
-        known = {"reads", "stderr", "out.zarr", "checkpoint"}
+        known = {"reads", "stderr", "out.zarr", "out.html", "checkpoint"}
         found = [path.name for path in self.places.run.iterdir() if path.name not in known]
         inside = [p for name in ("out.zarr", "checkpoint") for p in (self.places.run / name).rglob("*")]
         return found + [str(p) for p in inside if p.name.startswith(".") or p.name.endswith((".lock", ".partial"))]
@@ -308,7 +308,7 @@ def run_trials(given: argparse.Namespace, folder: Path) -> tuple[list[Trial], fl
             if work not in references:
                 references[work] = Reference.of(work, folder)
             place = Path(tempfile.mkdtemp(dir=folder))
-            places = Places(folder, place, checkpoint=not work.makes_output and rng.random() < 0.75)
+            places = Places(folder, place, checkpoint=work.takes_checkpoint and rng.random() < 0.75)
             trial = Trial(work, places, references[work], cluster, on_cluster=rng.random() < 0.8)
             trial.run(min(rng.randint(1, given.kills_per_run), given.kills - killed), rng)
             trials.append(trial)

@@ -1,4 +1,4 @@
-"""What chaos.py runs and kills: every solver and estimator on small stores whose reads are slow and logged.
+"""What chaos.py and chaos_phases.py run and disturb: every kind of fit, question and output, on small slow stores.
 
 usage: python examples/benchmarks/chaos_runs.py NAME DIRECTORY
 
@@ -15,8 +15,9 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,15 @@ from distributed import Client, Nanny, Scheduler
 from distributed.utils import LoopRunner, get_mp_context
 
 import bigpca as bp
+from bigpca.data import lagged
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.passes import sweeps
+from bigpca.passes import rows, sweeps
 from bigpca.passes.engine.events import CheckpointEvent, GroupEvent, PassEvent
+from bigpca.passes.engine.run import Run
 from bigpca.passes.reading import layout
 from bigpca.records import pack
+from bigpca.report.describing import write_report
 
 SHAPES = {"tall": (3200, 64), "short": (640, 16), "wide": (160, 1800)}
 CHUNKS = {"tall": ((25, 64), (40, 64), (57, 64)), "short": ((10, 16), (17, 16)), "wide": ((160, 30), (160, 47))}
@@ -44,6 +48,10 @@ def _roweis(**options: Any) -> Any:
     return bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, **options)
 
 
+def _nystrom(sampling: str) -> Any:
+    return bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=40, sampling=sampling)
+
+
 ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what fits it)
     "covariance": ("tall", lambda: bp.PCA(5, solver="covariance")),
     "scale": ("tall", lambda: bp.PCA(5, solver="covariance", scale=True)),
@@ -52,23 +60,76 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "approximate": ("tall", lambda: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(20))),
     "kernel krylov": ("short", lambda: bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2)),
     "kernel dense": ("short", lambda: bp.KernelPCA(3, kernel="rbf", solver="dense")),
+    "kernel inverse": ("short", lambda: bp.KernelPCA(2, kernel="rbf", fit_inverse_transform=True)),
+    "approximate kernel": ("short", lambda: bp.ApproximateKernelPCA(2, kernel="rbf")),
     "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=40)),
+    "leverage": ("tall", lambda: _nystrom("leverage")),
+    "kmeans": ("tall", lambda: _nystrom("kmeans")),
+    "column-norm": ("tall", lambda: _nystrom("column-norm")),
+    "kernel supervised": ("tall", lambda: bp.KernelSupervisedPCA(2, kernel="rbf", gamma=0.05, n_landmarks=40)),
+    "kernel pairs": ("short", lambda: bp.KernelSupervisedPCA(2, kernel="rbf", solver="pairs")),
+    "kernel roweis": ("tall", lambda: bp.KernelRoweisDiscriminantAnalysis(2, kernel="rbf", gamma=0.05, n_landmarks=40)),
     "supervised": ("tall", lambda: bp.SupervisedPCA(2)),
     "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2)),
     "roweis": ("tall", _roweis),
     "roweis krylov": ("tall", lambda: _roweis(solver="krylov", tol=1e-2)),
     "groups": ("tall", lambda: bp.PCA(3, solver="covariance")),
+    "folds": ("tall", lambda: bp.PCA(bp.rules.CrossValidated(folds=3), solver="covariance")),
+    "scored": ("tall", lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3))),
+    "windows": ("tall", lambda: bp.PCA(3, solver="krylov", tol=1e-2)),
     "factor analysis": ("tall", lambda: bp.FactorAnalysis(2, max_iter=5000)),
     "tica": ("tall", lambda: bp.TICA(3, lag=2)),
+    "slow features": ("tall", lambda: bp.SlowFeatureAnalysis(2)),
+    "noise fraction": ("tall", lambda: bp.MinimumNoiseFraction(2)),
+    "contrastive": ("tall", lambda: bp.ContrastivePCA(2, alpha=[0.5, 2.0])),
+    "correspondence": ("tall", lambda: bp.CorrespondenceAnalysis(2)),
     "cca": ("tall", lambda: bp.CCA(2)),
     "pls": ("tall", lambda: bp.PLSRegression(2)),
+    "pls of folds": ("tall", lambda: bp.PLSRegression(bp.rules.CrossValidated(folds=3))),
+    "ridge": ("tall", lambda: bp.Ridge([0.1, 10.0], cv=3)),
 }
 GIVEN = {  # name -> what fit takes beside X
-    **dict.fromkeys(("supervised", "fisher", "roweis", "roweis krylov"), ("y", "labels")),
-    **dict.fromkeys(("cca", "pls"), ("y", "responses")),
+    **dict.fromkeys(("supervised", "fisher", "roweis", "roweis krylov", "contrastive", "scored"), ("y", "labels")),
+    **dict.fromkeys(("kernel supervised", "kernel pairs", "kernel roweis"), ("y", "labels")),
+    **dict.fromkeys(("cca", "pls", "pls of folds", "ridge"), ("y", "responses")),
     "groups": ("groups", "labels"),
 }
-NAMES = (*ESTIMATORS, "transform", "ingest")
+
+
+def _fit_layers(X: Any, places: "Places", progress: Callable[[Any], None]) -> Any:
+    """Two layers of batches, which this process iterates over itself."""
+    rows = bp.open(places.folder / "tall.zarr")
+    blocks = (np.asarray(rows[i : i + 100]) for i in range(0, len(rows), 100))
+    checkpoint = places.run / "checkpoint" if places.checkpoint else None
+    layers = {"all": bp.PCA(3), "few": bp.FactorAnalysis(1)}
+    with telling(progress):
+        fitted = bp.fit_layers(({"all": one, "few": one[:, :9]} for one in blocks), layers, checkpoint=checkpoint)
+    return {name: digest_of_model(model) for name, model in fitted.items()}
+
+
+def _report(X: Any, places: "Places", progress: Callable[[Any], None]) -> Any:
+    """A page with scores that are computed as they are read, and with held-out rows."""
+    model, classes = bp.load(places.folder / "classes.zarr"), np.arange(len(X)) % 3
+    out = places.run / "out.html"
+    options = {"scores": model.transform(X), "labels": classes, "held_out": (X, classes), "overwrite": True}
+    with telling(progress):
+        return Path(write_report(model, out, **options)).read_bytes()
+
+
+QUESTIONS: dict[str, Callable[[Any, "Places", Callable[[Any], None]], Any]] = {
+    "reconstruction error": lambda X, at, p: bp.quality.reconstruction_error(at.model, X, progress=p),
+    "standard errors": lambda X, at, p: bp.quality.standard_errors(at.model, X, progress=p),
+    "extremes": lambda X, at, p: bp.quality.extremes(at.model, X, progress=p),
+    "alignment": lambda X, at, p: bp.quality.svcca(X, X[:, :9], progress=p),
+    "compare layers": lambda X, at, p: bp.compare_layers({"all": X, "few": X[:, :9]}, n_folds=4, progress=p),
+    "fit layers": _fit_layers,
+    "report": _report,
+}
+OUTPUTS: dict[str, Callable[[Any, "Places", Callable[[Any], None]], Any]] = {
+    "transform": lambda X, at, p: at.model.transform(X, out=at.out, progress=p),
+    "ingest": lambda X, at, p: bp.ingest(X, at.out, chunk_rows=50, progress=p),
+}
+NAMES = (*ESTIMATORS, *QUESTIONS, *OUTPUTS)
 for name in bp.__all__:
     getattr(bp, name)  # imported now, so that processes forked from one that imported this have it all
 
@@ -88,8 +149,13 @@ class Work:
 
     @property
     def makes_output(self) -> bool:
-        """Whether it writes a store of rows, and not a model."""
-        return self.name not in ESTIMATORS
+        """Whether it writes a store of rows."""
+        return self.name in OUTPUTS
+
+    @property
+    def takes_checkpoint(self) -> bool:
+        """Whether a run may resume."""
+        return self.name in ESTIMATORS or self.name == "fit layers"
 
     def store(self, folder: Path) -> Path:
         """Where the rows lie."""
@@ -126,6 +192,11 @@ class Places:
         """The store of rows that a run makes."""
         return self.run / "out.zarr"
 
+    @property
+    def model(self) -> Any:
+        """A fitted PCA."""
+        return bp.load(self.folder / "model.zarr")
+
 
 @dataclass(frozen=True)
 class LoggedRows(ZarrRows):
@@ -158,7 +229,7 @@ def prepare(folder: Path) -> None:
     """Write every store, with a decaying spectrum and three classes, and one fitted model."""
     for name, (n, d) in SHAPES.items():
         rng = np.random.default_rng(7)
-        rows = rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -0.7 + 2.0
+        rows = rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -0.7 + 6.0  # positive, as of counts
         rows[:, -1] += 0.1 * (np.arange(n) % 3)
         for chunks in CHUNKS[name]:
             store = zarr.create_array(
@@ -169,13 +240,15 @@ def prepare(folder: Path) -> None:
     small_groups()
     with dask.config.set(scheduler="sync"):
         path = folder / f"tall-{'x'.join(map(str, CHUNKS['tall'][0]))}.zarr"
+        (folder / "tall.zarr").symlink_to(path)
         with bp.config(solve_threads=1):
             bp.PCA(4, solver="covariance").fit(bp.open(path)).save(folder / "model.zarr")
+            bp.FisherDiscriminantAnalysis(2).fit(bp.open(path), np.arange(3200) % 3).save(folder / "classes.zarr")
 
 
 def small_groups() -> None:
     """Cut small data as if it were large: about 50 groups, each a segment of its own."""
-    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS, sweeps.MIN_TILE = 256, 50, 16
+    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS, rows.PIECE_BYTES, sweeps.MIN_TILE = 256, 50, 256, 16
 
 
 def open_logged(work: Work, places: Places) -> Any:
@@ -198,17 +271,50 @@ def given(name: str, n: int) -> dict[str, np.ndarray]:
 def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tuple[str, int]:
     """Run it; return the digest of every bit of the result, and the rows that the result is of."""
     X = open_logged(work, places)
-    if work.name == "transform":
-        bp.load(places.folder / "model.zarr").transform(X, out=places.out, progress=progress)
-    elif work.name == "ingest":
-        bp.ingest(X, places.out, chunk_rows=50, progress=progress)
-    if work.makes_output:
+    if work.name in OUTPUTS:
+        OUTPUTS[work.name](X, places, progress)
         return digest_of_output(places.out)
-    model = ESTIMATORS[work.name][1]()
-    checkpoint = {"checkpoint": places.run / "checkpoint"} if places.checkpoint else {}
     with bp.config(solve_threads=1, workers_timeout=WORKERS_TIMEOUT):
-        model.fit(X, progress=progress, **given(work.name, X.shape[0]), **checkpoint)
+        if work.name in QUESTIONS:
+            return digest_of(QUESTIONS[work.name](X, places, progress)), len(X)
+        model = ESTIMATORS[work.name][1]()
+        checkpoint = {"checkpoint": places.run / "checkpoint"} if places.checkpoint else {}
+        rows = lagged(X, range(4)) if work.name == "windows" else X
+        model.fit(rows, progress=progress, **given(work.name, X.shape[0]), **checkpoint)
     return digest_of_model(model), int(getattr(model, "n_samples_", X.shape[0]))
+
+
+@contextmanager
+def telling(progress: Callable[[Any], None]) -> Iterator[None]:
+    """Tell of the events of calls that take no ``progress``."""
+    emit = Run.emit
+
+    def tell(run: Run, event: Any) -> None:
+        progress(event)
+        emit(run, event)
+
+    Run.emit = tell  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Run.emit = emit  # type: ignore[method-assign]
+
+
+def digest_of(value: Any) -> str:
+    """Digest of the numbers and texts of an answer."""
+    text = hashlib.sha256()
+
+    def add(one: Any) -> None:
+        if is_dataclass(one):
+            one = {field.name: getattr(one, field.name) for field in fields(one)}
+        if isinstance(one, dict | list | tuple):
+            for part in one.items() if isinstance(one, dict) else one:
+                add(part)
+        else:
+            text.update(np.ascontiguousarray(one).tobytes() if isinstance(one, np.ndarray) else repr(one).encode())
+
+    add(value)
+    return text.hexdigest()
 
 
 def digest_of_model(model: Any) -> str:

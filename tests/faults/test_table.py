@@ -14,6 +14,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "passes/engine/test_same_bits.py::test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported",
         "estimators/linear/test_krylov_bits.py::test_a_worker_that_dies_with_the_shared_factor_changes_no_bit",
         "faults/test_chaos.py::test_twenty_random_kills_change_no_bit_and_lose_nothing",
+        "faults/test_chaos.py::test_a_worker_killed_and_a_connection_broken_at_a_phase_change_no_bit",
     ),
     "2 all workers are gone": (
         "passes/engine/test_waiting.py::test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait",
