@@ -51,6 +51,7 @@ from bigpca.passes.engine.cluster.watch import (
     Watch,
     ask,
     ask_workers,
+    at_work,
     by_value,
     join_workers,
     known_of,
@@ -185,28 +186,6 @@ class Stalls:
             stacklevel=2,
         )
         self.options.emit(RetryEvent("worker stalled", self._count))
-
-
-def at_work(
-    prefix: str, silent: float, waited: list[str], dask_scheduler: Any = None
-) -> tuple[dict[str, Any], set[str]]:
-    """Return each worker's silence in seconds, its tasks of a pass, those it holds, and whether it runs only others.
-
-    Also return those of the ``waited`` tasks that the scheduler does not know. Tasks are looked through that a worker
-    holds if it has been silent for so many seconds: there may be many of others. This runs on the scheduler, is pickled
-    by value and imports what it needs, because bigpca may be missing there.
-    """
-    import time
-
-    found = {}
-    for address, worker in dask_scheduler.workers.items():
-        silence = time.time() - worker.last_seen
-        processing, held, running = (
-            [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
-            for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
-        )
-        found[address] = silence, processing, held, bool(worker.executing) and not running
-    return found, {key for key in waited if key not in dask_scheduler.tasks}
 
 
 # Dask counts, for each task, the workers that died while it was assigned to them, whether it caused the deaths or

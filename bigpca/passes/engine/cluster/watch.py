@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from types import FunctionType
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -149,11 +150,11 @@ class Watch:
         """
         if time.monotonic() - self.looked < LOOK_SECONDS:
             return
-        found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(silences), waited)
+        found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(at_work), (), inf, waited)
         if unknown & self.unknown:  # seen twice: a submission may be on its way
             raise RunCancelled("the scheduler has forgotten tasks of this run")
         self.unknown = unknown
-        for who, seconds in found.items():
+        for who, (seconds, *_) in found.items():
             if seconds > ANSWER_SECONDS and who not in self.silent:
                 self.silent.add(who)
                 warnings.warn(
@@ -335,14 +336,25 @@ def ask_workers(client: Client, question: Callable[..., Awaitable[Any]], workers
     return found
 
 
-def silences(waited: list[Any], dask_scheduler: Any = None) -> tuple[dict[str, float], set[Any]]:
-    """Return for how many seconds each worker has been silent, and those of the ``waited`` tasks that are unknown.
+def at_work(
+    prefix: str | tuple[()], silent: float, waited: list[Any], dask_scheduler: Any = None
+) -> tuple[dict[str, Any], set[Any]]:
+    """Return each worker's silence in seconds, its tasks of a pass, those it holds, and whether it runs only others.
 
-    It runs on the scheduler, where bigpca may be missing.
+    Also return those of the ``waited`` tasks that the scheduler does not know. Tasks are looked through that a worker
+    holds if it has been silent for so many seconds: there may be many of others. No task begins with the prefix ``()``.
+    This runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing there.
     """
     import time
 
-    found = {address: time.time() - worker.last_seen for address, worker in dask_scheduler.workers.items()}
+    found = {}
+    for address, worker in dask_scheduler.workers.items():
+        silence = time.time() - worker.last_seen
+        processing, held, running = (
+            [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
+            for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
+        )
+        found[address] = silence, processing, held, bool(worker.executing) and not running
     return found, {key for key in waited if key not in dask_scheduler.tasks}
 
 
