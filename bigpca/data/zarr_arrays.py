@@ -1051,6 +1051,6 @@ def check_chunks(array: zarr.Array[Any], word: str = "label") -> None:
     if missing.lost:
         raise MissingChunksError(
             f"{files.label}: {missing.lost} chunks of {word}s are not in the store: {', '.join(missing.first[:5])}. "
-            f"They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped when "
+            f"They were lost, or held only the fill value {brief(str(array.fill_value))} and were dropped when "
             "written (Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
         )

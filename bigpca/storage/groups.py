@@ -166,8 +166,7 @@ def _read_group(
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
         raise ModelFormatError(
-            f"{target} holds {an(repr(body['kind']))}, but {known} was expected here. Load it with the function "
-            "for its kind."
+            f"{target} holds {an(repr(body['kind']))}, but {known} was expected. Load it by the function of its kind."
         )
     wanted = body["arrays"].keys() if names is None else names
     arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items() if name in wanted}

@@ -508,10 +508,9 @@ def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, s
         for start in waiting(listed)[:1]:
             place = place.at(start)
             listed = {key[len(start) :]: entry for key, entry in listed.items() if key.startswith(start)}
-    if not listed:
-        raise FileNotFoundError(f"{where} does not exist. Check the URL.")
     if ROOT not in listed:
-        raise ModelFormatError(f"{where} is not a saved model: it has no zarr.json. Check the URL.")
+        found = "is not a saved model: it has no zarr.json" if listed else "does not exist"
+        raise (ModelFormatError if listed else FileNotFoundError)(f"{where} {found}. Check the URL.")
     with temporary_folder() as folder:
 
         def get(key: str, target: Path) -> None:

@@ -434,20 +434,18 @@ class ClassMoments(Weighted, Accumulator):
 
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
+        self._group_shift = (self.put(block.shift) if self._group_shift is None else self._group_shift) + block.seen
         if self.device is not None:
             step = self._tile_rows_there
             for i in range(0, len(codes), step):
                 tile = slice(i, i + step)
                 weights = None if block.weights is None else block.weights[tile]
-                self._add_there(self.device, block.values[tile], codes[tile], block.shift, weights)
-            if self._group_shift is not None:
-                self._group_shift = self._group_shift + block.seen
+                self._add_there(self.device, block.values[tile], codes[tile], weights)
             return
         if self._shifts is None or self._shifts.dtype != block.values.dtype:
             # The shift of a class, NaN until it has a row: near its mean, and in the rows' precision.
             earlier = np.full((self.n_classes, self.n_features), np.nan) if self._shifts is None else self._shifts
-            self._shifts, self._group_shift = earlier.astype(block.values.dtype), block.shift
-            self._product = None
+            self._shifts, self._product = earlier.astype(block.values.dtype), None
         step = self._tile_rows
         for i in range(0, len(codes), step):
             own = codes[i : i + step]
@@ -459,8 +457,6 @@ class ClassMoments(Weighted, Accumulator):
                 rows = rows if len(labelled) == len(own) else rows[labelled]
                 weights = None if block.weights is None else block.weights[i : i + step][labelled]
                 self._add(rows, own[labelled], self._shifts, weights)
-        if self._group_shift is not None:
-            self._group_shift = self._group_shift + block.seen
 
     def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, weights: Vector | None) -> None:
         self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
@@ -489,9 +485,7 @@ class ClassMoments(Weighted, Accumulator):
             self._product = product_scratch(self.n_features, rows.dtype)
         add_packed(self.within, symmetric_product(rows, self._product))
 
-    def _add_there(
-        self, device: Device, rows: Array, codes: NDArray[np.int32], shift: Array, weights: Vector | None
-    ) -> None:
+    def _add_there(self, device: Device, rows: Array, codes: NDArray[np.int32], weights: Vector | None) -> None:
         """Add rows (b, d) on a device, whose sums by class are products with their one-hot codes (b, c): atomic
         additions have no fixed order.
         """
@@ -507,7 +501,7 @@ class ClassMoments(Weighted, Accumulator):
         if known is not None:
             one_hot = one_hot * xp.astype(device.put(known), V.dtype)[:, None]
         if self._shifts is None:
-            self._shifts, self._group_shift = device.zeros((self.n_classes, self.n_features)), device.put(shift)
+            self._shifts = device.zeros((self.n_classes, self.n_features))
         # 1. The shift of a class is the mean of its first rows, in their precision.
         if (unseen := (counts > 0) & (self.counts == 0)).any():
             means = device.product(one_hot, V) / device.put(np.maximum(counts, counts == 0))[:, None]
@@ -528,7 +522,8 @@ class ClassMoments(Weighted, Accumulator):
         if self.whole and self._scale is not None:
             self.within = unscaled(self.within, self._scale)
         self.codes, self._product, self._rows, self._scale = self.codes[:0], None, None, None
-        if self._shifts is None or self._group_shift is None:
+        shift, self._group_shift = self._group_shift, None
+        if self._shifts is None or shift is None:
             return
         # For each class, about its shift s_c:  S_c = sum_t (x_t - s_c)(x_t - s_c)' - n_c o_c o_c', o_c = mean_c - s_c.
         xp, put, seen = self.xp, self.put, self.counts > 0
@@ -536,9 +531,9 @@ class ClassMoments(Weighted, Accumulator):
         own = put(np.flatnonzero(seen))
         self._correct(xp.take(offsets, own, axis=0) * put(np.sqrt(self.counts[seen]))[:, None], -1.0)
         shifts = self._shifts if self.device is not None else self._shifts.astype(np.float64)
-        means = self._group_shift + shifts + offsets
+        means = shift + shifts + offsets
         self.means = xp.where(put(seen)[:, None], means, xp.zeros_like(means))
-        self._shifts = self._group_shift = None
+        self._shifts = None
 
     def _correct(self, rows: Matrix, sign: float) -> None:
         """Add ``sign rows' rows`` to the scatter, in place."""

@@ -78,6 +78,7 @@ PRECISE = np.dtype(
     np.float64
 )  # of products by which a solve divides: few digits of those leave none, whatever they cost
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
+LARGEST_SQUARED = 1e154  # whose square float64 holds
 LARGEST_GROWTH = 1e17  # whose squares float32 holds
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
@@ -389,16 +390,11 @@ def check_looks(device: Device, looks: list[Look], sums: list[Array], nan_policy
         by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
         if by_row.any():
             raise _non_finite(by_row, by_column, look.rows, look.where, nan_policy)
-    where = looks[0].where if looks else "the rows"
-    if looks and device.dtype_of(looks[0].by_row) == np.float64:
-        raise ValueError(
-            f"sums over {where} overflow float64 on {device.name}: squares of values beyond 1e154. Divide the data by "
-            "a constant first."
-        )
+    kind = device.dtype_of(looks[0].by_row) if looks else np.dtype(np.float32)
     raise ValueError(
-        f"sums over {where} leave the range of float32 on {device.name}: values of "
-        f"more than {LARGEST_SUMMED:g}, or more than {LARGEST_GROWTH:g} times as large as those of the first rows. "
-        'Divide such columns by a constant, pass float64 rows, or use arithmetic="numpy".'
+        f"sums over {looks[0].where if looks else 'the rows'} are beyond {kind} on {device.name}: values of more than "
+        f"{LARGEST_SUMMED if kind == np.float32 else LARGEST_SQUARED:g}, or more than {LARGEST_GROWTH:g} times "
+        'those of the first rows. Divide such columns by a constant, pass float64 rows, or use arithmetic="numpy".'
     )
 
 
