@@ -541,7 +541,7 @@ class DotOperator(Operator):
         divisor = degrees_of_freedom(self.rows.n_present, self.rows.weight_sums)
         product /= divisor
         self.trace = float(total) / divisor
-        check_total(self.trace, mean=self.mean)
+        check_total(self.trace, mean=self.mean)  # said before a solve meets products that are not finite
         return product
 
 

@@ -238,8 +238,9 @@ def in_memory(
     if rounded:
         warn_rounded(rounded)
     sample = shape[1:] if column or len(shape) > 2 else checked.shape[1:]
-    names = getattr(asked, "feature_names_in_", None)
-    return checked, feature_names(X) if names is None else names, sample  # scikit-learn finds none in a RecordBatch
+    # Those of a RecordBatch, which scikit-learn does not find.
+    names = feature_names(X) if hasattr(X, "schema") else getattr(asked, "feature_names_in_", None)
+    return checked, names, sample
 
 
 def note_flattened(X: Any) -> None:

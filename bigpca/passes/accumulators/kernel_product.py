@@ -220,7 +220,7 @@ def reject_underflow(
     ------
     ValueError
     """
-    if drawn and total == 0 and kernel.taken_on_trust:
+    if drawn and total == 0 and kernel.taken_on_trust:  # |k(x, y)|^2 <= k(x, x) k(y, y)
         raise ValueError(
             f"{what} of {rows} under {kernel} is 0, so a kernel that is positive semi-definite, as it was assumed to "
             "be, is 0 everywhere. Use KernelPCA with -D**2 / 2 for a matrix D of distances, or another kernel."
