@@ -99,8 +99,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         from bigpca.data.flat_files import raw_file  # as the other formats of files
 
         held = source.base if isinstance(source.base, np.memmap) and source.flags.c_contiguous else source
-        same = held.nbytes == source.nbytes > 0 and (held is source or held.flags.c_contiguous)
-        whole = type(held.base).__name__ == "mmap" and same
+        whole = type(held.base).__name__ == "mmap" and held.nbytes == source.nbytes > 0
         path = os.path.abspath(str(source.filename))
         if not whole:
             check_dtype(source.dtype)

@@ -30,7 +30,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.quality.measurement import read_once
-from bigpca.solvers.components import MAX_FOLDS
+from bigpca.solvers.components import MAX_FOLDS, check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, unbiased_hsic, unbiased_rounding
@@ -464,8 +464,6 @@ def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) ->
     """Return the Procrustes similarity (L, L) of every two blocks; of paired moments, of one block from each side."""
     edges, paired = block_edges(widths), isinstance(moments, PairedMoments)
     roots = np.sqrt(_traces(moments, edges, names))
-    if not np.isfinite(roots).all():
-        raise ValueError("the covariances are too large for float64. Divide the data by a constant first.")
     S, left = (moments.cross, moments.cross.shape[0]) if paired else (unpack(moments.packed, moments.n_features), 0)
     found = np.eye(len(edges))
     for (i, a), (j, b) in combinations(enumerate(edges), 2):
@@ -476,21 +474,22 @@ def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) ->
 
 
 def _traces(moments: Any, edges: Sequence[slice], names: Sequence[str]) -> Vector:
-    """Return the trace (L,) of the scatter of each block; raises ValueError for one that is constant."""
-    if isinstance(moments, PairedMoments):
-        traces = [one.squares.sum() for one in moments.own]
-    else:
-        traces = [moments.squares[one].sum() for one in edges]
-    constant = [name for name, trace in zip(names, traces, strict=True) if not trace > 0]
-    if constant:
-        raise ValueError(
-            f"{constant[0]} is constant in all {moments.count} rows, so nothing is similar to it. Leave it out."
-        )
-    return np.array(traces)
+    """Return the trace (L,) of the scatter of each block; raises ValueError for one that is constant, or lost."""
+    paired = isinstance(moments, PairedMoments)
+    own = ((one.squares, one.mean) for one in moments.own) if paired else ()
+    parts = [*own] or [(moments.squares[one], moments.mean[one]) for one in edges]
+    for name, (squares, mean) in zip(names, parts, strict=True):
+        check_total(float(squares.sum()), f"the total variance of {name}", mean)
+        if not squares.sum() > 0:
+            raise ValueError(
+                f"{name} is constant in all {moments.count} rows, so nothing is similar to it. Leave it out."
+            )
+    return np.array([squares.sum() for squares, _ in parts])
 
 
 def _svcca_of(moments: Moments, rows: Rows, variance: float) -> float:
     S, p, axes = unpack(moments.packed, moments.n_features), rows.widths[0], list[Matrix]()
+    _traces(moments, block_edges(rows.widths), "XY")
     for own, name, eps in zip(block_edges(rows.widths), "XY", (rows.roundings[0], rows.roundings[-1]), strict=True):
         noise = rounded_squares(np.diagonal(S)[own], moments.mean[own], moments.weight, eps)
         side = Scatter.of(S[own, own], noise, moments.precision, moments.count - 1)

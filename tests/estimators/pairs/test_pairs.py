@@ -482,6 +482,7 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
     "no columns": (X, Y[:, :0], "0 feature", set()),
     "constant Y": (X, np.ones((N, 3)), "Y is constant in all 120 rows|of 3 covariates, 0 are linearly", set()),
     "constant X": (np.ones((N, 3)), Y, "X is constant in all 120 rows", {"given"}),
+    "values whose squares are 0": (X * 1e-170, Y, "below 1e-150 leave|varies by less than 1e-162", set()),
     "a hole in Y": (X, HOLED, "the first is in row 2, column 7.*Column 7 is column 1 of [YZ]", set()),
     "more columns than rows": (
         np.hstack([X] * 20), np.vander(np.linspace(0, 1, N), 130), "is singular|linearly independent",
