@@ -7,9 +7,11 @@ columns is read once.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,6 +21,7 @@ from bigpca.blas import each_piece, one_blas_thread
 from bigpca.data.checks import coalesce, note_rounded
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, gram_bytes, precisely
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
@@ -74,63 +77,84 @@ class PanelLayout(Layout):
         return (work + self.decoded_rows * read) / max(chains)
 
 
+Held: TypeAlias = list[tuple[int, Any]]  # type: ignore[explicit-any]  # first row, and rows as a kernel prepares them
+Reads: TypeAlias = tuple[tuple[int, int], ...]
+Steps: TypeAlias = tuple[MapStep, ...]
+Prepare: TypeAlias = Callable[[Values, int], Values]  # slab and its first row -> rows as they are multiplied
+P = TypeVar("P", bound=Accumulator)
+
+
 @dataclass(frozen=True)
-class PanelGroup:
-    """Holds one row panel and reads the rows from its start to the last row of X, slab by slab."""
+class PanelGroup(ABC, Generic[P]):
+    """Holds one panel of rows, and reads the rows from its start to the last row of X past it.
+
+    Attributes
+    ----------
+    name : str
+        Of the state.
+    sent : bool
+        Whether a device takes in what is read ahead of it, and all of it is checked at the end.
+    panel, reads : (start, stop), and such pairs
+        The rows of the panel, and what is read from its start on.
+    parts : tuple of reads
+        Of later rows, which idle threads read in any order.
+    slab_rows : int
+        Rows of the panel that are prepared at a time.
+    """
+
+    name: ClassVar[str]
+    sent: ClassVar[bool] = True
 
     index: int
     reader: Reader
-    panel: tuple[tuple[int, int], ...]
-    parts: tuple[tuple[tuple[int, int], ...], ...]
+    panel: tuple[int, int]
+    reads: Reads
+    parts: tuple[Reads, ...]
     slab_rows: int
     dtype: DType
-    template: DotPanels
+    template: P
     stamp: str
-    weights: Vector | None = None
-    device: Device | None = None
+    weights: Vector | None
+    device: Device | None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Fill one panel of the dot matrix."""
-        reader, shift, steps = with_inputs(self.reader, inputs), inputs[SHARED][SHIFT], inputs[SHARED].get(MAPS, ())
-        start, stop = self.panel[0][0], self.panel[-1][1]
-        state = self.template.fresh(start, stop)
-        held: list[tuple[int, Values]] = []
-        looks, stored = list[Look](), not steps and self.weights is None
-        reader, ahead = sent_to(self.device, reader, inputs, stored=stored)
+        """Fill the state of the panel; memory: two reads, the prepared panel, a slab of other rows, and the state."""
+        shared, looks, held, (start, stop) = inputs[SHARED], list[Look](), Held(), self.panel
+        steps: Steps = shared.get(MAPS, ())
+        state = self.template.with_shared(shared.get(self.name)).fresh(start, stop)
+        stored, reader = not steps and self.weights is None, with_inputs(self.reader, inputs)
+        reader, ahead = sent_to(self.device if self.sent else None, reader, inputs, stored=stored)
 
-        def fill(reads: tuple[tuple[int, int], ...]) -> None:
+        def prepare(slab: Values, row: int) -> Values:
+            check_cancelled(run_id)
+            return self._prepare(slab, row, shared[SHIFT], steps, looks)
+
+        def fill(reads: Reads) -> None:
             for first, rows in read_ahead(reader, reads, ahead):
-                for i in range(0, rows.shape[0], self.slab_rows):
-                    check_cancelled(run_id)
-                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, shift, steps, looks)
-                    if self.device is not None:
-                        slab = state.scaled(slab, self.device)
-                    if first < stop:
-                        held.append((first + i, slab))
-                        note_rounded(slab.data if isinstance(slab, csr_array) else rows[i : i + self.slab_rows])
-                    columns = csr_array(slab.T) if isinstance(slab, csr_array) else slab.T
-
-                    def add(one: tuple[int, Values], row: int = first + i, columns: Values = columns) -> None:
-                        state.add_pair(*one, row, columns, self.device)
-
-                    each_piece(add, held)
-                    del slab, columns
+                self._add(state, held, first, rows, prepare)
                 del rows
 
         with one_blas_thread(), precisely(self.device):
-            fill(self.panel)
+            fill(self.reads)
             each_piece(fill, self.parts)
-            if self.device is not None:
+            if self.device is not None and self.sent:
                 check_looks(self.device, looks, state.arrays_there(), "raise")
             state.close()
-        return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
+        return PassState({self.name: state}, stop - start, 0, {self.index: self.stamp})
 
-    def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...], looks: list[Look]) -> Values:
+    @abstractmethod
+    def _add(self, state: P, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
+        """Add the pairs of the rows of one read and all that are held, to which those of the panel are added."""
+
+    def _prepare(self, slab: Values, row: int, shift: Vector | None, steps: Steps, looks: list[Look]) -> Values:
+        """Return the rows of a slab, mapped, about a shift, and times the roots of their weights."""
         n = slab.shape[0]
         where, owned = self.reader.where(row, row + n), self.reader.owned
+        about = np.zeros(slab.shape[1], self.dtype) if shift is None else shift
         if self.device is not None and not steps and self.weights is None:  # else the rows are made here
-            block = block_on(self.device, slab, row, shift, looks, nan_policy="raise", where=where, dtype=self.dtype)
-            return self.device.put(block.values)
+            block = block_on(self.device, slab, row, about, looks, nan_policy="raise", where=where, dtype=self.dtype)
+            return block.values
+        about = about.astype(self.dtype)
         weights = None if self.weights is None else self.weights[row : row + n]
         if isinstance(slab, csr_array):  # about zero: a shift would make them dense
             if weights is not None:  # rows of weight 0 may hold anything
@@ -140,11 +164,11 @@ class PanelGroup:
             return mapped if weights is None else scaled_rows(mapped, np.sqrt(weights))
         if weights is not None:  # rows of weight 0 may hold anything; ones pass through every map
             slab, owned = np.where(weights[:, None] > 0, slab, slab.dtype.type(1)), True
-        about, plain = shift.astype(self.dtype), not steps and weights is None
+        plain = not steps and weights is None and shift is not None
         block = prepare_block(
             slab,
             row,
-            None if steps else about,
+            None if steps or shift is None else about,
             owned=owned,
             nan_policy="raise",
             where=where,
@@ -155,7 +179,30 @@ class PanelGroup:
         if steps and about.any():
             np.subtract(values, about, out=values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
-        return within_range(values, block.largest) if self.device is None else self.device.put(values)
+        return values if shift is None or self.device is not None else within_range(values, block.largest)
+
+
+@dataclass(frozen=True)
+class DotGroup(PanelGroup[DotPanels]):
+    """Fills one panel of the dot matrix from pairs of slabs."""
+
+    name: ClassVar[str] = "dot"
+
+    def _add(self, state: DotPanels, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
+        for i in range(0, rows.shape[0], self.slab_rows):
+            slab = prepare(rows[i : i + self.slab_rows], first + i)
+            if self.device is not None:
+                slab = state.scaled(self.device.put(slab), self.device)
+            if first < self.panel[1]:
+                held.append((first + i, slab))
+                note_rounded(slab.data if isinstance(slab, csr_array) else rows[i : i + self.slab_rows])
+            columns = csr_array(slab.T) if isinstance(slab, csr_array) else slab.T
+
+            def add(one: tuple[int, Values], row: int = first + i, columns: Values = columns) -> None:
+                state.add_pair(*one, row, columns, self.device)
+
+            each_piece(add, held)
+            del slab, columns
 
 
 def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
@@ -233,16 +280,14 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
     ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
     """
     layout, template = cast("PanelLayout", cost.layout), DotPanels(rows.n_rows, rows.n_columns)
+    slab, dtype, device = layout.slab_rows, cost.dtype, cost.device
     stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        members = layout.groups[group]
-        start, owned = layout.reads[members[0]][0], cost.device is None or bool(rows.steps)
-        reader, futures = rows.reader(start, layout.n_rows, there=cost.there, owned=owned)
-        panel, later = layout.reads[members.start : members.stop], layout.parts_after(group)
-        task = PanelGroup(
-            group, reader, panel, later, layout.slab_rows, cost.dtype, template, stamp(group), rows.weights, cost.device
-        )
+        panel, members, owned = layout.rows_of(group), layout.groups[group], device is None or bool(rows.steps)
+        reader, futures = rows.reader(panel[0], layout.n_rows, there=cost.there, owned=owned)
+        reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
+        task = DotGroup(group, reader, panel, reads, later, slab, dtype, template, stamp(group), rows.weights, device)
         return task, futures
 
     job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp, shift=shift)

@@ -16,25 +16,23 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from bigpca.arrays import Array, DType, Vector
-from bigpca.blas import made_ahead, one_blas_thread
+from bigpca.blas import made_ahead
 from bigpca.data.checks import coalesce, note_rounded
-from bigpca.devices import Device, precisely, tile_bytes
+from bigpca.devices import Device, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
-from bigpca.passes.engine.local import check_cancelled
+from bigpca.passes.engine.jobs import Finish, GroupTask, Inputs, PassState
 from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.blocks import Look, Values, block_on, check_looks, prepare_block, product_dtype
+from bigpca.passes.panels import Held, PanelGroup, Prepare, Steps
+from bigpca.passes.reading.blocks import Look, Values, check_looks, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB
-from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
-from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
 from bigpca.planning import Layout, PassCost, peak_bytes
 
@@ -164,81 +162,53 @@ def kernel_dtype(rows: Rows) -> DType:
 
 
 @dataclass(frozen=True)
-class KernelGroup:
-    """Holds one prepared panel and reads the rows from its start to the last row of X, tile by tile."""
+class KernelGroup(PanelGroup[SweepState]):
+    """Compares a prepared panel with the rows from its start on, tile by tile; no tile crosses the end of the panel."""
 
-    index: int
-    reader: Reader
-    stop: int
-    reads: tuple[tuple[int, int], ...]
-    tile_rows: int
+    name: ClassVar[str] = "kernel"
+    sent: ClassVar[bool] = False  # tiles leave no room for more
+
     stream_rows: int
-    dtype: DType
     kernel: Kernel
-    template: SweepState
-    stamp: str
-    device: Device | None = None
-    ahead: int = 1
+    ahead: int
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
-        with nullcontext() if self.device is None else _driving:
-            return self._run(run_id, inputs)
-
-    def _run(self, run_id: str, inputs: Inputs) -> PassState:
-        reader = with_inputs(self.reader, inputs)
-        shift, steps = inputs[SHARED][SHIFT], inputs[SHARED].get(MAPS, ())
-        start, stop = self.reads[0][0], self.stop
-        template = self.template.with_shared(inputs[SHARED].get("kernel"))
-        state = template.fresh(start, stop)
-        held: list[tuple[int, object]] = []
         # Overflows make row means of K infinite, which is checked after the sweep.
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"), precisely(self.device):
-            for first, rows in read_ahead(reader, self.reads):
-                tiles = [*self._tiles(first, rows)]
-                inside = sum(row < stop for row, _ in tiles)
-                for row, tile in tiles[:inside]:
-                    held.append((row, self._prepare(tile, row, shift, steps)))
-                    note_rounded(tile)
-                    if self.device is not None and isinstance(state, KernelProduct):
-                        state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
-                    for made in self._compared(held, *held[-1]):
-                        state.add_tile(*made, self.device)
+        with nullcontext() if self.device is None else _driving, np.errstate(over="ignore", invalid="ignore"):
+            return super().run(run_id, inputs)
 
-                def compare(one: tuple[int, Values]) -> Iterator[Tile]:
-                    check_cancelled(run_id)
-                    return self._compared(held, one[0], self._prepare(one[1], one[0], shift, steps))
+    def _add(self, state: SweepState, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
+        end = first + len(rows)
+        edge = min(max(self.panel[1], first), end)
+        for row in range(first, edge, self.slab_rows):
+            tile = rows[row - first : min(row + self.slab_rows, edge) - first]
+            held.append((row, prepare(tile, row)))
+            note_rounded(tile)
+            if self.device is not None and isinstance(state, KernelProduct):
+                state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
+            for made in self._compared(held, *held[-1]):
+                state.add_tile(*made, self.device)
 
-                for several in made_ahead(compare, tiles[inside:], self.ahead):
-                    for made in several:
-                        state.add_tile(*made, self.device)
-                del rows, tiles
-            state.close()
-        return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
+        def compare(row: int) -> Iterator[Tile]:
+            tile = rows[row - first : min(row + self.stream_rows, end) - first]
+            return self._compared(held, row, prepare(tile, row))
 
-    def _compared(self, held: list[tuple[int, object]], row: int, prepared: object) -> Iterator[Tile]:
+        for several in made_ahead(compare, range(edge, end, self.stream_rows), self.ahead):
+            for made in several:
+                state.add_tile(*made, self.device)
+
+    def _compared(self, held: Held, row: int, prepared: object) -> Iterator[Tile]:
         """Yield the tiles of prepared rows, which begin at ``row``, and of all that are held."""
         for other_row, other in held:
             yield self.kernel.block(other, prepared), other_row, row, self.kernel.entry_error(other, prepared)
 
-    def _tiles(self, first: int, rows: Values) -> Iterator[tuple[int, Values]]:
-        """Yield tiles of the rows that were read; no tile crosses the end of the panel."""
-        end = first + len(rows)
-        edge = min(max(self.stop, first), end)
-        for a, b, step in ((first, edge, self.tile_rows), (edge, end, self.stream_rows)):
-            for row in range(a, b, step):
-                yield row, rows[row - first : min(row + step, b) - first]
-
-    def _prepare(self, slab: Values, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
-        where, owned = self.reader.where(row, row + len(slab)), self.reader.owned
-        if self.device is not None and not steps:
-            looks, about = list[Look](), np.zeros(slab.shape[1], self.dtype)
-            block = block_on(self.device, slab, row, about, looks, nan_policy="raise", where=where, dtype=self.dtype)
-            check_looks(self.device, looks, [], "raise")
-            return self.kernel.prepare(block.values, shift, row)
-        block = prepare_block(slab, row, owned=owned, nan_policy="raise", where=where, dtype=self.dtype)
-        values = map_rows(steps, block, where) if steps else block.values
-        return self.kernel.prepare(values if self.device is None else self.device.rows(values), shift, row)
+    def _prepare(self, slab: Values, row: int, shift: Vector | None, steps: Steps, looks: list[Look]) -> Values:
+        values = super()._prepare(slab, row, None, steps, looks)
+        if self.device is not None and looks:
+            check_looks(self.device, [looks.pop()], [], "raise")
+        values = values if self.device is None else self.device.rows(values)
+        prepared: Values = self.kernel.prepare(values, shift, row)
+        return prepared
 
 
 def sweep_pass(
@@ -336,24 +306,14 @@ def fold_kernel(
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     """
     layout, n, stamp = cast("KernelLayout", cost.layout), rows.n_rows, one_stamp(run, rows)
+    tile, stream, dtype, device = layout.slab_rows, layout.stream_rows, cost.dtype, cost.device
+    ahead, bare = layout.ahead if device is None else 1, template.without_shared()
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        start, stop = layout.reads[group]
-        reader, futures = rows.reader(start, n, there=cost.there, owned=cost.device is None or bool(rows.steps))
-        task = KernelGroup(
-            group,
-            reader,
-            stop,
-            layout.clipped(start, n),
-            layout.slab_rows,
-            layout.stream_rows,
-            cost.dtype,
-            kernel,
-            template.without_shared(),
-            stamp(group),
-            cost.device,
-            layout.ahead if cost.device is None else 1,
-        )
+        panel, owned = layout.reads[group], device is None or bool(rows.steps)
+        reader, futures, reads = *rows.reader(panel[0], n, there=cost.there, owned=owned), layout.clipped(panel[0], n)
+        own = bare, stamp(group), None, device, stream, kernel, ahead
+        task = KernelGroup(group, reader, panel, reads, (), tile, dtype, *own)
         return task, futures
 
     job = pass_over(run, cost, rows, {"kernel": template}, cut, finish, stamp=stamp, shift=shift)
