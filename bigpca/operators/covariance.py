@@ -68,7 +68,6 @@ class CovariancePasses:
         most: int = 0,
         sampled: int = 0,
         seed: int = 0,
-        driver_bytes: int = 0,
     ) -> CovariancePasses:
         """Declare products with ``columns`` columns, or at most ``most``, and the probes, so many times.
 
@@ -79,16 +78,8 @@ class CovariancePasses:
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
         form = rows.prices.block()[0]
         # X'(X W): two products, whose number decides the precision.
-        work = 2 * n * csr.product_flops(form, columns)
-        product = row_pass(
-            rows,
-            "product",
-            [largest],
-            cut_bytes=typical.state_bytes,
-            work=work * times[0],
-            refinable=True,
-            driver_bytes=driver_bytes,
-        )
+        work, cut = 2 * n * csr.product_flops(form, columns) * times[0], typical.state_bytes
+        product = row_pass(rows, "product", [largest], cut_bytes=cut, work=work, refinable=True)
         itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
         loops = float(n) * (each.loops + rows.prices.block(itemsize=itemsize)[1].loops)
@@ -445,7 +436,7 @@ def _solve_sample(
     return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))
 
 
-def dot_pass(rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0, driver_bytes: int = 0) -> PassCost:
+def dot_pass(rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0) -> PassCost:
     """Declare products of the dot matrix with ``columns`` columns, or at most ``most``, and the probes.
 
     ``times`` are how often, typically and at most.
@@ -464,7 +455,7 @@ def dot_pass(rows: Rows, columns: int, times: tuple[float, float], *, most: int 
     n, width = rows.n_rows, max(columns, most) + PROBES
     dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times[0])
     template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)
-    cost = column_pass(rows, "product", template, layout, driver_bytes=driver_bytes, refinable=True)
+    cost = column_pass(rows, "product", template, layout, refinable=True)
     return replace(cost.repeated(*times), flops=cost.flops * (columns + PROBES) / width)
 
 

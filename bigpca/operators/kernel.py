@@ -28,21 +28,13 @@ from bigpca.solvers.indefinite import contradiction
 ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.magnification
 
 
-def product_pass(
-    rows: Rows,
-    kernel: Kernel,
-    columns: int,
-    *,
-    most: int = 0,
-    driver_bytes: int = 0,
-    refinable: bool = False,
-) -> PassCost:
+def product_pass(rows: Rows, kernel: Kernel, columns: int, *, most: int = 0, refinable: bool = False) -> PassCost:
     """Declare products of the centred kernel matrix with ``columns`` columns (at most ``most``) and the probes."""
     width = max(columns, most) + PROBES + 1 + PROBES * refinable  # the probes are multiplied again after a refinement
     template = KernelProduct(
         rows.n_rows, width, np.broadcast_to(0.0, (rows.n_rows, width)), not kernel.positive_semidefinite
     )
-    cost = sweep_pass(rows, kernel, "kernel", template, driver_bytes=driver_bytes, refinable=refinable)
+    cost = sweep_pass(rows, kernel, "kernel", template, refinable=refinable)
     spared = cost.evaluations * 4.0 * (width - columns - PROBES - 1)
     return replace(cost, flops=cost.flops - spared)
 

@@ -75,7 +75,6 @@ def row_pass(
     dtype: DType | None = None,
     refinable: bool = False,
     finish_bytes: int | None = None,
-    driver_bytes: int = 0,
     collected: bool = False,
 ) -> PassCost:
     """Declare one read of X that is folded into states like ``templates``.
@@ -96,7 +95,7 @@ def row_pass(
         Whether the fit may switch to float64, for which memory is then planned.
     finish_bytes : int or None
         None for three states: that of all rows, and two that are computed from it.
-    driver_bytes, collected
+    collected : bool
         As in :class:`bigpca.planning.PassCost`.
     """
     states = list(templates)
@@ -138,7 +137,6 @@ def row_pass(
             0 if staying else read, copied, done.bytes, held_reads, more=len(layout.reads) > held_reads
         ),
         finish_bytes=3 * state if finish_bytes is None else finish_bytes,
-        driver_bytes=driver_bytes,
         device_bytes=on_device + merging + staying * (several + 3) * read,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,

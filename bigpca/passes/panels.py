@@ -217,11 +217,10 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
 
-def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None, finish_bytes: int = 0) -> PassCost:
+def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCost:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
 
-    Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`. The finish takes so many bytes beside the
-    matrix.
+    Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`. The finish has the panels and the matrix.
     """
     check_any_order(rows, "a dot matrix of all rows")
     base, dtype = rows.layout(0), dtype or dot_dtype(rows)
@@ -261,7 +260,7 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None, finish_byt
         block_rows=slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, copied, scratch) + held,
-        finish_bytes=2 * template.state_bytes + finish_bytes,
+        finish_bytes=2 * template.state_bytes,
         collected=True,
         flops=n * work.flops,
         products=n * work.products,
@@ -356,8 +355,6 @@ def column_pass(
     template: ColumnState,
     layout: Layout,
     *,
-    finish_bytes: int = 0,
-    driver_bytes: int = 0,
     refinable: bool = False,
     collected: bool = False,
     dtype: DType | None = None,
@@ -381,9 +378,8 @@ def column_pass(
         block_rows=n,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, slab, work.bytes) + slab,
-        finish_bytes=max(finish_bytes, (2 if collected else 3) * template.state_bytes),
+        finish_bytes=(2 if collected else 3) * template.state_bytes,
         collected=collected,
-        driver_bytes=driver_bytes,
         flops=float(rows.n_columns) * work.flops,
         layout=layout,
         dtype=dtype,

@@ -217,8 +217,6 @@ def sweep_pass(
     name: str,
     template: SweepState,
     *,
-    finish_bytes: int = 0,
-    driver_bytes: int = 0,
     refinable: bool = False,
     collected: bool = False,
 ) -> PassCost:
@@ -259,8 +257,7 @@ def sweep_pass(
         block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, 0, working),
-        finish_bytes=finish_bytes or 3 * template.state_bytes,
-        driver_bytes=driver_bytes,
+        finish_bytes=3 * template.state_bytes,
         collected=collected,
         flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
         evaluations=float(evaluations),

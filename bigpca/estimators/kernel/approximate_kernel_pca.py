@@ -5,7 +5,7 @@ The fit, then the estimator.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -92,7 +92,7 @@ class KernelSketchFit(PairsFit):
         """One multiplication."""
         n, q, sweeps = self.rows.n_rows, self.q, 1 if self.approximation == "nystrom" else 2
         held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
-        return product_pass(self.rows, self.settings.kernel, q, driver_bytes=held).repeated(sweeps)
+        return replace(product_pass(self.rows, self.settings.kernel, q), driver_bytes=held).repeated(sweeps)
 
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q

@@ -354,14 +354,10 @@ class KernelKrylovFit(PairsFit):
         """One multiplication."""
         rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
         width = iteration.block + PROBES + 1
-        return product_pass(
-            rows,
-            self.settings.kernel,
-            iteration.block,
-            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width,
-            most=iteration.most_block,
-            refinable=not self.settings.kernel.taken_on_trust,
-        ).repeated(min(TYPICAL_SWEEPS, most), most)
+        kernel, held = self.settings.kernel, iteration.basis_bytes + 16 * rows.n_rows * width
+        refinable = not kernel.taken_on_trust
+        cost = product_pass(rows, kernel, iteration.block, most=iteration.most_block, refinable=refinable)
+        return replace(cost, driver_bytes=held).repeated(min(TYPICAL_SWEEPS, most), most)
 
     @cached_property
     def start(self) -> Start | None:

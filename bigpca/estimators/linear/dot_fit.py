@@ -184,10 +184,10 @@ class DotFit(PCAFit):
         busy = 2 * resources.threads if rows.sparse or rows.device[0] is None else 1
         count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
         while True:
-            cost = panel_pass(rows, count, dtype=self.dtype, finish_bytes=solving)
+            cost = panel_pass(rows, count, dtype=self.dtype)
             there = 0 if cost.device is None else cost.device_bytes - cost.device.share(2, 1 << 40)
             if (cost.peak_bytes <= room and there <= 0) or count >= most:
-                return cost
+                return replace(cost, finish_bytes=cost.finish_bytes + solving)
             count = min(most, count + max(1, count // 4))
 
     @cached_property
@@ -286,10 +286,9 @@ class DotColumnsFit(DotFit):
     @cached_property
     def sums(self) -> PassCost:
         """The read for the dot matrix."""
-        n = self.rows.n_rows
-        template, solving = DotSum(n, self.settings.center, self.settings.scale), 8 * n**2 + eigh_bytes(n, self.k)
-        finish_bytes = template.state_bytes + solving
-        return column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype, finish_bytes=finish_bytes)
+        n, template = self.rows.n_rows, DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
+        cost = column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype)
+        return replace(cost, finish_bytes=template.state_bytes + 8 * n**2 + eigh_bytes(n, self.k))
 
     @cached_property
     def components(self) -> PassCost:

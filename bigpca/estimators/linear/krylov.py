@@ -355,15 +355,15 @@ class KrylovFit(PCAFit):
     def operator_passes(self) -> CovariancePasses:
         """The passes of the operator."""
         iteration, most = self.iteration, self.iteration.max_passes
-        return CovariancePasses.of(
+        found = CovariancePasses.of(
             self.rows,
             iteration.block,
             (min(TYPICAL_PASSES, most), most),
             seed=self.settings.seed,
             sampled=max(0, iteration.block - self.random),
-            driver_bytes=iteration.basis_bytes,
             most=iteration.most_block,
         )
+        return replace(found, product=replace(found.product, driver_bytes=iteration.basis_bytes))
 
     def solve_cost(self) -> SolveCost:
         k, d = self.iteration.components, self.rows.n_columns
@@ -433,9 +433,8 @@ class KrylovDotFit(KrylovFit):
         """One multiplication."""
         iteration, most = self.iteration, self.iteration.max_passes - 1  # the components take one read
         times = min(TYPICAL_PASSES, most), most
-        return dot_pass(
-            self.rows, iteration.block, times, driver_bytes=iteration.basis_bytes, most=iteration.most_block
-        )
+        cost = dot_pass(self.rows, iteration.block, times, most=iteration.most_block)
+        return replace(cost, driver_bytes=iteration.basis_bytes)
 
     @cached_property
     def components(self) -> PassCost:

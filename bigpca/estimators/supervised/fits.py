@@ -323,13 +323,8 @@ class KrylovRoweisFit(LabelledFit):
         # Basis and products, both copied as they grow, and the rotated basis: as large as the reads granted make them.
         columns = min(d, width * most)
         held = 8 * (d * (5 * columns + 6 * width) + 5 * columns**2)
-        return row_pass(
-            self.rows,
-            "within",
-            [block],
-            work=4.0 * n * d * width * TYPICAL_READS,
-            driver_bytes=held,
-        ).repeated(min(TYPICAL_READS - 1, most), most)
+        cost = row_pass(self.rows, "within", [block], work=4.0 * n * d * width * TYPICAL_READS)
+        return replace(cost, driver_bytes=held).repeated(min(TYPICAL_READS - 1, most), most)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(output_bytes=self.output_bytes())

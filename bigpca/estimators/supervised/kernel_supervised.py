@@ -271,7 +271,7 @@ class DualFit(PairsFit):
         """The sweep."""
         columns = self.labelled.columns
         held = 3 * 8 * self.rows.n_rows * columns
-        return product_pass(self.rows, self.settings.kernel, columns, driver_bytes=held)
+        return replace(product_pass(self.rows, self.settings.kernel, columns), driver_bytes=held)
 
     def solve_cost(self) -> SolveCost:
         given, rank = self.settings.n_components, self.labelled.rank
