@@ -266,7 +266,6 @@ class PassCost:
         How often it runs: typically, and at most. They differ where the data decide.
     bytes_read : int
         Of one execution.
-    tasks : int
     block_rows : int
         Most rows multiplied at a time.
     state_bytes : int
@@ -305,7 +304,6 @@ class PassCost:
     times: float = 1.0
     most_times: float = 1.0
     bytes_read: int = 0
-    tasks: int = 1
     block_rows: int = 0
     state_bytes: int = 0
     peak_bytes: int = 0
@@ -340,11 +338,6 @@ class PassCost:
         layout = self.layout
         rows = max(layout.n_rows // PIECES, MIN_GROUP_BYTES // max(1, layout.row_bytes), 1)
         return (len(layout.reads), rows) if rows < layout.read_rows // 2 else None
-
-    @property
-    def timed_flops(self) -> float:
-        """Operations that take the time of a dense product."""
-        return self.flops if self.products is None else self.products
 
     def repeated(self, times: float, most: float | None = None) -> Self:
         """Return the same pass, run so many times, typically and at most."""
@@ -490,7 +483,7 @@ def plan_of(
     for one in passes:
         states = 1 if one.collected else one.layout.held_states(threads, local=local)
         # Few groups leave some threads of this process idle; workers may have other numbers of threads.
-        busy = min(threads, max(1, one.tasks // 2, one.layout.pieces)) if local else threads
+        busy = min(threads, max(1, one.layout.pieces)) if local else threads
         passing = busy * one.peak_bytes + states * one.state_bytes
         peak = max(peak, max(passing, one.finish_bytes) + local * one.driver_bytes)
     if local:
@@ -501,7 +494,7 @@ def plan_of(
         passes=round(reads, 2),
         bytes_read=int(sum(one.bytes_read * times for one, times in usual)),
         flops=sum(one.flops * times for one, times in usual) + solve.flops,
-        tasks=int(sum(one.tasks * times for one, times in usual)),
+        tasks=int(sum((2 * len(one.layout.groups) + 1) * times for one, times in usual)),
         state_bytes=max((one.state_bytes for one in passes), default=0),
         block_rows=max((one.block_rows for one in passes), default=0),
         peak_bytes=-(-peak // threads) + THREAD_BYTES,
@@ -591,7 +584,7 @@ class Plan(Shown):
     def flops_of(self, *, single: bool, there: bool) -> float:
         """Operations of passes that are dense products in float32 or in float64, here or on a device."""
         chosen = (one for one in self.costs if (one.single, one.device_bytes > 0) == (single, there))
-        return sum(one.timed_flops * one.times for one in chosen)
+        return sum((one.flops if one.products is None else one.products) * one.times for one in chosen)
 
     @property
     def loops(self) -> float:
@@ -602,7 +595,7 @@ class Plan(Shown):
     def merged_bytes(self) -> float:
         """Bytes of the states that tasks fill and merge."""
         merged = (one for one in self.costs if not one.collected)
-        return sum(one.tasks * one.state_bytes * one.times for one in merged)
+        return sum((2 * len(one.layout.groups) + 1) * one.state_bytes * one.times for one in merged)
 
     @property
     def parallelism(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from bigpca import csr
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import PROBES, Operator, Probes, Products
-from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale
+from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale, joined
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
@@ -75,7 +75,8 @@ class CovariancePasses:
         """
         n, d = rows.n_rows, rows.n_columns
         # Rows are cut for the usual block; memory is planned for the largest one that a step may multiply.
-        typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
+        blocks = [np.broadcast_to(np.float32(0), (d, width + PROBES)) for width in (columns, max(columns, most))]
+        typical, largest = (FusedProduct.of(d, DenseFactor(block), by_driver=True) for block in blocks)
         form = rows.prices.block()[0]
         # X'(X W): two products, whose number decides the precision.
         work, cut = 2 * n * csr.product_flops(form, columns) * times[0], typical.state_bytes
@@ -112,11 +113,6 @@ class CovariancePasses:
         if self.sample is None:
             return (self.first, self.product)
         return (self.sample, self.first.repeated(0, 1), self.product)
-
-
-def _product_state(d: int, width: int) -> FusedProduct:
-    """Return the state of a product with ``width`` columns, from which its size is computed."""
-    return FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
 
 
 class CovarianceOperator(Weighted, Operator):
@@ -538,7 +534,7 @@ class DotOperator(Operator):
 
 def _product_of(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
     part = state.part("dot", DotProduct)
-    return part.product.copy(), part.total, part.columns("means"), part.columns("squares")
+    return part.product.copy(), part.total, joined(part.means), joined(part.squares)
 
 
 def with_probes(operator: Operator, V: Matrix, seed: int) -> Products:

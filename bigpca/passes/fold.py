@@ -130,7 +130,6 @@ def row_pass(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
         bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
-        tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
         peak_bytes=peak_bytes(

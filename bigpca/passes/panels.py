@@ -256,7 +256,6 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
         name="dot",
         reads=layout.decoded_rows / max(1, n),
         bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
-        tasks=2 * len(layout.groups) + 1,
         block_rows=slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, copied, scratch) + held,
@@ -374,7 +373,6 @@ def column_pass(
     return PassCost(
         name=name,
         bytes_read=n * rows.n_columns * rows.dtype.itemsize,
-        tasks=2 * len(layout.groups) + 1,
         block_rows=n,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, slab, work.bytes) + slab,

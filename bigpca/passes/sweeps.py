@@ -253,7 +253,6 @@ def sweep_pass(
         reads=layout.sweep_reads,
         most_reads=widest_layout.sweep_reads,
         bytes_read=int(layout.sweep_reads * rows.prices.stored_bytes(rows.n_rows)),
-        tasks=2 * len(layout.groups) + 1,
         block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, 0, working),

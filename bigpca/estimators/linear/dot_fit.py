@@ -16,7 +16,7 @@ import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, counted, linear_bytes
-from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, lost_squares
+from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
@@ -101,7 +101,7 @@ def solve_dot_state(
     k = resolve_components(settings.n_components, values, total, n, n_features, weight, precision=precision)
     mean = squares = np.empty(0)
     if isinstance(part, DotSum):
-        mean, squares = part.columns("means"), part.columns("squares")
+        mean, squares = joined(part.means), joined(part.squares)
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred)
 
 

@@ -189,10 +189,6 @@ class DotSum(Accumulator):
         """Return G (n, n), with zeros below the diagonal blocks."""
         return unpack_upper(self.packed, self.n_samples)
 
-    def columns(self, which: str) -> Matrix:
-        """Return the means or the squares of all columns, in order."""
-        return joined(getattr(self, which))
-
     def cost(self, rows: BlockForm) -> Work:
         return Work(16 * self.n_samples**2, float(self.n_samples**2))
 
@@ -314,10 +310,6 @@ class DotProduct(Accumulator):
             means=self.means | other.means,
             squares=self.squares | other.squares,
         )
-
-    def columns(self, which: str) -> Matrix:
-        """Return the means or the squares of all columns, in order."""
-        return joined(getattr(self, which))
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(2 * self.state_bytes, 4.0 * self.n_samples * self.n_columns)

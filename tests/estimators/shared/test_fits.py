@@ -28,7 +28,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
-from bigpca.planning import THREAD_BYTES, PassCost, Resources, SolveCost, plan_of
+from bigpca.planning import THREAD_BYTES, Layout, PassCost, Resources, SolveCost, plan_of
 
 D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
@@ -137,18 +137,22 @@ def test_two_passes_of_one_name_are_no_plan() -> None:
         Run.declares([PassCost(name="a"), PassCost(name="a")])
 
 
-@pytest.mark.parametrize(("local", "tasks", "peak"), [(True, 5, 154), (True, 3, 145), (False, 5, 115), (False, 3, 115)])
-def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, tasks: int, peak: int) -> None:
+@pytest.mark.parametrize(
+    ("local", "groups", "peak"), [(True, 2, 161), (True, 1, 145), (False, 2, 115), (False, 1, 115)]
+)
+def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, groups: int, peak: int) -> None:
     """Three passes: one at most three times, one collected, one whose finish is large."""
+    cut = tuple(range(i, i + 1) for i in range(groups))
+    layout = Layout(groups, 1, 8, 1, tuple((i, i + 1) for i in range(groups)), cut, cut)
     passes = (
-        PassCost(name="a", reads=0.5, times=2, most_times=3, bytes_read=10, tasks=tasks, state_bytes=7,
+        PassCost(name="a", reads=0.5, times=2, most_times=3, bytes_read=10, layout=layout, state_bytes=7,
                  peak_bytes=100, driver_bytes=40, flops=5.0, evaluations=11.0),
-        PassCost(name="b", bytes_read=20, tasks=1, state_bytes=30, peak_bytes=50, collected=True),
+        PassCost(name="b", bytes_read=20, state_bytes=30, peak_bytes=50, collected=True),
         PassCost(name="c", times=0, finish_bytes=230, block_rows=9),
     )  # fmt: skip
     solve = SolveCost(1000.0, bytes=20, held_bytes=60, output_bytes=5)
     plan = plan_of(passes, solve, replace(ROOMY, local=local), solver="a", reason="test", most_evaluations=1e9)
-    assert (plan.passes, plan.most_passes, plan.bytes_read, plan.tasks) == (2.0, 3.5, 40, 2 * tasks + 1)
+    assert (plan.passes, plan.most_passes, plan.bytes_read, plan.tasks) == (2.0, 3.5, 40, 2 * (2 * groups + 1) + 1)
     assert (plan.flops, plan.evaluations, plan.state_bytes, plan.block_rows) == (1010.0, 22.0, 30, 9)
     assert (plan.peak_bytes, plan.output_bytes, plan.most_evaluations) == (peak + THREAD_BYTES, 5, 1e9)
     assert plan.process_bytes == 2 * (peak + THREAD_BYTES)

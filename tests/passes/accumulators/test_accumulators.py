@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 import bigpca
 from bigpca import kernels
 from bigpca.arrays import mirror_upper, packed_diagonal
-from bigpca.passes.accumulators.base import Accumulator, update_all
+from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.folds import FoldStates
@@ -240,7 +240,7 @@ def _dot(center: bool, scale: bool) -> Case:
         lambda: DotSum(N, center, scale),
         column_state,
         D,
-        lambda s: [mirror_upper(s.matrix()), s.columns("means"), s.columns("squares")],
+        lambda s: [mirror_upper(s.matrix()), joined(s.means), joined(s.squares)],
         lambda X: [scaled(X, center, scale) @ scaled(X, center, scale).T, X.mean(0, "f8"), np.diag(scatter_of(X))],
     )
 
