@@ -82,9 +82,14 @@ def merge(a: Model, b: Model) -> Model:
 
 def _check_alike(a: Model, b: Model) -> None:
     """Reject models of other classes, parameters, features, columns or patterns; raises as :func:`merge`."""
-    if type(a) is not type(b) or not isinstance(a, LinearModel | SumsModel | PairModel | SupervisedModel):
+    if type(a) is not type(b):
         raise TypeError(
-            f"{an(type(a).__name__)} and {an(type(b).__name__)} cannot be merged. Fit both with the same linear class."
+            f"{an(type(a).__name__)} and {an(type(b).__name__)} cannot be merged. Fit both with the same class."
+        )
+    if not isinstance(a, LinearModel | SumsModel | PairModel | SupervisedModel):
+        raise TypeError(
+            f"two models of {type(a).__name__} cannot be merged: what each keeps depends on the rows of its own fit. "
+            "Add the rows of one to the other by partial_fit, if it has that, or fit all rows."
         )
     for model in (a, b):
         check_is_fitted(model)

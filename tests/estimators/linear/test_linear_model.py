@@ -147,11 +147,14 @@ def test_oblique_axes_come_back_from_disk(oblique: PCA, tmp_path: Path) -> None:
     assert np.array_equal(bp.load(tmp_path / "model.zarr").components_, oblique.components_)
 
 
-def test_models_of_two_classes_are_not_merged() -> None:
+def test_models_of_two_classes_or_of_one_that_depends_on_its_rows_are_not_merged() -> None:
     with pytest.raises(TypeError, match="a PCA and a SketchTransformer cannot be merged"):
         bp.merge(PCA(2).fit(X), bp.SketchTransformer(bp.sketches.Gaussian(2)).fit(X))
-    with pytest.raises(TypeError, match="a dict and a dict cannot be merged"):
+    with pytest.raises(TypeError, match="two models of dict cannot be merged"):
         bp.merge({}, {})
+    rotated = bp.RotatedPCA(2).fit(X)
+    with pytest.raises(TypeError, match="two models of RotatedPCA cannot be merged: what each keeps"):
+        bp.merge(rotated, rotated)
 
 
 def test_a_linear_model_is_abstract() -> None:
