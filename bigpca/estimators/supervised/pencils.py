@@ -304,11 +304,13 @@ class PencilModel(SumsModel[PencilResult]):
         ratios = ratios if pencil.signed else np.maximum(ratios, 0.0)
         # What rounding alone makes of v'A v: of the stored values, and of the solve.
         known = ratios > NOISE * (axes**2 @ A.noise) + d * EPS * float(ratios.max(initial=0.0))
+        few = f"{A.freedom + 1} pairs of rows cannot tell {len(ratios)} directions apart. Give longer series."
+        few = few if A.freedom < len(ratios) else ""
         if pencil.of_a and not known.all():
             raise ValueError(
                 f"{np.count_nonzero(~known)} of {len(known)} directions vary, but rows that are pairs do not differ "
-                "along them by more than the rounding of their values: there is no noise to divide by. Leave out "
-                "columns that are constant in space or follow from others."
+                "along them by more than the rounding of their values: there is no noise to divide by. "
+                + (few or "Leave out columns that are constant in space or follow from others.")
             )
         values = pencil.eigenvalue(ratios * (B.divisor / A.divisor))
         own = np.argsort(pencil.order(values), kind="stable")
@@ -323,7 +325,7 @@ class PencilModel(SumsModel[PencilResult]):
         if pencil.unknown == "reported" and not known[own].all():
             warn_approximation(
                 f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the rounding "
-                "of their values, so their eigenvalues are not known. Give float64 rows, or a larger lag."
+                f"of their values, so their eigenvalues are not known. {few or 'Give float64 rows, or a larger lag.'}"
             )
         axes, patterns = axes[own], patterns[:, own]
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))

@@ -137,6 +137,11 @@ def test_steps_below_the_rounding_of_stored_values_are_reported() -> None:
         bp.SlowFeatureAnalysis().fit(rows)
     with pytest.raises(ValueError, match="1 of 2 directions vary, but rows that are pairs do not differ along them"):
         bp.MinimumNoiseFraction().fit(rows)
+    few = np.random.default_rng(0).standard_normal((6, 5))
+    with pytest.warns(bp.errors.ApproximationWarning, match="5 pairs of rows cannot tell 5 directions apart"):
+        bp.SlowFeatureAnalysis().fit(few)
+    with pytest.raises(ValueError, match=r"5 pairs of rows cannot tell 5 directions apart\. Give longer series"):
+        bp.MinimumNoiseFraction().fit(few)
 
 
 @every
