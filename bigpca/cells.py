@@ -226,9 +226,9 @@ def pca(
 
 
 def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, progress: Any) -> NDArray[Any]:
-    """Fit a model to what the search makes of counts, in one plan, and return its scores.
+    """Search for genes and fit a model to their standard scores, in one plan, and return its scores.
 
-    The features of the model are standard scores of genes, and named so: it does not take counts for these.
+    The features of the model have names of standard scores, so that it rejects counts.
     """
     d, width = rows.n_columns, search.found.n_top_genes
     rows = replace(rows, seed=draw_fit_seed(model, checkpoint))

@@ -354,7 +354,7 @@ class Device:
 
     @contextmanager
     def precise(self) -> Iterator[None]:
-        """Multiply float32 in float32, not in TF32, and have float64, in a block of statements; name lack of memory.
+        """In a block of statements: multiply float32 in float32, not in TF32; have float64; name lack of memory.
 
         Raises
         ------

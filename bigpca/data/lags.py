@@ -72,8 +72,8 @@ def lagged(X: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.
     source, names = source_of(opened), feature_names(opened if isinstance(X, str) else X)
     if source is not None and (source.sparse or source.format == "batches"):
         raise ValueError(
-            f"windows of dense rows that can be read at any place were expected, but {source.label} are "
-            f"{'sparse' if source.sparse else 'read once, in their order'}. Write them to a store, dense."
+            f"the rows of {source.label} are {'sparse' if source.sparse else 'read once, in their order'}, but windows "
+            "need dense rows that can be read at any place. Write them to a store as dense rows."
         )
     if carried(opened).view is not None or source is None:
         first = _first_rows(starts, counts)

@@ -402,7 +402,7 @@ class Rows:
     fill : ColumnFill or None
         What replaces missing values, before the maps; None if nothing does.
     limits : Limits or None
-        Of the values as they are stored, or viewed: what is outside is rejected as it is read.
+        Of values as they are stored, or as the view has them: those outside are rejected when they are read.
     covariates : Rows or None
         Of the same samples, whose linear effect a fit takes out.
     groups : labels of the rows, as they were given, or None

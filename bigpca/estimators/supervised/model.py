@@ -222,7 +222,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         check_is_fitted(self)
         functions = self._result.discriminants_
         if functions is None:
-            raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
+            raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit with r2=1.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
         return mapped_to_numbers(self, X, found, output, dim=None if one else "class", values=self.classes_)
 

@@ -361,7 +361,7 @@ def read_labels(
     like: Supervision | None = None,
     weights: Vector | None = None,
 ) -> Labelled:
-    """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
+    """Read the labels of n rows; those of a batch are read ``like`` those of earlier rows. Rows of weight 0 have none.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ class Checkpoint:
     seed : int or None
         The fit's seed, not part of the description: a rerun that would draw a seed uses it, see :func:`stored_seed`.
     user : Caller or None
-        The frame of the fit, after which nobody holds the directory, whatever interrupted it.
+        The frame of the fit: once it has ended, however it ended, nobody holds the directory.
 
     Attributes
     ----------
