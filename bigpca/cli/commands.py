@@ -60,9 +60,11 @@ class _Command(TyperCommand):
 
 
 def _describe(options: list[Any]) -> None:
-    """Drop the type of flags, which take no value, and of arguments; read the defaults of estimators' parameters."""
+    """Drop the type of flags, which take no value, and of arguments that are no choice; read estimators' defaults."""
     for option in options:
-        if getattr(option, "is_flag", False) or option.param_type_name == "argument":
+        shown = getattr(option, "display_type_rich", None)  # of newer versions of Typer
+        text = option.param_type_name == "argument" and shown is not None and shown(None) in ("<str>", "<list[str]>")
+        if text or getattr(option, "is_flag", False):
             option.display_type_rich = lambda ctx: None
         if option.name in _ESTIMATOR and option.default is None and (default := default_of(option.name)):
             option.help = f"{option.help} (default: {default})"

@@ -130,7 +130,7 @@ def plot(
 
     Parameters
     ----------
-    kind
+    kind : KIND
         What is drawn.
     out : PATH
         The file to write: .png, .svg or .pdf.

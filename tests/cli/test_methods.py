@@ -395,6 +395,7 @@ def test_commands_are_listed_in_the_order_of_use() -> None:
         said = run(name, "--help").stdout
         assert f"bigpca {name}" in said.split("Examples:")[1]
         assert re.findall(r"<(?:str|list|int|path)", said) == []  # types of Python, which no one types
+    assert "scree|" in run("plot", "--help").stdout  # but choices are shown
 
 
 def test_neighbours_along_named_dimensions_of_netcdf_are_those_of_the_library(folder: Path) -> None:
