@@ -151,10 +151,6 @@ def plot(
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
         from bigpca.storage.carriers import reject_file, write_file
 
-        if Path(out).suffix.lower() not in FORMATS:
-            raise typer.BadParameter(
-                f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(FORMATS)} is needed."
-            )
         reject_file(out, overwrite, *FORMATS)
         reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
         if kind in SCORED and scores is None and rows is None:
@@ -355,16 +351,13 @@ def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = Fal
     --------
     bigpca export model.zarr --out model.onnx
     """
-    if Path(out).suffix.lower() not in EXPORTED:
-        raise typer.BadParameter(
-            f"--out {out} has the suffix {Path(out).suffix!r}; one of {', '.join(EXPORTED)} is needed.",
-            param_hint="'--out'",
-        )
     with reporting(as_json, debug) as output:
         import bigpca
         from bigpca.export.linear import write_npz
+        from bigpca.storage.carriers import reject_file
 
         reject_shared_paths([model], out=out)
+        reject_file(out, overwrite, *EXPORTED)
         fitted: Any = bigpca.load(model)
         if not hasattr(fitted, "linear_map"):
             raise ValueError(

@@ -64,7 +64,7 @@ def test_plot_draws_a_file(kind: str, model: Path) -> None:
 
 FAULTS = {
     "no scores": (("plot", "scores", "m.zarr"), 2, "needs --scores STORE, or --rows SOURCE"),
-    "suffix": (("plot", "scree", "m.zarr", "--out", "f.txt"), 2, "one of .png, .svg, .pdf"),
+    "suffix": (("plot", "scree", "m.zarr", "--out", "f.txt"), 3, ".txt cannot be written here. Choose .png, .svg or"),
     "pair": (
         ("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"),
         2,
