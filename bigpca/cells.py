@@ -359,7 +359,7 @@ def _add_genes(adata: Any, found: pd.DataFrame, flavor: str) -> pd.DataFrame:
 def _check_cells(adata: Any) -> None:
     if not is_cells(adata):
         raise TypeError(
-            f"adata is {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of "
+            f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of "
             "numbers, call bigpca.PCA(n_components).fit_transform(X)."
         )
 

@@ -90,7 +90,7 @@ def test_codes_come_from_strings_bytes_and_objects_of_any_layout():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["ab", 3], r"value 1 is 3, a int, among str values"),
+        (["ab", 3], r"value 1 is 3, an int, among str values"),
         (["ab", b"c"], r"value 1 is b'c', a bytes, among str values"),
         ([b"ab", "c"], r"value 1 is 'c', a str, among bytes values"),
         (["ab", None], r"value 1 is None, a NoneType"),

@@ -336,7 +336,7 @@ def test_stores_are_accepted_as_they_are(object_server: ObjectStore) -> None:
         bp.ingest(rows, at)
         assert np.array_equal(bp.open(at).compute(), rows)
         assert bp.PCA(1).fit(at).n_samples_ == 6
-    with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group\. Tables"):
+    with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group\. Pass the URL of a table"):
         bp.open(Place(held).at("x.npy"))
 
 

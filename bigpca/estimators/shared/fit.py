@@ -85,7 +85,8 @@ class Reading(ABC):
     def passes(self) -> tuple[PassCost, ...]:
         """Declare all passes and other reads that a run may make: those that ``reads`` names."""
         found = list[PassCost]()
-        for one in [attrgetter(name)(self) for name in self.reads]:
+        for name in self.reads:
+            one = attrgetter(name)(self)
             found += [one] if isinstance(one, PassCost) else one or ()
         return tuple(found)
 

@@ -100,9 +100,9 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     ),
     "mixed strings": (
         {"kernel": kernels.Spectrum(2)}, np.array(["a", 3, "b"], dtype=object), ValueError,
-        "value 1 is 3, a int, among str values",
+        "value 1 is 3, an int, among str values",
     ),
-    "mixed list": ({"kernel": kernels.Spectrum(2)}, ["a", 3, "b"], ValueError, "value 1 is 3, a int, among str values"),
+    "mixed list": ({"kernel": kernels.Spectrum(2)}, ["a", 3, "b"], ValueError, "value 1 is 3, an int, among str"),
     "str and bytes": ({"kernel": kernels.Spectrum(2)}, ["a", b"c", "b"], ValueError,
         "value 1 is b'c', a bytes, among str values"),
     "strings as numbers": ({"kernel": "rbf"}, WORDS[:, None], ValueError, "arrays of bytes/strings"),

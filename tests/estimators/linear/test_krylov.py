@@ -389,7 +389,7 @@ def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
         ({"max_passes": 0}, ValueError, "max_passes = 0 is outside"),
         ({"max_passes": 2.5}, TypeError, "max_passes = 2.5 is a float"),
         ({"random_state": -1}, ValueError, "random_state = -1 is negative"),
-        ({"random_state": "0"}, TypeError, "random_state = '0' is a str"),
+        ({"random_state": "0"}, TypeError, "random_state = '0' is of type str"),
     ],
     ids=str,
 )
