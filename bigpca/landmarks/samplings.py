@@ -691,10 +691,6 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
     X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
-    # The rounds (the logarithm of a cost) and the tolerance of dask-ml are absolute numbers: rows are divided by the
-    # power of two that brings the largest value of the first chunk to between 4 and 8.
-    exponent = int(np.frexp(np.abs(computed(X.blocks[0])).max(initial=0.0))[1]) - 3
-    X = np.ldexp(X, -exponent)
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(
         request.count,
@@ -712,6 +708,10 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         # With fewer distinct rows than clusters, 0 / 0 draws no further candidate; equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", expected)
+        # The rounds (the logarithm of a cost) and the tolerance of dask-ml are absolute numbers: rows are divided by
+        # the power of two that brings the largest value of the first chunk to between 4 and 8.
+        exponent = int(np.frexp(np.abs(computed(X.blocks[0])).max(initial=0.0))[1]) - 3
+        X = np.ldexp(X, -exponent)
         clusters.fit(X)  # 2 n_iter_ + 15 passes over X at most
     centres = np.unique(np.ldexp(np.asarray(clusters.cluster_centers_, X.dtype), exponent), axis=0)
     (cost,) = kmeans_passes(request)

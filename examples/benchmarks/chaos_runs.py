@@ -237,6 +237,7 @@ def prepare(folder: Path) -> None:
                 config={"write_empty_chunks": True},
             )  # fmt: skip
             store[...] = rows.astype("f4")
+    np.save(folder / "responses.npy", np.random.default_rng(8).standard_normal((SHAPES["tall"][0], 4)))
     small_groups()
     with dask.config.set(scheduler="sync"):
         path = folder / f"tall-{'x'.join(map(str, CHUNKS['tall'][0]))}.zarr"
@@ -261,11 +262,10 @@ def open_logged(work: Work, places: Places) -> Any:
     return da.from_array(source, chunks=work.chunks, asarray=False, meta=np.empty((0, 0), source.dtype)) * 2
 
 
-def given(name: str, n: int) -> dict[str, np.ndarray]:
-    """What a fit takes beside X: three classes, or four responses."""
+def given(name: str, n: int, folder: Path) -> dict[str, Any]:
+    """What a fit takes beside X: three classes, or a file of four responses: an array would keep the fit here."""
     argument, kind = GIVEN.get(name, ("", ""))
-    values = np.random.default_rng(8).standard_normal((n, 4)) if kind == "responses" else np.arange(n) % 3
-    return {argument: values} if argument else {}
+    return {argument: folder / "responses.npy" if kind == "responses" else np.arange(n) % 3} if argument else {}
 
 
 def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tuple[str, int]:
@@ -280,7 +280,7 @@ def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tupl
         model = ESTIMATORS[work.name][1]()
         checkpoint = {"checkpoint": places.run / "checkpoint"} if places.checkpoint else {}
         rows = lagged(X, range(4)) if work.name == "windows" else X
-        model.fit(rows, progress=progress, **given(work.name, X.shape[0]), **checkpoint)
+        model.fit(rows, progress=progress, **given(work.name, X.shape[0], places.folder), **checkpoint)
     return digest_of_model(model), int(getattr(model, "n_samples_", X.shape[0]))
 
 
