@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -43,9 +43,11 @@ from bigpca.passes.accumulators.landmark_moments import (
     tile_rows,
 )
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
+from bigpca.passes.engine.driver import get_watched
+from bigpca.passes.engine.local import current_client
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
-from bigpca.passes.graphs import computed
+from bigpca.passes.graphs import paths_in
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
@@ -699,18 +701,24 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         max_iter=MAX_ITERATIONS,
         random_state=seed,
     )
-    here: AbstractContextManager[object] = (
-        dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
-    )
+    local = request.run.scheduler == "local"
+    client, chosen = None if local else current_client(), "threads" if local else dask.config.get("scheduler", None)
+    if client is not None:
+        chosen = partial(get_watched, paths=paths_in(X), client=client)
     # dask-ml computes outside the engine: with one BLAS thread, like a fold, so that chunks that fold rows themselves
     # do not wait for this solve; and scikit-learn sums in as many parts as it has threads.
-    with one_blas_thread(), threadpool_limits(1, "openmp"), here, warnings.catch_warnings():
+    with (
+        one_blas_thread(),
+        threadpool_limits(1, "openmp"),
+        dask.config.set(scheduler=chosen),
+        warnings.catch_warnings(),
+    ):
         # With fewer distinct rows than clusters, 0 / 0 draws no further candidate; equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", expected)
         # The rounds (the logarithm of a cost) and the tolerance of dask-ml are absolute numbers: rows are divided by
         # the power of two that brings the largest value of the first chunk to between 4 and 8.
-        exponent = int(np.frexp(np.abs(computed(X.blocks[0])).max(initial=0.0))[1]) - 3
+        exponent = int(np.frexp(np.abs(X.blocks[0].compute()).max(initial=0.0))[1]) - 3
         X = np.ldexp(X, -exponent)
         clusters.fit(X)  # 2 n_iter_ + 15 passes over X at most
     centres = np.unique(np.ldexp(np.asarray(clusters.cluster_centers_, X.dtype), exponent), axis=0)

@@ -34,6 +34,8 @@ from bigpca.passes.engine.run import Run
 from bigpca.settings import brought_by, setting, steady_heap, trim_heap
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from bigpca.passes.engine.cluster.watch import Watch
 
 # They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
@@ -178,13 +180,17 @@ def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resu
     return resumed
 
 
-def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options: object) -> Any:
+def get_watched(
+    graph: object, keys: object, paths: Mapping[str, str], client: Client | None = None, **options: object
+) -> Any:
     """Compute ``keys`` of a graph on the scheduler that Dask would use; on a client, under :class:`Watch`.
 
     Parameters
     ----------
     paths : mapping of str to {"reads"}
         What the graph reads: workers are checked first, as before a pass.
+    client : distributed.Client or None, default None
+        Where it is computed; by default where Dask would, which is here if this is the configuration's scheduler.
 
     Raises
     ------
@@ -193,7 +199,7 @@ def get_watched(graph: object, keys: object, paths: Mapping[str, str], **options
         files.
     """
     with solve_paused():
-        client = current_client()
+        client = client or current_client()
         if client is None:
             get = chosen_scheduler() or da.Array.__dask_scheduler__
             return get(graph, keys, **options)

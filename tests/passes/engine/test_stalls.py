@@ -184,7 +184,7 @@ def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(tmp_path: Path
     assert not [one for one in told if "has finished nothing" in one]
 
 
-@pytest.mark.parametrize("what", ["counts", "score", "report", "figure"])
+@pytest.mark.parametrize("what", ["counts", "score", "report", "figure", "clusters"])
 def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +196,9 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
         "counts": lambda X: bp.PCA(2).fit(X[X[:, 0] > 0]).explained_variance_,
         "score": lambda X: model.score(X, y),
         "report": lambda X: classified(model, X, y)[1].rows[0][1:],
+        "clusters": lambda X: (
+            bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=9, sampling="kmeans").fit(X).eigenvalues_
+        ),
         "figure": lambda X: drawn_scores(model, X, "rows").scores,
     }
     with start_cluster(2) as cluster, Client(cluster) as client:
@@ -204,7 +207,17 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
         monkeypatch.setattr(watch, "ANSWER_SECONDS", 5)
         monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
         monkeypatch.setattr(warnings, "warn", lambda text, *_, **options: told.append(str(text)))
-        os.kill(process, signal.SIGSTOP)
+        if what == "clusters":
+            KMeans = pytest.importorskip("dask_ml.cluster").KMeans
+            cluster_rows = KMeans.fit
+
+            def stop_and_cluster(model: Any, *rows: Any) -> Any:
+                os.kill(process, signal.SIGSTOP)
+                return cluster_rows(model, *rows)
+
+            monkeypatch.setattr(KMeans, "fit", stop_and_cluster)
+        else:
+            os.kill(process, signal.SIGSTOP)
         with when(lambda: any(who in one for one in told), lambda: os.kill(process, signal.SIGCONT)):
             found = ask[what](X * 1)
     assert any(one.startswith(f"worker {who} has been silent for ") for one in told)
