@@ -296,6 +296,6 @@ def score_variances(model: BaseEstimator) -> Vector:
     if found is not None:
         return found
     raise TypeError(
-        f"codes need the variances of the scores, which a fit of {type(model).__name__} does not give. Write "
+        f"codes need the variances of the scores, which the fit of {type(model).__name__} does not give. Write "
         "its scores as float16, or fit a PCA to them and transform them by it."
     )

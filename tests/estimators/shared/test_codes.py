@@ -144,7 +144,7 @@ REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
     "no variances": (
         lambda p: bp.FisherDiscriminantAnalysis().fit(X, np.arange(N) % 3).transform(X, dtype="bits"),
         TypeError,
-        "a fit of FisherDiscriminantAnalysis does not give",
+        "the fit of FisherDiscriminantAnalysis does not give",
     ),
     "incomplete rows": (
         lambda p: (
