@@ -469,6 +469,8 @@ class Device:
     def shifted(self, rows: RowsThere, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any]:
         """Return rows in a dtype less a shift (d,), or less the mean of their finite values, and that shift in float64.
 
+        The mean of complete rows, if there are some, as of :func:`bigpca.passes.reading.blocks.group_shift`.
+
         The shift is rounded to the dtype first, so that the subtraction is all that rounds; one that is there was
         returned by this.
         """
@@ -476,8 +478,11 @@ class Device:
             xp, V, given = self.xp, self.floats(self.put(rows), dtype), shift
             there = given is not None and not isinstance(given, np.ndarray)
             if shift is None:
-                finite = xp.where(xp.isfinite(V), V, xp.zeros_like(V))
-                shift = self.sums(finite) / max(1, len(rows))
+                finite = xp.isfinite(V)
+                complete = xp.all(finite, axis=1, keepdims=True)
+                finite = finite & (complete | ~xp.any(complete))
+                counts = self.sums(xp.astype(finite, V.dtype))
+                shift = self.sums(xp.where(finite, V, xp.zeros_like(V))) / xp.where(counts > 0, counts, 1.0)
                 shift = xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift))
             s = self.floats(self.put(shift), dtype)
             return RowsThere(V - s, self.name), given if there else xp.astype(s, xp.float64)

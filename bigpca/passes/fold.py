@@ -316,9 +316,9 @@ class FoldGroup:
                     for block in self._blocks(slab, row, numbers, shift, shared.get(MAPS, ()), looks):
                         if self.weights is not None:
                             block = block.weighted(self.weights[block.rows - self.reads[0][0]])
-                        shift = block.origin  # of a device, there: it is transferred once
                         omitted -= block.count
-                        if block.count:
+                        if block.count:  # rows that are all left out say nothing of where the others are
+                            shift = block.origin  # of a device, there: it is transferred once
                             strip_shift = update_all(parts.values(), block, strip_shift)
                         del block
                     del slab

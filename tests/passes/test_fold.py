@@ -267,6 +267,29 @@ def test_omitting_rows_with_nan_equals_folding_the_others(name: str, tmp_path: P
     assert_moments(moments_of(X, nan_policy="omit"), answer(B)[kept], 3e-6)
 
 
+@pytest.mark.parametrize("policy", ["omit", "weights"])
+def test_rows_that_are_left_out_cost_the_others_no_digits(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each group of slabs of 25 rows begins with some of which none is used, then one of which some are."""
+    for name in ("SLAB_BYTES", "MIN_SLAB_BYTES"):
+        monkeypatch.setattr(layout, name, 8 * D * 25)
+    B = normal(2000, D, mean=1e7).astype("f8")
+    B[:, 1] = 0.1
+    out = np.arange(2000) % 500 < 130
+    R = B[~out] - B[~out].mean(axis=0)
+    B[out] = 1e13
+    if policy == "omit":
+        B[out, 0] = np.nan
+    X = bp.open(write_store(tmp_path / "b.zarr", B, (50, D)))
+    nan_policy = "omit" if policy == "omit" else "raise"
+    weights = (~out).astype("f8") if policy == "weights" else None
+    model = bp.PCA(3, solver="covariance", nan_policy=nan_policy).fit(X, sample_weight=weights)
+    truth = np.linalg.eigvalsh(R.T @ R / (len(R) - 1))[::-1][:3]
+    np.testing.assert_allclose(model.explained_variance_, truth, rtol=1e-10)
+    assert model.set_params(scale=True).fit(X, sample_weight=weights).scale_[1] == 1
+
+
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
 def test_an_offset_costs_no_digits_over_many_groups(mean: float, tmp_path: Path) -> None:
     B = normal(2000, D, mean=mean)

@@ -371,6 +371,15 @@ def test_a_block_asks_a_device_for_few_operations(fit: str, monkeypatch: pytest.
     assert (counts[1] - counts[0]) / 4 <= ASKED[fit]
 
 
+def test_the_shift_there_is_the_mean_of_complete_rows_or_of_what_is_known() -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    device = Device("array_api_strict", "device1")
+    rows = np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 1e9], [5.0, np.inf]])
+    for some, shift in ((rows, [2.0, 3.0]), (rows[2:], [5.0, 1e9])):
+        found = device.shifted(device.rows(some), None, np.dtype("f8"))[1]
+        np.testing.assert_array_equal(device.fetch(found), shift)
+
+
 def test_what_comes_from_a_device_names_none() -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     device, X = Device("array_api_strict", "device1"), values()[:9, :3].copy()

@@ -248,21 +248,32 @@ def cached_rows(row_bytes: int) -> int:
 
 
 def group_shift(values: Values) -> Array:
-    """Return the mean of a slab's finite entries, rounded to its own precision so that subtracting it is exact."""
+    """Return the mean of a slab's finite entries, rounded to its own precision so that subtracting it is exact.
+
+    That of its complete rows, if it has some: others may be left out, and what they hold may be far from these.
+    """
     with np.errstate(all="ignore"):
         mean = column_sums(values) / max(1, values.shape[0])
         if not np.isfinite(mean).all():
-            mean = _finite(values).mean(axis=0, dtype=np.float64)
+            known, counts = _known(values)
+            mean = column_sums(known) / counts
         shift: Array = mean.astype(values.dtype)
     shift[~np.isfinite(shift)] = 0
     return shift
 
 
-def _finite(values: Values) -> Values:
-    """Return the rows with zeros instead of NaN and infinities."""
+def _known(values: Values) -> tuple[Values, Integers]:
+    """Return the complete rows, or without any all rows with 0 in place of NaN and infinities, and the counts (d,)."""
     if isinstance(values, csr_array):
-        return csr_array((_finite(values.data), values.indices, values.indptr), values.shape)
-    return np.where(np.isfinite(values), values, 0)
+        finite = np.isfinite(values.data)
+        missing = np.bincount(values.indices[~finite], minlength=values.shape[1])
+        zeros = np.where(finite, values.data, 0)
+        return csr_array((zeros, values.indices, values.indptr), values.shape), np.maximum(1, values.shape[0] - missing)
+    finite = np.isfinite(values)
+    complete = finite.all(axis=1)
+    if complete.any():
+        return values[complete], np.full(values.shape[1], np.count_nonzero(complete))
+    return np.where(finite, values, 0), np.maximum(1, np.count_nonzero(finite, axis=0))
 
 
 def prepare_block(

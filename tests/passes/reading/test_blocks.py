@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
@@ -174,6 +175,13 @@ def test_the_shift_is_exactly_representable_so_that_a_block_loses_no_digit() -> 
     block = block_of(values.copy())
     np.testing.assert_array_equal(block.values.astype("f8") + block.shift, values.astype("f8"))
     np.testing.assert_allclose(block.sums, block.values.sum(axis=0, dtype="f8"), atol=1e-3)
+
+
+def test_the_shift_is_the_mean_of_complete_rows_or_of_what_is_known() -> None:
+    values = np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 1e9], [5.0, np.inf]])
+    for rows, shift in ((values, [2.0, 3.0]), (values[2:], [5.0, 1e9])):
+        np.testing.assert_array_equal(group_shift(rows), shift)
+    np.testing.assert_array_equal(group_shift(csr_array(values)), [3.0, (6.0 + 1e9) / 3])
 
 
 def test_a_block_that_is_not_owned_is_not_overwritten() -> None:
