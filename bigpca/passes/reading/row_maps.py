@@ -755,8 +755,9 @@ class NormalizeTotal(RowPreprocessor):
         """Return the divided rows."""
         if self.target is None:
             raise ValueError(
-                "NormalizeTotal(target=None) takes the median of the sums of all rows, which only the reads of a fit "
-                "find, and not this call. Give the target: NormalizeTotal(1e4)."
+                "NormalizeTotal(target=None) takes the median of the sums of all rows, which only a fit to X alone "
+                "finds: none with covariates or targets, of ScoredPCA, or by partial_fit. Give the target, such as "
+                "NormalizeTotal(1e4)."
             )
         values = rows.astype(working_dtype(rows.dtype), copy=False)
         _reject_below(values, 0, numbers, where, self.takes)
@@ -867,8 +868,8 @@ class Standardize(RowPreprocessor):
         """Return the standardised rows; of sparse rows, the stored values."""
         if self.mean is None or self.scale is None:
             raise ValueError(
-                "Standardize(mean=None) takes the means of all rows, which only the reads of a fit find, and not this "
-                "call. Give mean and scale."
+                "Standardize(mean=None) takes the means of all rows, which only a fit to X alone finds: none with "
+                "covariates or targets, of ScoredPCA, or by partial_fit. Give mean and scale."
             )
         if rows.shape[1] != len(self.mean):
             raise ValueError(f"Standardize has {len(self.mean)} means, but {where} has {rows.shape[1]} columns.")

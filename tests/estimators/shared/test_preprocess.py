@@ -226,7 +226,7 @@ def test_a_median_that_no_read_finds_is_an_error() -> None:
         lambda: bp.Ridge(preprocess=MEDIAN_FIRST).fit(COUNTS, COUNTS[:, :2]),
         lambda: bp.ScoredPCA(n_features_to_select=3, preprocess=MEDIAN_FIRST).fit(COUNTS, Y),
     ):
-        with pytest.raises(ValueError, match=r"only the reads of a fit find.* Give the target"):
+        with pytest.raises(ValueError, match=r"only a fit to X alone finds: none with covariates.* Give the target"):
             use()
     with pytest.raises(ValueError, match="no row has a sum above zero"):
         bp.PCA(2, preprocess=MEDIAN_FIRST).fit(np.zeros((20, D)))
