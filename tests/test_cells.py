@@ -257,7 +257,7 @@ def masked(**changes: Any) -> Any:
 
 
 REJECTED: dict[str, tuple[Any, type[Exception], str]] = {
-    "array": (lambda p: (X, {}), TypeError, r"adata is numpy.ndarray; AnnData was expected.* bigpca.PCA\(n_comp"),
+    "array": (lambda p: (X, {}), TypeError, r"adata is a numpy.ndarray; AnnData was expected.* bigpca.PCA\(n_comp"),
     "svd_solver": (lambda p: masked(svd_solver="arpack"), TypeError, "'svd_solver'. Leave it out.* solver"),
     "chunked": (lambda p: masked(chunked=True), TypeError, "'chunked'. Leave it out: rows are always read in parts"),
     "chunk_size": (lambda p: masked(chunk_size=10), TypeError, "'chunk_size'. Leave it out"),
