@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import dask
 import pytest
@@ -117,3 +117,10 @@ def test_groups_wait_where_two_a_thread_are_ahead_of_the_sum(groups: int, segmen
         graph, _ = LocalPass(job, Run(), Resumed(), pool, Crew(3)).graph()
     free = [task for task in graph.values() if not task.dependencies]
     assert len(free) == begun
+
+
+def test_a_pass_over_no_rows_has_no_task() -> None:
+    cost, unread = PassCost(name="x", layout=Layout(0, 1, 8, 1, (), (), ())), cast("Any", None)
+    job = Pass(cost=cost, templates={}, cut=unread, stamp=None, finish=str, unit_bytes=8, whole=0)
+    with ThreadPoolExecutor(1) as pool:
+        assert LocalPass(job, Run(), Resumed(), pool, Crew(1)).graph() == ({}, None)

@@ -297,7 +297,7 @@ class LocalPass:
         job, graph = self.job, dict[Key, GraphNode]()
         total: TaskRef | PassState | None = self.resumed.prefix
         # Segments, of two groups a thread, whose states may wait for a slow one before them: Layout.held_states.
-        ahead = max(2, -(-2 * self._threads // max(map(len, job.layout.segments))))
+        ahead = max(2, -(-2 * self._threads // max(map(len, job.layout.segments), default=1)))
         for index in range(self.resumed.covered, len(job.layout.segments)):
             gate = job.key("gate", index - ahead)
             after = [TaskRef(gate)] if gate in graph else []  # so that a segment does not start too early
