@@ -431,8 +431,10 @@ def first_rows(rows: Rows, layout: Layout, *, there: bool = False) -> Values:
         return values
     where = reader.where(start, start + values.shape[0])
     if isinstance(values, csr_array):
-        return map_rows(rows.steps, sparse_block(values, start, "omit", where), where)
-    return map_rows(rows.steps, prepare_block(values, start, owned=False, nan_policy="omit", where=where), where)
+        block = sparse_block(values, start, "omit", where)
+    else:
+        block = prepare_block(values, start, owned=False, nan_policy="omit", where=where)
+    return map_rows(rows.steps, block, where) if block.count else np.zeros((0, rows.n_columns), values.dtype)
 
 
 # A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, issparse
 
 import bigpca as bp
+from bigpca.data import checks
 from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
 from bigpca.passes import graphs
 from bigpca.passes.engine import local
@@ -288,6 +289,18 @@ def test_rows_that_are_left_out_cost_the_others_no_digits(
     truth = np.linalg.eigvalsh(R.T @ R / (len(R) - 1))[::-1][:3]
     np.testing.assert_allclose(model.explained_variance_, truth, rtol=1e-10)
     assert model.set_params(scale=True).fit(X, sample_weight=weights).scale_[1] == 1
+
+
+def test_mapped_rows_may_begin_with_a_read_that_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLAB_BYTES", "MIN_SLAB_BYTES"):
+        monkeypatch.setattr(layout, name, 4 * D * 25)
+    monkeypatch.setattr(checks, "READABLE_BYTES", 4 * D * 25)
+    B = normal(500, D, mean=3.0)
+    B[:50, 0] = np.nan
+    X = bp.open(write_store(tmp_path / "b.zarr", B, (50, D)))
+    model = bp.NystromKernelPCA(2, gamma=0.1, sampling=B[-20:], preprocess=bp.rows.L2(), nan_policy="omit")
+    found, expected = model.fit(X).eigenvalues_, model.fit(B[50:]).eigenvalues_
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
