@@ -209,6 +209,16 @@ def check_number(name: str, value: object, of: Any, least: float = -math.inf, mo
     return of(value)
 
 
+def check_shapes(record: Record) -> Record:
+    """Return a record whose arrays have the sizes that its fields say; raises ValueError for others."""
+    held = Held({}, {})
+    for one in _stored(cast("Any", type(record))):
+        sizes, value = one.metadata[FORM].sizes, getattr(record, one.name)
+        if sizes is not None and value is not None:
+            held.check(f"{type(record).__name__}.{one.name}", np.shape(value), sizes)
+    return record
+
+
 def size_of(record: Any, letter: str) -> int | None:
     """Return the size of that letter of the arrays of a record; None if none of its fields has it."""
     for one in _stored(cast("Any", type(record))):

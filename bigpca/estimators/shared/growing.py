@@ -24,6 +24,7 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
+from bigpca.records import check_shapes
 from bigpca.settings import setting
 
 Model = TypeVar("Model", bound=BaseEstimator)
@@ -105,7 +106,7 @@ def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, so
     owner = unfitted(model)
 
     def solved() -> Result:
-        found: Result = owner._made(solve())
+        found: Result = check_shapes(owner._made(solve()))
         owner._warn(found)
         return found
 

@@ -74,7 +74,7 @@ from bigpca.passes.engine.resources import speed_with
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
-from bigpca.records import Held, unpack
+from bigpca.records import Held, check_shapes, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force
 
@@ -663,7 +663,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 
 def finish(model: Estimator[Found], rows: Rows, plan: Plan, found: object) -> None:
     """Set the fitted attributes after a fit that succeeded."""
-    made = model._made(found)  # first: if it fails, nothing has changed
+    made = check_shapes(model._made(found))  # first: if it fails, nothing has changed
     model._warn(made)
     model._found, model.solver_ = made, plan.solver
     set_known(model, _provenance=None)  # that of the previous fit

@@ -213,6 +213,17 @@ def test_a_solver_is_a_record_and_a_row_of_the_table(monkeypatch: pytest.MonkeyP
         bp.PCA(3, solver="toy").fit(X)
 
 
+def test_numbers_of_other_shapes_than_their_fields_say_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Turned(ToyFit):
+        def run(self, run: Run) -> PCAResult:
+            found = super().run(run)
+            return replace(found, components_=found.components_.T)
+
+    monkeypatch.setitem(FITS, "toy", Turned)
+    with pytest.raises(ValueError, match=r"PCAResult\.components_ of shape \(.*\); \(.*\) was expected, as .* has it"):
+        bp.PCA(3, solver="toy").fit(LAZY)
+
+
 @dataclass(frozen=True)
 class ToyKernelFit(KernelFit):
     """A solver of kernel PCA that bigpca has never heard of: the rows at once, and NumPy."""
