@@ -99,7 +99,8 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         from bigpca.data.flat_files import raw_file  # as the other formats of files
 
         held = source.base if isinstance(source.base, np.memmap) and source.flags.c_contiguous else source
-        whole = type(held.base).__name__ == "mmap" and held.nbytes == source.nbytes > 0
+        # What is assigned to one that is copied on write does not reach its file.
+        whole = type(held.base).__name__ == "mmap" and held.nbytes == source.nbytes > 0 and source.mode != "c"
         path = os.path.abspath(str(source.filename))
         if not whole:
             check_dtype(source.dtype)

@@ -121,6 +121,7 @@ RIGHT: dict[str, Door] = {
     "nested lists, three dimensions": Door(lambda p, X: X.reshape(-1, 3, 2).tolist()),
     "NumPy, masked array with nothing masked": Door(lambda p, X: np.ma.masked_array(X)),
     "np.memmap": Door(lambda p, X: _memmap(p, X)),
+    "np.memmap, assigned to and not written": Door(lambda p, X: _copied_on_write(p, X)),
     "pandas.DataFrame": Door(lambda p, X: _frame(X)),
     "NumPy, the other byte order": Door(lambda p, X: X.astype(">f8")),
     "pandas.DataFrame, the other byte order in one column": Door(
@@ -224,6 +225,12 @@ def _npy(path: Path, X: NDArray[Any]) -> Path:
 
 def _memmap(folder: Path, X: NDArray[Any]) -> Any:
     mapped = np.memmap(folder / "x.raw", X.dtype, "w+", shape=X.shape)
+    mapped[...] = X
+    return mapped
+
+
+def _copied_on_write(folder: Path, X: NDArray[Any]) -> Any:
+    mapped = np.load(_npy(folder / "zeros.npy", np.zeros_like(X)), mmap_mode="c")
     mapped[...] = X
     return mapped
 
