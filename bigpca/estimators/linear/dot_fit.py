@@ -213,7 +213,9 @@ class DotFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
         return SolveCost(
-            4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales)
+            4 / 3 * n**3,
+            bytes=8 * self.k * (4 * d + n),  # products, their QR, components and a copy; vectors
+            output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales),
         )
 
     def run(self, run: Run) -> PCAResult:
