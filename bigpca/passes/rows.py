@@ -56,6 +56,7 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 
 
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
+SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
 
 class Given(TypedDict, total=False):
@@ -100,7 +101,8 @@ class Origin:
     sparse : bool
         Whether tasks read CSR.
     in_memory : bool
-        Whether rows, or those of a side, are an array of this process, which is never sent to workers.
+        Whether rows are an array of this process, which is never sent to workers; of sides, whether all are, or those
+        beside stored ones are too large to be sent to them, slice by slice.
     widths : tuple of int
         Columns of each side.
     owned : bool
@@ -140,8 +142,12 @@ class Origin:
         self.labels = carried(self.given).labels
         self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
         self.widths = ()
+        if self.sides:
+            held = [side for side in self.sides if side.in_memory]
+            sent = all(type(getattr(side.stored, "array", None)) is np.ndarray for side in held)
+            size = sum(side.row_bytes for side in held) * self.X.shape[0]
+            self.in_memory = len(held) == len(self.sides) or not sent or size > SENT_BYTES
         for side in self.sides:
-            self.in_memory |= side.in_memory
             self.widths += (int(side.X.shape[1]),)
             direct += [side.stored] if side.stored is not None and side.view is None and not side.sparse else []
         self.direct = ()
@@ -623,7 +629,7 @@ class Rows:
         if origin.stored is not None:
             reader = DirectReader(origin.stored, owned or view is not None, there)
         elif origin.direct:
-            readers = tuple([DirectReader(source, owned=False) for source in origin.direct])
+            readers = tuple([DirectReader.of_rows(source, first, last) for source in origin.direct])
             reader = SidesReader(readers, origin.samples.dtype, origin.label)
         else:
             cut = origin.graph.cut(first, last)

@@ -180,8 +180,18 @@ class DirectReader:
     source: Source
     owned: bool = True
     there: bool = False
+    begins: int = 0  # number of the first row of the source
+
+    @classmethod
+    def of_rows(cls, source: Source, start: int, stop: int) -> DirectReader:
+        """Return a reader of those rows, which may not be changed; a worker is sent no others of an array in memory."""
+        if not isinstance(source, MemoryRows):
+            return cls(source, owned=False)
+        part = source.array[start:stop]
+        return cls(replace(source, array_shape=part.shape, array=part), owned=False, begins=start)
 
     def read(self, start: int, stop: int) -> Values:
+        start, stop = start - self.begins, stop - self.begins
         if not self.owned and isinstance(self.source, MemoryRows) and self.source.array.dtype.isnative:
             return self.source.view(start, stop)
         rows = _with_attempts(lambda: self.source.read(start, stop))

@@ -14,6 +14,7 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
+from bigpca.passes import rows
 from bigpca.passes.engine.cluster import run as cluster_module
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from tests.passes.conftest import start_cluster
@@ -93,6 +94,21 @@ def test_general_arrays_give_the_same_bits_on_a_cluster_as_here(store: Path, cli
     found = bits(moments_of(X))
     with dask.config.set(scheduler="threads"):
         assert bits(moments_of(X)) == found
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_rows_in_memory_beside_a_store_are_sent_to_the_workers_that_read_it(
+    graph: bool, store: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = bp.open(store) + 0 if graph else store, normal(N, 2, seed=1)
+    there = bp.CCA(2).fit(X, Y)
+    assert not there.plan_.resources.local
+    with dask.config.set(scheduler="sync"):
+        here = bp.CCA(2).fit(X, Y)
+    assert here.plan_.resources.local
+    assert here.x_rotations_.tobytes() == there.x_rotations_.tobytes()
+    monkeypatch.setattr(rows, "SENT_BYTES", Y.nbytes - 1)
+    assert bp.CCA(2).plan(X, Y).resources.local
 
 
 def test_states_written_by_the_client_give_the_same_bits(
