@@ -15,7 +15,7 @@ from bigpca.data.containers import is_cells
 from bigpca.data.sources import open as open_rows
 from bigpca.data.sources import source_of
 from bigpca.data.views import view_of
-from bigpca.errors import ShortTraceback, brief, check_choice, closest, positive_integer, real_number
+from bigpca.errors import ShortTraceback, an, brief, check_choice, closest, positive_integer, real_number
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import open_rows as opened
@@ -359,7 +359,7 @@ def _add_genes(adata: Any, found: pd.DataFrame, flavor: str) -> pd.DataFrame:
 def _check_cells(adata: Any) -> None:
     if not is_cells(adata):
         raise TypeError(
-            f"adata is a {type(adata).__module__}.{type(adata).__name__}; AnnData was expected. For rows of "
+            f"adata is {an(f'{type(adata).__module__}.{type(adata).__name__}')}; AnnData was expected. For rows of "
             "numbers, call bigpca.PCA(n_components).fit_transform(X)."
         )
 
