@@ -261,7 +261,11 @@ def _npy_described(file: Any, path: str, size: int | None = None) -> FlatFile:
 
 
 def _spelled(dtype: np.dtype[Any]) -> str:
-    return BFLOAT16 if dtype == BFLOAT16_NPY else dtype.str if dtype.names is None else "V"
+    if dtype == BFLOAT16_NPY:
+        return BFLOAT16
+    if dtype.metadata is not None:
+        return str(dtype.metadata["float"])
+    return dtype.str if dtype.names is None else "V"
 
 
 def _check_whole(path: str, member: str | None) -> None:

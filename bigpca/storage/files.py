@@ -35,7 +35,7 @@ from urllib.parse import parse_qsl, unquote
 
 import numpy as np
 
-from bigpca.arrays import Array
+from bigpca.arrays import E5M2, Array
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, an, brief
 from bigpca.settings import during
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
@@ -701,6 +701,8 @@ def read_arrays(path: str | os.PathLike[str] | io.BytesIO, limit: int) -> dict[s
 def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read shape, Fortran order and dtype of a ``.npy`` with NumPy's reader, which leaves the file at the first value.
 
+    The dtype of a float that NumPy does not have is that of its bits; its metadata names it.
+
     Raises
     ------
     ValueError
@@ -710,15 +712,20 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"its version is {version[0]}.{version[1]}; 1.0, 2.0 or 3.0 was expected")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    begins = file.tell()
     try:
-        shape, fortran, dtype = read(file)
+        try:
+            shape, fortran, dtype = read(file)
+        except ValueError as error:
+            if "'<f1'" not in str(error):  # which only ml_dtypes writes, for its float8_e5m2
+                raise
+            size = file.tell() - begins
+            file.seek(begins)
+            shape, fortran, dtype = read(io.BytesIO(file.read(size).replace(b"'<f1'", b"'|u1'", 1)))
+            dtype = np.dtype(dtype, metadata={"float": E5M2})
     except (MemoryError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
         raise
     except Exception as error:
-        if "'<f1'" in str(error):
-            raise TypeError(
-                "np.load cannot read float8_e5m2 as np.save writes it. Save x.astype(np.float32)."
-            ) from error
         raise ValueError(str(error) or type(error).__name__) from error
     if min(shape, default=0) < 0:
         raise ValueError(f"its header states the impossible shape {brief(shape)}")
