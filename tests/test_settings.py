@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import FrameType
@@ -144,6 +145,34 @@ def test_a_search_has_the_settings_in_its_threads_and_processes(backend: str, ho
     assert setting(copied, "solve_threads") == setting(clone(copied), "solve_threads") == 3
     with bp.config(solve_threads=1):
         assert setting(copied, "solve_threads") == 1
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "cka": lambda _, **limit: bp.quality.cka(X, X, **limit),
+    "svcca": lambda _, **limit: bp.quality.svcca(X, X, **limit),
+    "replacements": lambda _, **limit: bp.quality.feature_replacement_bound(X, np.zeros(5, int), **limit),
+    "recall": lambda model, **limit: bp.quality.recall(model, X, X[:2], k=2, **limit),
+    "residuals": lambda model, **limit: bp.quality.reconstruction_error(model, X, **limit),
+    "standard errors": lambda model, **limit: bp.quality.standard_errors(model, X, **limit),
+}
+
+
+@pytest.mark.parametrize("name", ["recall", "residuals", "standard errors"])
+def test_questions_about_a_model_use_its_limit(name: str) -> None:
+    model = bp.PCA(2).fit(X).set_params(memory_limit="1 KiB")
+    with pytest.raises(bp.errors.MemoryBudgetError, match="memory_limit"):
+        QUESTIONS[name](model)
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_questions_use_the_block_and_a_limit_that_is_given_wins(ask: Any) -> None:
+    model = bp.PCA(2).fit(X)
+    with pytest.raises(ValueError, match="memory_limit = 0 is not positive"):
+        ask(model, memory_limit=0)
+    with bp.config(memory_limit="1 KiB"):
+        with pytest.raises(bp.errors.MemoryBudgetError, match="memory_limit"):
+            ask(model)
+        ask(model, memory_limit="64 GiB")
 
 
 def test_fits_use_the_block_and_so_do_additions_and_solves() -> None:

@@ -353,7 +353,8 @@ class Order:
     in_process : bool
         Whether X is computed from an array of this process, which is never sent to workers, or from batches.
     memory_limit : int, str or None
-        Of each process that reads them; None for the limit of the live workers, or the machine's free memory.
+        Of each process that reads them; None for the setting, or else the limit of the live workers, or the machine's
+        free memory.
     """
 
     batches: BatchRows | None = None
@@ -369,7 +370,7 @@ class Order:
     @cached_property
     def resources(self) -> Resources:
         """What each process that reads the rows may use, as it was when this was first asked."""
-        return find_resources(self.memory_limit, in_process=self.in_process)
+        return find_resources(setting(self, "memory_limit"), in_process=self.in_process)
 
     def has(self, row: int) -> bool:
         """Whether batches have that row, which is not before the next one."""

@@ -226,7 +226,8 @@ def standard_errors(
         The weights of the fit. Frequencies are numbers of independent rows; those of :func:`bigpca.data.reliability`
         add up to the effective number.
     memory_limit : int, str or None, default None
-        Per process; None for the limit of the live workers, or the machine's free memory.
+        Per process; None for that of the model or of :class:`bigpca.config`, or else the limit of the live workers, or
+        the machine's free memory.
     progress : True for a bar, or a callable that receives events, default None
 
     Returns
@@ -682,7 +683,8 @@ def feature_replacement_bound(
     center : bool, default True
         Subtract the means; False bounds the eigenvalues of the uncentred X.
     memory_limit : int, str or None, default None
-        Per process; None for the limit of the live workers, or the machine's free memory.
+        Per process; None for that of :class:`bigpca.config`, or else the limit of the live workers, or
+        the machine's free memory.
     progress : True for a bar, or a callable that receives events, default None
 
     Returns

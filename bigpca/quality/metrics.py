@@ -385,7 +385,8 @@ def reconstruction_error(
     model : fitted PCA, or another scikit-learn estimator with ``components_`` (k, d), optional ``mean_`` and ``scale_``
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
     memory_limit : int, str or None, default None
-        Per process; None for the limit of the live workers, or the machine's free memory.
+        Per process; None for that of the model or of :class:`bigpca.config`, or else the limit of the live workers, or
+        the machine's free memory.
     progress : True for a bar, or a callable that receives events, default None
 
     Returns
@@ -424,7 +425,8 @@ def reconstruction_error(
     maps = _preprocessors_of(model)
     own = isinstance(model, Estimator)  # whose rows may need covariates, which it asks for
     rows = open_like(model, X) if own else as_fitted(model, open_rows(X, type(model).__name__))
-    rows = rows.begun(nan_policy=nan_policy, memory_limit=memory_limit)
+    limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
+    rows = rows.begun(nan_policy=nan_policy, memory_limit=limit)
     rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     squares = SquaredScores(mean, axes, None if scale is None else np.asarray(scale, np.float64))
     mapped, sums = rows.mapped(squares.step), ColumnMoments(len(axes) + 1)
@@ -708,7 +710,8 @@ def recall(
         Of features, scores and int8. Scores are about the mean of the fit, and features are not. Bits are compared by
         Hamming distance.
     memory_limit : int, str or None, default None
-        Per process; None for the limit of the live workers, or the machine's free memory.
+        Per process; None for that of the model or of :class:`bigpca.config`, or else the limit of the live workers, or
+        the machine's free memory.
     progress : True for a bar, or a callable that receives events, default None
 
     Returns

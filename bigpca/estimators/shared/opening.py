@@ -151,7 +151,8 @@ def rows_of_fit(
     if (names := rows.origin.names) is not None:
         for name in ("center", "scale", "sampling"):  # parameters that may name the columns
             compare_own_names(names, getattr(model, name, None), name)
-    rows, limit = rows if weighted else replace(rows, weights=None), memory_limit or setting(model, "memory_limit")
+    rows = rows if weighted else replace(rows, weights=None)
+    limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=limit)
     if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:
         d = rows.n_columns
