@@ -230,9 +230,12 @@ def test_columns_that_are_missing_in_all_rows_are_named_where_these_are_left_out
         clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
 
 
-def test_the_dot_matrix_cannot_omit_rows() -> None:
+def test_the_dot_matrix_cannot_omit_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r'nan_policy="omit" does not work with solver="dot".*Use solver="covariance"'):
         PCA(2, solver="dot", nan_policy="omit").fit(unreadable(50, 6))
+    by_columns = stored(tmp_path, X, (len(X), 3))
+    with pytest.raises(ValueError, match=r'nor with solver="krylov" where chunks hold columns'):
+        PCA(2, solver="krylov", nan_policy="omit").fit(by_columns)
 
 
 @containers
