@@ -120,9 +120,9 @@ def reject_omission(rows: Rows) -> None:
     """
     if rows.nan_policy == "omit":
         raise ValueError(
-            'nan_policy="omit" does not work with solver="dot", nor with solver="krylov" where chunks hold columns: the '
-            'n x n matrix pairs every row with all others before bad rows are known. Use solver="covariance", or drop '
-            "those rows from the input."
+            'nan_policy="omit" does not work with solver="dot", nor with solver="krylov" where chunks hold columns: '
+            'the n x n matrix pairs every row with all others before bad rows are known. Use solver="covariance", or '
+            "drop those rows from the input."
         )
 
 
