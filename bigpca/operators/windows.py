@@ -95,6 +95,10 @@ class WindowOperator(Weighted, Operator):
         ends = ends.reshape(2, -1, L - 1, step, d).swapaxes(2, 3).reshape(2, -1, L - 1, d)
         # Sums of windows, and the diagonal of their scatter: of the first rows, and what changes from row to row.
         whole = np.stack([state.earlier[0], np.diagonal(state.cross[0])])
+        with np.errstate(over="ignore", invalid="ignore"):
+            most = 4 * float(whole[1].sum())  # with rows at both ends
+        if not np.isfinite(most):  # else the scale is what overflows, before the trace is known
+            check_total(most)
         h, f = np.stack([ends.sum(axis=1), (ends**2).sum(axis=1)], axis=1)
         first = (whole - f.sum(axis=1))[:, None]
         sums, squares = np.concatenate([first, first + np.cumsum(f - h, axis=1)], axis=1)[:, positions]

@@ -52,7 +52,7 @@ class Frame:
         varies = squares > NOISE * (noise if noise.ndim == 1 else np.diagonal(noise))
         T, R = np.where(varies | (squares == 0), (1 / E, E), 0.0)
         inverse = np.where(varies, 1 / E, 0.0)
-        return cls(T, R, noise * inverse**2 if noise.ndim == 1 else noise * inverse * inverse[:, None])
+        return cls(T, R, noise * inverse * (inverse if noise.ndim == 1 else inverse[:, None]))
 
     def into(self, A: Matrix) -> Matrix:
         """Return T'A (p, m)."""

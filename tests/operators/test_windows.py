@@ -171,3 +171,10 @@ def test_rows_at_an_end_that_leave_only_rounding_are_rejected() -> None:
     series[0] = 1e10
     with pytest.raises(ValueError, match="rows at an end of the series are so much larger"):
         bp.PCA(4, solver="krylov", scale=True).fit(lagged(series, range(60)))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("unit", [1e152, 1e200])
+def test_squares_of_a_series_that_overflow_are_named_before_columns_are_scaled(unit: float, scale: bool) -> None:
+    with pytest.raises(ValueError, match="squares of the values overflow float64"):
+        bp.PCA(1, **KRYLOV, scale=scale).fit(lagged((X - 1e3) * unit, range(5)))

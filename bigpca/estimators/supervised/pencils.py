@@ -69,10 +69,10 @@ class Sums:
     @classmethod
     def of(cls, moments: Moments, eps: float, level: Moments, *, about_zero: bool = False) -> Sums:
         """Return the scatter of moments, or their squares about 0, of rows that were rounded as large as ``level``."""
+        check_total(float(level.squares.sum()), mean=level.mean)
         matrix, n = unpack(moments.packed, moments.n_features), moments.weight
         if about_zero:
             matrix += n * np.outer(moments.mean, moments.mean)
-        check_total(float(level.squares.sum()), mean=level.mean)
         noise = rounded_squares(level.squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
         return cls(matrix, n if about_zero else n - 1, noise, moments.count - 1)
 

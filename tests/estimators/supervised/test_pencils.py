@@ -334,3 +334,18 @@ def test_nearly_dependent_columns_are_reported() -> None:
     twin = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
     with pytest.warns(bp.errors.ApproximationWarning, match=r"rounding may change the axes by .* \(solve_error_\)"):
         bp.SlowFeatureAnalysis(2).fit(np.column_stack([X, twin]))
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e-170, 1e-310])
+@pytest.mark.parametrize("model", [bp.TICA(1), bp.SlowFeatureAnalysis(1)], ids=str)
+def test_a_column_of_tiny_values_beside_others_changes_no_axis_of_them(model: Any, unit: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((200, 3)).cumsum(axis=0)
+    found = clone(model).fit(np.column_stack([rows, rows[:, 0] * unit]))
+    np.testing.assert_allclose(found.eigenvalues_, clone(model).fit(rows).eigenvalues_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e154, 1e200])
+def test_squares_that_overflow_are_named_before_they_are_multiplied(unit: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((200, 3)).cumsum(axis=0)
+    with pytest.raises(ValueError, match="squares of the values overflow float64"):
+        bp.TICA(1).fit(rows * unit)
