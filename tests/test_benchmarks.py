@@ -132,6 +132,9 @@ def test_cross_validation_finds_a_planted_rank_in_any_noise_that_is_not_correlat
     assert chosen.pop("correlated")["column"][0] > 15
     assert {tuple(row["column"]) for row in chosen.values()} == {(6, 6)}
     assert chosen["unequal, 5 times the rows"]["mle"][0] > 50
+    run("components.py", "--search", 2000, monkeypatch=monkeypatch)
+    found = json.loads(capsys.readouterr().out)
+    assert found["bigpca"]["n_components"] == found["scikit-learn"]["n_components"]
 
 
 def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
