@@ -697,7 +697,7 @@ class Plan(Shown):
             reads += f" in about {counted(self.requests, 'request')}"
         if self.most_passes is not None:
             reads += f"; at most {format_times(self.most_passes)}"
-        blocks = f", blocks of up to {self.block_rows:,} rows" if self.block_rows else ""
+        blocks = f", in blocks of up to {self.block_rows:,} rows" if self.block_rows else ""
         resources, where = self.resources, f"{format_bytes(self.resources.limit_bytes)}, {self.resources.where}"
         threads = resources.threads * resources.processes
         each = f" in each of {resources.processes} processes" if resources.processes > 1 else ""
@@ -720,8 +720,8 @@ class Plan(Shown):
             ("state", format_bytes(self.state_bytes)),
             (
                 "peak memory",
-                f"{format_bytes(self.process_bytes)} for {counted(resources.threads, 'thread')} of "
-                f"{format_bytes(self.peak_bytes)}{each}, above {format_bytes(resources.baseline_bytes)} idle",
+                f"{format_bytes(self.process_bytes)}{each} ({counted(resources.threads, 'thread')}, "
+                f"{format_bytes(self.peak_bytes)} each) above {format_bytes(resources.baseline_bytes)} when idle",
             ),
             ("limit", f"{where}: {'fits' if self.fits else 'DOES NOT FIT'}"),
             ("output", format_bytes(self.output_bytes)),
@@ -734,6 +734,6 @@ class Plan(Shown):
         if speed.there_single:
             there = f"; on the device {speed.there_single / 1e9:,.0f} and {speed.there_double / 1e9:,.0f} Gflop/s"
         return (
-            f"of one core, measured: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in float64, "
-            f"{format_bytes(speed.read)}/s read{loops}{there}"
+            f"{speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in float64, "
+            f"{format_bytes(speed.read)}/s read, measured on one core{loops}{there}"
         )
