@@ -212,14 +212,14 @@ class Layout:
         return sum(self.decoded) if self.decoded else self.n_rows
 
     def held_states(self, threads: int, *, local: bool) -> int:
-        """Return the most states that a process with so many threads holds, of which each fills one.
+        """Return the most states that a process with so many threads holds at a time.
 
-        Others wait to be merged, and a merge makes one more. No more than all groups have, and what is merged at a
-        time: one where groups are merged in a row, each a segment of its own. In this process, of two groups a thread
-        that begin before the sum of all earlier ones is there, and of subtrees of segments, whose depth grows with the
-        logarithm of the rows up to 16,384 groups: in simulated passes of 2 to 4,096 groups on 1 to 16 threads, in which
-        groups took up to 30 times as long as others, no more were held. Of a worker, nobody knows which groups it gets:
-        it folds one a thread, and a task that merges four holds seven.
+        Each thread fills one, others wait to be merged, and each merge makes one more. There are never more than one
+        for each group and one for each merge at a time: one merge if every group is a segment of its own. In this
+        process, two groups a thread begin before the sum of all earlier ones is complete, and unmerged subtrees of
+        segments wait, whose number grows with the depth of the trees. The formula bounds what was held in simulated
+        passes of 2 to 4,096 groups on 1 to 16 threads, in which groups took up to 30 times as long as others. Which
+        groups a worker gets is not known: each thread fills one state, and a task that merges four holds seven.
         """
         longest = max(map(len, self.segments), default=1)
         merged = 1 if longest == 1 else max(1, min(threads, len(self.groups) // 2))
@@ -273,7 +273,7 @@ class PassCost:
     peak_bytes : int
         Peak memory of one worker thread above the idle process, beside the states.
     finish_bytes : int
-        What the finish takes where the merged state is, with that.
+        Peak memory of the finish in the process that runs it, with the merged state.
     driver_bytes : int
         What the fitting process holds beside this pass.
     device_bytes : int

@@ -104,7 +104,7 @@ class WindowOperator(Weighted, Operator):
         sums, squares = np.concatenate([first, first + np.cumsum(f - h, axis=1)], axis=1)[:, positions]
         offset = (sums / self.count).ravel()
         mean = np.tile(state.mean, len(positions)) + offset
-        # Of what is added and subtracted, whatever is left: of large rows at an end, only some positions have any.
+        # The sums before the subtraction. Large rows at an end are in few positions, but their rounding is in all.
         added = np.tile(whole[1] + (h + f)[1].sum(axis=0), len(positions))
         squares = np.maximum(squares.ravel() - self.weight * offset**2, 0.0)
         self.scale: Vector | None = None

@@ -86,18 +86,19 @@ P = TypeVar("P", bound=Accumulator)
 
 @dataclass(frozen=True)
 class PanelGroup(ABC, Generic[P]):
-    """Holds one panel of rows, and reads the rows from its start to the last row of X past it.
+    """Holds one panel of rows, and reads all rows from its start on, to pair them with it.
 
     Attributes
     ----------
     name : str
         Of the state.
     sent : bool
-        Whether a device takes in what is read ahead of it, and all of it is checked at the end.
-    panel, reads : (start, stop), and such pairs
-        The rows of the panel, and what is read from its start on.
+        Whether reads are sent to a device ahead of their use, and checked once, at the end.
+    panel : (start, stop)
+    reads : tuple of (start, stop)
+        What is read first, in order: the panel, and for a kernel all later rows.
     parts : tuple of reads
-        Of later rows, which idle threads read in any order.
+        The later rows of a dot matrix, which idle threads read in any order.
     slab_rows : int
         Rows of the panel that are prepared at a time.
     """
@@ -144,10 +145,10 @@ class PanelGroup(ABC, Generic[P]):
 
     @abstractmethod
     def _add(self, state: P, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
-        """Add the pairs of the rows of one read and all that are held, to which those of the panel are added."""
+        """Add the rows of one read to ``held`` if they are of the panel, and their pairs with all that are held."""
 
     def _prepare(self, slab: Values, row: int, shift: Vector | None, steps: Steps, looks: list[Look]) -> Values:
-        """Return the rows of a slab, mapped, about a shift, and times the roots of their weights."""
+        """Return the rows of a slab, mapped, times the roots of their weights, less the shift if there is one."""
         n = slab.shape[0]
         where, owned = self.reader.where(row, row + n), self.reader.owned
         about = np.zeros(slab.shape[1], self.dtype) if shift is None else shift

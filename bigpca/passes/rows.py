@@ -369,7 +369,7 @@ class Order:
 
     @cached_property
     def resources(self) -> Resources:
-        """What each process that reads the rows may use, as it was when this was first asked."""
+        """What each process that reads the rows may use, found once: later changes of the cluster do not count."""
         return find_resources(setting(self, "memory_limit"), in_process=self.in_process)
 
     def has(self, row: int) -> bool:

@@ -80,7 +80,7 @@ class Scene:
         time.sleep(0.2)
 
     def mend(self) -> None:
-        """Have a worker again: a nanny that could not restart its own in time is gone."""
+        """Ensure that there is a worker: a nanny that could not restart its own in time is gone."""
         self.resume()
         self.cluster.scale(WORKERS)
         self.client.wait_for_workers(1, timeout=SILENCE_SECONDS)
@@ -167,7 +167,7 @@ def scene() -> Iterator[Scene]:
 
 
 def trial(work: Work, places: Places, phase: str, act: str, expected: str, phases: Phases) -> dict[str, Any]:
-    """Run one work until it has a result, with one act on the way; return what is to be known of it."""
+    """Run one work until it has a result, with one act on the way; return a record of the trial."""
     found: dict[str, Any] = {"work": work.name, "checkpoint": places.checkpoint, "phase": phase, "act": act}
     errors, faults, explained = list[str](), list[str](), EXPECTED.get(act, ())
     faulthandler.dump_traceback_later(SILENCE_SECONDS * MAX_ATTEMPTS, exit=True)
@@ -201,7 +201,7 @@ def litter(places: Places) -> list[str]:
 
 
 def main() -> None:
-    """Draw trials, each another one, and print a line for each."""
+    """Draw trials without repetition, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)

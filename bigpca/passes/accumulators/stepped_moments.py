@@ -275,7 +275,7 @@ class SteppedMoments(PairedRows):
             self.level = self._with(self.level, i, earlier + later)
 
     def _with(self, states: tuple[Moments, ...], i: int, rows: Matrix) -> tuple[Moments, ...]:
-        """Return states of which the i-th has a few rows more."""
+        """Return the states with a few rows added to the i-th."""
         state = Moments(self.n_features).there(self.device).fresh(0, rows.shape[0])
         state.update(Block.about(rows, np.arange(rows.shape[0]), None, self.device))
         state.close()

@@ -296,7 +296,7 @@ class LocalPass:
         """Return the graph of all remaining segments and the key of the complete state; None if none remain."""
         job, graph = self.job, dict[Key, GraphNode]()
         total: TaskRef | PassState | None = self.resumed.prefix
-        # Segments, of two groups a thread, whose states may wait for a slow one before them: Layout.held_states.
+        # How many segments may run ahead of a slow one: those of two groups a thread, as Layout.held_states counts.
         ahead = max(2, -(-2 * self._threads // max(map(len, job.layout.segments), default=1)))
         for index in range(self.resumed.covered, len(job.layout.segments)):
             gate = job.key("gate", index - ahead)

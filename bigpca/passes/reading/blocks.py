@@ -128,7 +128,7 @@ class Block:
     centre: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Have sums of tiny values say that they are not zeros; those of CSR do: see :data:`bigpca.csr.SEEN`."""
+        """Set sums of tiny values to :data:`bigpca.csr.SEEN`, as :func:`bigpca.csr.add_column_sums` does for CSR."""
         xp: ModuleType = np if self.device is None else self.device.xp
         V, shift = self.values, self.shift if self.device is None or self.centre is None else self.centre
         if self.device is not None:
@@ -256,7 +256,7 @@ def cached_rows(row_bytes: int) -> int:
 def group_shift(values: Values) -> Array:
     """Return the mean of a slab's finite entries, rounded to its own precision so that subtracting it is exact.
 
-    That of its complete rows, if it has some: others may be left out, and what they hold may be far from these.
+    Of dense rows, only the complete ones count, if there are any: the others may be left out, and may be far from them.
     """
     with np.errstate(all="ignore"):
         mean = column_sums(values) / max(1, values.shape[0])
@@ -269,7 +269,10 @@ def group_shift(values: Values) -> Array:
 
 
 def _known(values: Values) -> tuple[Values, Integers]:
-    """Return the complete rows, or without any all rows with 0 in place of NaN and infinities, and the counts (d,)."""
+    """Return rows without NaN and infinities, and how many values of each column (d,) their sums have.
+
+    The complete rows, if they are dense and there are any; else all, with 0 in place of what is not finite.
+    """
     if isinstance(values, csr_array):
         finite = np.isfinite(values.data)
         missing = np.bincount(values.indices[~finite], minlength=values.shape[1])

@@ -184,7 +184,7 @@ class DirectReader:
 
     @classmethod
     def of_rows(cls, source: Source, start: int, stop: int) -> DirectReader:
-        """Return a reader of those rows, which may not be changed; a worker is sent no others of an array in memory."""
+        """Return a reader of rows that must not be overwritten; of an array in memory, it holds only these rows."""
         if not isinstance(source, MemoryRows):
             return cls(source, owned=False)
         part = source.array[start:stop]

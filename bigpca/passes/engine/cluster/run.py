@@ -212,7 +212,7 @@ class Segment:
     ----------
     index : int
     keys : set of str
-        The tasks from one of which its state, or that of a group tried alone, is still expected.
+        Its tasks in flight: the first to finish gives its state, or that of a group that is tried alone.
     tries : int
         How often it was submitted again: names its tasks.
     cancelled, unread : int

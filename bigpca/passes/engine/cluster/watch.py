@@ -341,8 +341,8 @@ def at_work(
 ) -> tuple[dict[str, Any], set[Any]]:
     """Return each worker's silence in seconds, its tasks of a pass, those it holds, and whether it runs only others.
 
-    Also return those of the ``waited`` tasks that the scheduler does not know. Tasks are looked through that a worker
-    holds if it has been silent for so many seconds: there may be many of others. No task begins with the prefix ``()``.
+    Also return those of the ``waited`` tasks that the scheduler does not know. What a worker holds may be many tasks,
+    so it is listed only for workers that have been silent for so many seconds. No task begins with the prefix ``()``.
     This runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing there.
     """
     import time
