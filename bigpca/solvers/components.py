@@ -698,6 +698,11 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
         )
 
 
+def counted(n_components: NComponents) -> int | None:
+    """Return the number of components if it is given; None for a share, a rule, or all."""
+    return int(n_components) if isinstance(n_components, Integral) else None
+
+
 def check_total(
     variance: float, what: str = "the total variance", mean: Vector | None = None, *, positive: bool = False
 ) -> None:

@@ -25,7 +25,7 @@ from bigpca.estimators.kernel.spectrum import (
 )
 from bigpca.estimators.linear.approximate_pca import Sketched, solve_nystrom
 from bigpca.estimators.linear.maps import given_sketch
-from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, counted, shown_components
+from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, shown_components
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
@@ -37,7 +37,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch
-from bigpca.solvers.components import NComponents, needs_full_spectrum
+from bigpca.solvers.components import NComponents, counted, needs_full_spectrum
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes

@@ -43,7 +43,7 @@ from bigpca.estimators.linear.krylov import (
     too_fine,
     warn_unconverged,
 )
-from bigpca.estimators.linear.spectrum import check_enough_rows, counted
+from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
 from bigpca.estimators.shared.fit import choose, first_that_fits
 from bigpca.estimators.shared.inputs import Unchecked
@@ -67,7 +67,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
 from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import rounding_slack
-from bigpca.solvers.components import NComponents, partial_will_do, resolve_components, starting_components
+from bigpca.solvers.components import NComponents, counted, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult

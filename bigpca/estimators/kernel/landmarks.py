@@ -44,7 +44,6 @@ from bigpca.estimators.linear.spectrum import (
     IterationSettings,
     PCAResult,
     Settings,
-    counted,
     shown_components,
 )
 from bigpca.estimators.shared.certificates import Certificate
@@ -79,7 +78,7 @@ from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
-from bigpca.solvers.components import MULTIPLIED, needs_full_spectrum, resolve_components
+from bigpca.solvers.components import MULTIPLIED, counted, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs, whole_eigenvalues
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue

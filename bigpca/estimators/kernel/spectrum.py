@@ -22,7 +22,7 @@ from bigpca.estimators.kernel.maps import (
     scored_evaluations,
     scored_in_float64,
 )
-from bigpca.estimators.linear.spectrum import IterationSettings, counted
+from bigpca.estimators.linear.spectrum import IterationSettings
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
@@ -37,7 +37,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import bytes_of, stored
-from bigpca.solvers.components import NComponents, check_n_components, reject_folds
+from bigpca.solvers.components import NComponents, check_n_components, counted, reject_folds
 from bigpca.storage.files import one_look
 
 LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word

@@ -27,7 +27,6 @@ from bigpca.estimators.linear.spectrum import (
     PCAResult,
     Settings,
     check_enough_rows,
-    counted,
     linear_bytes,
     not_kept,
     result_of,
@@ -58,7 +57,14 @@ from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
-from bigpca.solvers.components import NComponents, ParallelAnalysis, check_n_components, check_total, reject_folds
+from bigpca.solvers.components import (
+    NComponents,
+    ParallelAnalysis,
+    check_n_components,
+    check_total,
+    counted,
+    reject_folds,
+)
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 from bigpca.solvers.scaling import Patterson

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
-from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, counted, linear_bytes
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, linear_bytes
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
@@ -35,7 +35,7 @@ from bigpca.passes.panels import (
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.planning import Layout, PassCost, SolveCost
-from bigpca.solvers.components import check_total, resolve_components
+from bigpca.solvers.components import check_total, counted, resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
 
 FEW = 8  # times as many columns as sparse rows, from which on their dot matrix is offered

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
-from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
@@ -42,6 +41,7 @@ from bigpca.solvers.components import (
     by_name,
     check_n_components,
     check_total,
+    counted,
     resolve_components,
     resolve_partial,
     rounding_level,
@@ -128,11 +128,6 @@ class Settings(IterationSettings):
         """Number of eigenpairs to compute."""
         k = counted(self.n_components)
         return min(n, d) if k is None else min(k, n, d)
-
-
-def counted(n_components: NComponents) -> int | None:
-    """Return the number of components if it is given; None for a share, a rule, or all."""
-    return int(n_components) if isinstance(n_components, Integral) else None
 
 
 def shown_components(

@@ -20,7 +20,7 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixi
 from bigpca.estimators.shared.transformer import Estimator, of_all, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
-from bigpca.estimators.supervised.problems import SOLVERS, RoweisProblem, check_conditioning
+from bigpca.estimators.supervised.problems import SOLVERS, Problem, check_conditioning
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.parameters import Parameter
 from bigpca.passes.engine.driver import solving
@@ -39,9 +39,9 @@ class RoweisPoint(BaseEstimator):
     regularization: float | str | None = None
     _featured: ClassVar[bool] = False  # whether rows are features of landmarks
 
-    def _problem(self, seed: int = 0) -> RoweisProblem:
+    def _problem(self, seed: int = 0) -> Problem:
         of_iteration = {name: getattr(self, name) for name in ("solver", "tol", "max_passes") if hasattr(self, name)}
-        return RoweisProblem(
+        return Problem(
             self.n_components,
             setting(self, "solve_threads"),
             float(getattr(self, "r1", 0.0)),

@@ -21,7 +21,6 @@ from bigpca.estimators.shared.results import Result, of_part
 from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
-    RoweisProblem,
     check_classes,
     reject_singular,
 )
@@ -205,7 +204,7 @@ class LabelsFit(LabelledFit):
     def again(self) -> PassCost | None:
         """The second read, if there may be one: where R2^-1 divides by the scatter, and rows can be read again."""
         problem, labelled = self.problem, self.labelled
-        divides = isinstance(problem, RoweisProblem) and problem.divides and labelled.beside is None
+        divides = problem.divides and labelled.beside is None
         rows = read_again(self.rows) if divides else None
         if rows is None:
             return None
@@ -223,7 +222,7 @@ class LabelsFit(LabelledFit):
 
     def run(self, run: Run) -> SupervisedResult:
         read, problem, scatter = self.read(run), self.problem, None
-        if self.again is not None and isinstance(problem, RoweisProblem):
+        if self.again is not None:
             scatter = read.statistics.scatter
             if problem.error(scatter) > ENOUGH:
                 # S_W again, in coordinates in which it is near the identity.
@@ -244,7 +243,7 @@ class KrylovRoweisFit(LabelledFit):
 
     Attributes
     ----------
-    problem : RoweisProblem
+    problem : Problem
     k : int
         Number of requested axes.
     most : int
@@ -264,18 +263,18 @@ class KrylovRoweisFit(LabelledFit):
     )
     exact: ClassVar[bool] = False
 
-    problem: RoweisProblem
+    problem: Problem
     k: int
     most: int
 
     @classmethod
-    def planned(cls, rows: Rows, name: str, labelled: Labelled, problem: RoweisProblem) -> KrylovRoweisFit:
+    def planned(cls, rows: Rows, name: str, labelled: Labelled, problem: Problem) -> KrylovRoweisFit:
         """Return the fit.
 
         Raises
         ------
         ValueError
-            As :meth:`RoweisProblem.wanted`.
+            As :meth:`Problem.wanted`.
         """
         classes = labelled.supervision.classes
         k = problem.wanted(1 if classes is None else len(classes))
@@ -388,7 +387,7 @@ def orthonormal(V: Matrix) -> Matrix:
 
 
 def family_in(
-    basis: Matrix, products: Matrix, statistics: LabelStatistics, problem: RoweisProblem, added: float
+    basis: Matrix, products: Matrix, statistics: LabelStatistics, problem: Problem, added: float
 ) -> RoweisFamily:
     """Return the family on the span of the basis."""
     S = basis.T @ products
@@ -422,7 +421,7 @@ def plan_labelled(rows: Rows, name: str, labelled: Labelled, problem: Problem) -
         With ``solver="auto"``, if no solver fits.
     """
     exact = LabelsFit(rows, name, labelled, problem.whole, problem)
-    if not isinstance(problem, RoweisProblem) or not problem.whole:
+    if not problem.whole:
         return exact
     problem.check_labels(labelled, rows.n_columns)
     if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):

@@ -52,12 +52,11 @@ from bigpca.estimators.supervised.model import LABELS
 from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
-    SupervisedProblem,
     cut_axes,
     read_labels,
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
-from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
+from bigpca.estimators.supervised.supervised_pca import OfLabelKernel, SupervisedPCA
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.parameters import Parameter
@@ -66,7 +65,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
-from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes
 
@@ -367,7 +365,7 @@ class LabelledFeatures(KernelModel):
 
 
 @with_parameters
-class KernelSupervisedPCA(LabelledFeatures):
+class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
     ``solver="landmarks"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
@@ -419,8 +417,6 @@ class KernelSupervisedPCA(LabelledFeatures):
     _: KW_ONLY
     solver: str = "landmarks"
     kernel: KernelLike = "rbf"
-    label_kernel: str = "linear"
-    label_gamma: float | None = None
 
     @property
     def _why_fixed(self) -> str:
@@ -430,9 +426,6 @@ class KernelSupervisedPCA(LabelledFeatures):
             'partial_fit needs the statistics of the features, which solver="pairs" does not keep. Use '
             'solver="landmarks".'
         )
-
-    def _problem(self, seed: int = 0) -> SupervisedProblem:
-        return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
     def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit | DualFit:
         if self.solver == "landmarks":

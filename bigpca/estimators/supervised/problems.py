@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Integral
-from typing import Self, TypeGuard
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +43,10 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.solvers.components import NComponents
+from bigpca.solvers.components import ComponentRule, NComponents, check_n_components, counted, resolve_components
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
-from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
+from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 SHOWN = 5  # classes that a message names
 MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
@@ -81,105 +80,6 @@ class LabelUse:
         return ColumnLabels(column, columns)
 
 
-@dataclass(frozen=True)
-class Problem(LabelUse):
-    """A problem in the statistics of labelled rows, or of their features under a kernel.
-
-    Attributes
-    ----------
-    n_components : int, float in (0, 1), or None
-    threads : int or None
-        BLAS threads of the solve.
-    """
-
-    n_components: NComponents
-    threads: int | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether the solve requires the whole (d, d) within-class scatter."""
-        return False
-
-    @property
-    def classifies(self) -> bool:
-        """Whether the solution is also a classifier."""
-        return False
-
-    def check(self, d: int) -> None:
-        """Check the parameters for rows of d columns, before any read.
-
-        Raises
-        ------
-        TypeError, ValueError
-        """
-        counted(self.n_components)
-
-    def most_axes(self, rank: int, d: int) -> int:
-        """Return the maximum number of axes for rows of d columns, if the labels determine ``rank`` axes."""
-        k = counted(self.n_components)
-        return min(rank, d) if k is None else k
-
-    def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
-        """Return the axes: those of supervised PCA, unless a subclass overrides that.
-
-        ``scatter`` is S_W, if it was read again.
-        """
-        psi = statistics.psi
-        found = supervised_axes(psi, None, precision=statistics.precision, threads=self.threads)
-        found = replace(found, rank=0) if statistics.independent else found
-        return cut_axes(found, self.n_components, f"X'H Delta with {len(psi)} label features")
-
-
-@dataclass(frozen=True)
-class SupervisedProblem(Problem):
-    """Supervised PCA.
-
-    Attributes
-    ----------
-    label_kernel : {"linear", "rbf"}
-        Of real labels.
-    label_gamma : float or None
-    """
-
-    label_kernel: str
-    label_gamma: float | None
-
-    def features(self, labels: TargetLabels) -> LabelFeatures:
-        known = labels.values[labels.used]
-        gamma = label_width(known, self.label_gamma)
-        return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma)
-
-    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
-        return super().features_before(column, columns) if self.label_kernel == "linear" else None
-
-
-@dataclass(frozen=True)
-class ProjectionProblem(Problem):
-    """Supervised PCA with random Fourier features of real labels.
-
-    Attributes
-    ----------
-    n_features : int
-    label_gamma : float or None
-    seed : int
-        Of the features.
-    """
-
-    n_features: int
-    label_gamma: float | None
-    seed: int
-
-    def features(self, labels: TargetLabels) -> LabelFeatures:
-        known = labels.values[labels.used]
-        return self._drawn(known.shape[1], label_width(known, self.label_gamma))
-
-    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
-        return None if self.label_gamma is None else self._drawn(columns, self.label_gamma)
-
-    def _drawn(self, columns: int, gamma: float) -> FourierLabels:
-        return FourierLabels.draw(columns, self.n_features, gamma, self.seed)
-
-
 def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
     """Return the requested axes: a number, or those that hold a share of the sum of all eigenvalues.
 
@@ -193,13 +93,7 @@ def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
             f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or equal "
             f"labels. Check that rows and labels are in the same order and are not constant."
         )
-    if n_components is None:
-        return found
-    k = (
-        share_count(found.values, n_components)
-        if is_share(n_components)
-        else positive_integer("n_components", n_components)
-    )
+    k = asked_for(n_components, found)
     if k > found.rank:
         raise ValueError(
             f"n_components = {k}, but the labels determine {found.rank} axes, the rank of {what}: for classes, one "
@@ -208,20 +102,17 @@ def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def is_share(n_components: NComponents) -> TypeGuard[float]:
-    """Whether a number of components is given as a share of the sum of the eigenvalues."""
-    return isinstance(n_components, float) and 0 < n_components < 1
+def is_share(n_components: NComponents) -> bool:
+    """Whether a number of components, checked before, is given as a share of the sum of the eigenvalues."""
+    return n_components is not None and counted(n_components) is None
 
 
-def counted(n_components: NComponents) -> int | None:
-    """Return a number of components that is no share; raises TypeError or ValueError for what is neither."""
-    return None if n_components is None or is_share(n_components) else positive_integer("n_components", n_components)
-
-
-def share_count(values: Vector, share: float) -> int:
-    """Return the number of leading eigenvalues that hold that share of their sum; at least 1."""
-    shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
-    return min(int(np.searchsorted(shares, share)) + 1, len(shares))
+def asked_for(n_components: NComponents, found: Axes) -> int:
+    """Return a number of components, where it is a share that of the eigenvalues that hold it; None asks for all."""
+    if not is_share(n_components):
+        return counted(n_components) or found.rank
+    values = found.values
+    return resolve_components(n_components, values, float(values.sum()), len(values), len(values))
 
 
 @dataclass(frozen=True)
@@ -490,16 +381,21 @@ def open_classes(y: Unchecked, n: int, *, missing: str) -> ClassLabels:
 
 
 @dataclass(frozen=True)
-class RoweisProblem(Problem):
-    """The axes at one point (r1, r2) of the family.
+class Problem(LabelUse):
+    """The axes at one point (r1, r2) of the Roweis family, of labelled rows or of their features under a kernel.
 
     Attributes
     ----------
+    n_components : int, float in (0, 1), or None
+    threads : int or None
+        BLAS threads of the solve.
     r1, r2 : float in [0, 1]
     conditioning : Conditioning
         The treatment of a singular R2.
     normalize : bool
         Whether the terms have equal traces.
+    strict : bool
+        Whether more axes than the labels determine are an error, as for supervised PCA; else they are arbitrary.
     solver : {"auto", "covariance", "krylov"}
     tol, max_passes
         Of the iteration.
@@ -507,10 +403,13 @@ class RoweisProblem(Problem):
         Whether the rows are features of landmarks, whose scatter is always kept whole.
     """
 
-    r1: float
-    r2: float
-    conditioning: Conditioning
-    normalize: bool
+    n_components: NComponents
+    threads: int | None
+    r1: float = 1.0
+    r2: float = 0.0
+    conditioning: Conditioning = PLAIN
+    normalize: bool = False
+    strict: bool = False
     solver: str = "covariance"
     tol: float = 1e-3
     max_passes: int | None = 20
@@ -522,6 +421,7 @@ class RoweisProblem(Problem):
 
     @property
     def whole(self) -> bool:
+        """Whether the solve requires the whole (d, d) within-class scatter."""
         return self.featured or (self.r1, self.r2) != (1.0, 0.0)
 
     @property
@@ -531,13 +431,25 @@ class RoweisProblem(Problem):
 
     @property
     def classifies(self) -> bool:
+        """Whether the solution is also a classifier."""
         return self.r2 == 1
 
     def check(self, d: int) -> None:
-        check_components(self.n_components, d)
+        """Reject a number of components that is invalid for any labels of rows of d columns.
+
+        Raises
+        ------
+        TypeError, ValueError
+        """
+        if isinstance(self.n_components, str | ComponentRule):
+            raise TypeError(
+                f"n_components = {self.n_components!r}; an int, a float in (0, 1) or None was expected here."
+            )
+        check_n_components(self.n_components, None, d)
 
     def most_axes(self, rank: int, d: int) -> int:
-        return super().most_axes(d if self.whole and not self.fisher else rank, d)
+        """Return the maximum number of axes for rows of d columns, if the labels determine ``rank`` axes."""
+        return counted(self.n_components) or min(d if self.whole and not self.fisher else rank, d)
 
     def check_labels(self, labelled: Labelled, d: int) -> None:
         """Reject an S_W of d features that is singular for any rows.
@@ -560,8 +472,8 @@ class RoweisProblem(Problem):
     @property
     def iterates(self) -> bool:
         """Whether an iteration can solve it: without the whole spectrum of the scatter."""
-        counted = self.fisher if self.n_components is None else not is_share(self.n_components)
-        return counted and not self.conditioning.robust and self.conditioning.regularization != "pinv"
+        number = self.fisher if self.n_components is None else not is_share(self.n_components)
+        return number and not self.conditioning.robust and self.conditioning.regularization != "pinv"
 
     def wanted(self, n_classes: int) -> int:
         """Return the number of axes that an iteration computes.
@@ -601,6 +513,7 @@ class RoweisProblem(Problem):
         return scatter.solved((1 - self.r2 + added) / self.r2).error if self.divides else 0.0
 
     def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
+        """Return the axes; ``scatter`` is S_W, if it was read again."""
         if not self.whole:
             return self._thin(statistics)
         check_classes(statistics, self.r1, self.r2)
@@ -675,19 +588,16 @@ class RoweisProblem(Problem):
         ``solve`` returns the given number of leading axes, of ``size`` at most; all for None.
         """
         n_components, apart = self.n_components, statistics.n_classes - 1
-        check_components(n_components, size)
+        self.check(size)
         given = counted(n_components)
         # Without a number, Fisher has c - 1 axes: S_B has that rank, and the other eigenvalues of (S_T, S_W) are 1.
         found = solve(min(apart, size) if self.fisher and n_components is None else given)
         # R1 = Psi Psi' of labels that rows do not depend on is rounding, whatever rank the solve counted.
         if self.r1 == 1.0 and statistics.independent:
             found = replace(found, rank=0)
-        k = len(found.values)
-        if is_share(n_components):
-            k = share_count(found.values, n_components)
-        elif given is None:
-            # None keeps all axes of eigenvalues above rounding.
-            k = max(1, found.rank)
+        if self.strict:
+            return cut_axes(found, n_components, f"X'H Delta with {len(statistics.psi)} label features")
+        k = min(len(found.values), max(1, asked_for(n_components, found)))
         if not found.rank or (self.fisher and statistics.independent):
             warn_approximation(
                 f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that "
@@ -704,6 +614,58 @@ class RoweisProblem(Problem):
                 f"others are arbitrary. Use {found.rank} or fewer, or a smaller r1."
             )
         return Axes(found.values[:k], found.components[:k], found.rank)
+
+
+@dataclass(frozen=True)
+class SupervisedProblem(Problem):
+    """Supervised PCA.
+
+    Attributes
+    ----------
+    label_kernel : {"linear", "rbf"}
+        Of real labels.
+    label_gamma : float or None
+    """
+
+    strict: bool = True
+    label_kernel: str = "linear"
+    label_gamma: float | None = None
+
+    def features(self, labels: TargetLabels) -> LabelFeatures:
+        known = labels.values[labels.used]
+        gamma = label_width(known, self.label_gamma)
+        return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma)
+
+    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
+        return super().features_before(column, columns) if self.label_kernel == "linear" else None
+
+
+@dataclass(frozen=True)
+class ProjectionProblem(Problem):
+    """Supervised PCA with random Fourier features of real labels.
+
+    Attributes
+    ----------
+    n_features : int
+    label_gamma : float or None
+    seed : int
+        Of the features.
+    """
+
+    strict: bool = True
+    n_features: int = 100
+    label_gamma: float | None = None
+    seed: int = 0
+
+    def features(self, labels: TargetLabels) -> LabelFeatures:
+        known = labels.values[labels.used]
+        return self._drawn(known.shape[1], label_width(known, self.label_gamma))
+
+    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
+        return None if self.label_gamma is None else self._drawn(columns, self.label_gamma)
+
+    def _drawn(self, columns: int, gamma: float) -> FourierLabels:
+        return FourierLabels.draw(columns, self.n_features, gamma, self.seed)
 
 
 def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:
@@ -744,23 +706,6 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
         warn_approximation(
             f"{alone} of {len(counts)} classes have only one row without missing values: they do not contribute to "
             "the within-class scatter, but affect the means. Give more rows, or leave these out."
-        )
-
-
-def check_components(n_components: NComponents, d: int) -> None:
-    """Reject a number of components that is invalid for any labels.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    if n_components is None or is_share(n_components):
-        return
-    if isinstance(n_components, bool) or not isinstance(n_components, Integral):
-        raise TypeError(f"n_components = {n_components!r}; an int, a float in (0, 1) or None was expected here.")
-    if not 1 <= int(n_components) <= d:
-        raise ValueError(
-            f"n_components = {n_components} is out of range; 1 to {d}, the number of features, was expected."
         )
 
 

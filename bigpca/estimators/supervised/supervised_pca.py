@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY
 
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
@@ -14,8 +15,20 @@ from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 
+@of_all
+class OfLabelKernel(BaseEstimator):
+    """Supervised PCA, of rows or of their features: what it does with real labels."""
+
+    label_kernel: str = "linear"
+    label_gamma: float | None = None
+
+    def _problem(self, seed: int = 0) -> SupervisedProblem:
+        threads, kernel, gamma = setting(self, "solve_threads"), self.label_kernel, self.label_gamma
+        return SupervisedProblem(self.n_components, threads, label_kernel=kernel, label_gamma=gamma)
+
+
 @with_parameters
-class SupervisedPCA(SupervisedModel):
+class SupervisedPCA(OfLabelKernel, SupervisedModel):
     """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper,
     section 5).
 
@@ -57,11 +70,6 @@ class SupervisedPCA(SupervisedModel):
 
     n_components: NComponents = None
     _: KW_ONLY
-    label_kernel: str = "linear"
-    label_gamma: float | None = None
-
-    def _problem(self, seed: int = 0) -> SupervisedProblem:
-        return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
 
 @with_parameters
@@ -99,6 +107,5 @@ class SupervisedRandomProjection(SupervisedModel):
     random_state: RandomState = 0
 
     def _problem(self, seed: int = 0) -> ProjectionProblem:
-        return ProjectionProblem(
-            self.n_components, setting(self, "solve_threads"), self.n_features, self.label_gamma, seed
-        )
+        threads, m, gamma = setting(self, "solve_threads"), self.n_features, self.label_gamma
+        return ProjectionProblem(self.n_components, threads, n_features=m, label_gamma=gamma, seed=seed)
