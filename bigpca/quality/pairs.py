@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
-from scipy.linalg import svd, svdvals
+from scipy.linalg import svdvals
 from scipy.special import stdtrit
 from scipy.stats import chi2
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 State = TypeVar("State", bound=Accumulator)
+Statistics: TypeAlias = Callable[[Any, Rows, Sequence[str]], Matrix]  # of every two blocks
 LEAST_SQUARE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)  # above which terms keep their digits
 
 
@@ -142,9 +144,9 @@ def cka(
     template = CrossMoments(rows.widths, Moments(rows.n_columns)) if debiased else Moments(rows.n_columns)
     states, omitted = _states(rows, template, n_folds, groups, progress)
     whole = merged(states)
-    value = float(_cka_of(whole, rows.widths, "XY")[0, 1])
+    value = float(_cka_of(whole, rows, "XY")[0, 1])
     p_value = float(chi2.sf(whole.count * value + 1, 1)) if debiased else None
-    error = _error(states, lambda state: float(_cka_of(state, rows.widths, "XY")[0, 1]))
+    error = _error(states, lambda state: float(_cka_of(state, rows, "XY")[0, 1]))
     return Alignment(value, error, p_value, whole.count, omitted)
 
 
@@ -186,13 +188,15 @@ def svcca(
     >>> round(svcca(X, X @ np.diag([1, 2, 3, 4, 5]) + 7).value, 6)
     1.0
     """
-    if not 0 < variance <= 1:
-        raise ValueError(f"variance = {variance!r} is not in (0, 1]. Give the share to keep, such as 0.99.")
+    real_number("variance", variance, "(0, 1]", "a share such as 0.99")
     rows = _pair(X, Y, "svcca", sample_weight, nan_policy, memory_limit)
     states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress, PRECISE)
     whole = merged(states)
-    value = _svcca_of(whole, rows, variance)
-    return Alignment(value, _error(states, lambda state: _svcca_of(state, rows, variance)), None, whole.count, omitted)
+
+    def statistic(state: Moments) -> float:
+        return float(_svcca_of(state, rows, "XY", variance)[0, 1])
+
+    return Alignment(statistic(whole), _error(states, statistic), None, whole.count, omitted)
 
 
 def procrustes(
@@ -240,7 +244,7 @@ def procrustes(
     whole = merged(states)
 
     def statistic(state: Moments) -> float:
-        return float(_procrustes_of(state, rows.widths, "XY")[0, 1])
+        return float(_procrustes_of(state, rows, "XY")[0, 1])
 
     return Alignment(statistic(whole), _error(states, statistic), None, whole.count, omitted)
 
@@ -315,6 +319,7 @@ def compare_layers(
     *,
     metric: str = "cka",
     debiased: bool = True,
+    variance: float = 0.99,
     n_folds: int | None = None,
     groups: Input | None = None,
     nan_policy: str = "raise",
@@ -332,10 +337,12 @@ def compare_layers(
         Features of the same rows in layers of a network.
     Y : the same for another network, default None
         None compares the layers of X with each other.
-    metric : {"cka", "procrustes"}, default "cka"
-        As :func:`bigpca.quality.cka` or :func:`bigpca.quality.procrustes`.
+    metric : {"cka", "procrustes", "svcca"}, default "cka"
+        As :func:`bigpca.quality.cka`, :func:`bigpca.quality.procrustes` or :func:`bigpca.quality.svcca`.
     debiased : bool, default True
-        As for :func:`bigpca.quality.cka`; the other metric has no debiased form.
+        As for :func:`bigpca.quality.cka`; the other metrics have no debiased form.
+    variance : float in (0, 1], default 0.99
+        As for :func:`bigpca.quality.svcca`.
     n_folds : int from 2 to 20, or None, default None
         Folds of the jackknife; each takes as much memory as the sums of all rows. None for no standard errors.
     groups : labels of the rows, default None
@@ -363,7 +370,10 @@ def compare_layers(
     >>> found.values.shape, float(found.values[0, 0])
     ((2, 2), 1.0)
     """
-    check_choice("metric", metric, ("cka", "procrustes"))
+    real_number("variance", variance, "(0, 1]", "a share such as 0.99")
+    of_svcca = partial(_svcca_of, variance=variance)
+    metrics: dict[str, Statistics] = {"cka": _cka_of, "procrustes": _procrustes_of, "svcca": of_svcca}
+    check_choice("metric", metric, metrics)
     if isinstance(X, Mapping):
         layers = [(f"{name}", one) for network in (X, Y or {}) for name, one in network.items()]
         opened = [open_side(one, "compare_layers", f"layer {name!r}") for name, one in layers]
@@ -379,12 +389,11 @@ def compare_layers(
     of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
     template = CrossMoments(rows.widths, of_all) if debiased and metric == "cka" else of_all
     states: list[Any]
-    states, _ = _states(rows, template, n_folds, groups, progress, names=names)
+    states, _ = _states(rows, template, n_folds, groups, progress, PRECISE if metric == "svcca" else None, names)
     whole, own, others = merged(states), tuple(names[:split]), tuple(names[split:] or names)
-    statistic = _cka_of if metric == "cka" else _procrustes_of
 
     def table(state: Any) -> Matrix:
-        return statistic(state, rows.widths, names)[:split, split if Y else 0 :]
+        return metrics[metric](state, rows, names)[:split, split if Y else 0 :]
 
     return LayerComparison(table(whole), own, others, metric, whole.count, _error(states, table), len(states))
 
@@ -428,10 +437,10 @@ def _error(states: Sequence[State], statistic: Callable[[State], Any]) -> Any:
     return found if found.ndim else float(found)
 
 
-def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
+def _cka_of(state: Any, rows: Rows, names: Sequence[str]) -> Matrix:
     """Return the alignment (L, L) of every two blocks: debiased if the state has the sums for it."""
     moments = state.moments if isinstance(state, CrossMoments) else state
-    n, edges = moments.count, block_edges(widths)
+    n, edges = moments.count, block_edges(rows.widths)
     if isinstance(moments, PairedMoments):
         squares = moments.squares(edges)
     else:
@@ -460,16 +469,41 @@ def _cka_of(state: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
     return alignment(hsic)
 
 
-def _procrustes_of(moments: Any, widths: Sequence[int], names: Sequence[str]) -> Matrix:
+def _procrustes_of(moments: Any, rows: Rows, names: Sequence[str]) -> Matrix:
     """Return the Procrustes similarity (L, L) of every two blocks; of paired moments, of one block from each side."""
-    edges, paired = block_edges(widths), isinstance(moments, PairedMoments)
-    roots = np.sqrt(_traces(moments, edges, names))
+    roots = np.sqrt(_traces(moments, block_edges(rows.widths), names))
+    return _of_pairs(moments, rows, lambda S, i, j: min(1.0, svdvals(S).sum() / roots[i] / roots[j]))
+
+
+def _svcca_of(moments: Any, rows: Rows, names: Sequence[str], variance: float) -> Matrix:
+    """Return the mean canonical correlation (L, L) of the leading components of the same blocks."""
+    edges, axes = block_edges(rows.widths), list[Matrix]()
+    _traces(moments, edges, names)
+    if isinstance(moments, PairedMoments):
+        parts = [unpack(one.packed, one.n_features) for one in moments.own]
+    else:
+        S = unpack(moments.packed, moments.n_features)
+        parts = [S[one, one] for one in edges]
+    for own, part, name, eps in zip(edges, parts, names, rows.roundings, strict=True):
+        noise = rounded_squares(np.diagonal(part), moments.mean[own], moments.weight, eps)
+        side = Scatter.of(part, noise, moments.precision, moments.count - 1)
+        if not side.kept.any():
+            raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")
+        found = side.spectral
+        shares = np.cumsum(found.s**2) / (found.s**2).sum()
+        axes.append(found.duals[:, : int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1])
+    # Of principal components of length 1, the canonical correlations are singular values.
+    return _of_pairs(moments, rows, lambda S, i, j: np.minimum(svdvals(axes[i].T @ S @ axes[j]), 1.0).mean())
+
+
+def _of_pairs(moments: Any, rows: Rows, similarity: Callable[[Matrix, int, int], float]) -> Matrix:
+    """Return the similarity (L, L) of every two blocks, by the scatter between them; 1 of a block with itself."""
+    edges, paired = block_edges(rows.widths), isinstance(moments, PairedMoments)
     S, left = (moments.cross, moments.cross.shape[0]) if paired else (unpack(moments.packed, moments.n_features), 0)
     found = np.eye(len(edges))
     for (i, a), (j, b) in combinations(enumerate(edges), 2):
         if not paired or a.stop <= left <= b.start:
-            length = svdvals(S[a, b.start - left : b.stop - left]).sum()
-            found[i, j] = found[j, i] = min(1.0, length / roots[i] / roots[j])
+            found[i, j] = found[j, i] = similarity(S[a, b.start - left : b.stop - left], i, j)
     return found
 
 
@@ -485,18 +519,3 @@ def _traces(moments: Any, edges: Sequence[slice], names: Sequence[str]) -> Vecto
                 f"{name} is constant in all {moments.count} rows, so nothing is similar to it. Leave it out."
             )
     return np.array([squares.sum() for squares, _ in parts])
-
-
-def _svcca_of(moments: Moments, rows: Rows, variance: float) -> float:
-    S, p, axes = unpack(moments.packed, moments.n_features), rows.widths[0], list[Matrix]()
-    _traces(moments, block_edges(rows.widths), "XY")
-    for own, name, eps in zip(block_edges(rows.widths), "XY", (rows.roundings[0], rows.roundings[-1]), strict=True):
-        noise = rounded_squares(np.diagonal(S)[own], moments.mean[own], moments.weight, eps)
-        side = Scatter.of(S[own, own], noise, moments.precision, moments.count - 1)
-        if not side.kept.any():
-            raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")
-        found = side.spectral
-        shares = np.cumsum(found.s**2) / (found.s**2).sum()
-        axes.append(found.duals[:, : int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1])
-    # Of principal components of length 1, the canonical correlations are singular values.
-    return float(np.minimum(svd(axes[0].T @ S[:p, p:] @ axes[1], compute_uv=False), 1.0).mean())

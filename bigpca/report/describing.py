@@ -816,7 +816,7 @@ def _components_table(model: Any, errors: Any = None) -> Table:
 
 def _layers_table(found: Any) -> Table:
     rows = tuple((name, *map(float, row)) for name, row in zip(found.rows, found.values, strict=True))
-    metric = found.metric.upper() if found.metric == "cka" else found.metric.capitalize()
+    metric = found.metric.capitalize() if found.metric == "procrustes" else found.metric.upper()
     return Table(f"{metric} of layers", ("layer", *found.columns), rows)
 
 

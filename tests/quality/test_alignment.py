@@ -180,8 +180,10 @@ def test_units_of_both_sides_do_not_matter_or_are_rejected(unit: float) -> None:
         found, truth = statistic(X * unit, Y * unit), statistic(X, Y)
         assert (found.value, found.standard_error) == pytest.approx((truth.value, truth.standard_error), rel=1e-9)
     a, b = {"a": X * unit}, {"b": Y * unit}
-    for layers in (bp.compare_layers(a | b, metric="procrustes"), bp.compare_layers(a, b, metric="procrustes")):
-        assert layers.values[0, -1] == pytest.approx(procrustes(X, Y).value, rel=1e-12)
+    for statistic in (procrustes, svcca):
+        for sides in ((a | b,), (a, b)):
+            layers = bp.compare_layers(*sides, metric=statistic.__name__)
+            assert layers.values[0, -1] == pytest.approx(statistic(X, Y).value, rel=1e-9)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"too large or too small for float64\. Divide"):
         cka(X * unit, Y * unit, debiased=False)
     with (
@@ -220,7 +222,7 @@ FLAT = np.ones((N, 3))
         (lambda: cka(X, Y, n_folds=21), ValueError, "n_folds = 21; 2 to 20"),
         (lambda: cka(np.eye(N), Y), ValueError, "unbiased HSIC of X with itself is .* not above its rounding"),
         (lambda: procrustes(FLAT, Y), ValueError, "X is constant"),
-        (lambda: svcca(X, Y, variance=0), ValueError, r"variance = 0 is not in \(0, 1\]"),
+        (lambda: svcca(X, Y, variance=0), ValueError, r"variance = 0 is outside \(0, 1\]"),
         (lambda: cka(bp.from_batches([X])), ValueError, "the batches have one array each"),
         (lambda: cka(bp.from_batches([{"a": X, "b": Y, "c": Y}])), ValueError, "the batches have 3 blocks"),
         (lambda: cka(X, Y, memory_limit="1 MiB"), MemoryError, "memory"),

@@ -153,7 +153,7 @@ class Tables(BaseEstimator):
         drift : Drift, default None
             From :func:`bigpca.quality.drift`, of this model.
         layers : LayerComparison, default None
-            From :func:`bigpca.compare_layers`: the report then has its heat map.
+            From :func:`bigpca.compare_layers`: the report then has its table.
         held_out : (rows, labels), default None
             Rows that were not fitted, with their classes: accuracy is measured on them, in one read.
         provenance : bool, default True

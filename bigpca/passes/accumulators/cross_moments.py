@@ -56,6 +56,11 @@ class PairedMoments(Accumulator):
         return self.own[0].count
 
     @property
+    def weight(self) -> float:
+        """The sum of their weights."""
+        return self.own[0].weight
+
+    @property
     def mean(self) -> Vector:
         """The mean of all columns."""
         return np.concatenate([one.mean for one in self.own])

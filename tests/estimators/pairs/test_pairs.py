@@ -566,7 +566,7 @@ def test_every_two_layers_are_compared_in_one_read() -> None:
         bp.compare_layers(X)
 
 
-@pytest.mark.parametrize("metric", ["cka", "procrustes"])
+@pytest.mark.parametrize("metric", ["cka", "procrustes", "svcca"])
 @pytest.mark.parametrize("other", [False, True])
 def test_every_two_layers_have_the_error_of_their_own_comparison(metric: str, other: bool) -> None:
     layers, groups = {"first": X, "second": X[:, :3] ** 2, "third": Y}, np.arange(N) % 6
