@@ -205,8 +205,7 @@ class FactorAnalysis(SumsModel[FactorResult]):
             callback=lambda logs: likelihoods.append(-latest[0]),
         )
         last, slopes = negative(found.x)
-        inside = np.where(found.x <= np.log(LEAST), np.minimum(slopes, 0.0), slopes)
-        inside = np.where(found.x >= 0.0, np.maximum(inside, 0.0), inside)
+        inside = found.x - np.clip(found.x - slopes, np.log(LEAST), 0.0)  # 0 at a bound, but for rounding
         noise = np.exp(found.x)
         _, W, total = loadings(noise)
         logs = np.array(likelihoods or [-last]) - d * np.log(2 * np.pi) / 2

@@ -304,8 +304,8 @@ class PencilModel(SumsModel[PencilResult]):
         ratios = ratios if pencil.signed else np.maximum(ratios, 0.0)
         # What rounding alone makes of v'A v: of the stored values, and of the solve.
         known = ratios > NOISE * (axes**2 @ A.noise) + d * EPS * float(ratios.max(initial=0.0))
-        few = f"{A.freedom + 1} pairs of rows cannot tell {len(ratios)} directions apart. Give longer series."
-        few = few if A.freedom < len(ratios) else ""
+        few = f"{A.freedom + 1} pairs of rows cannot tell {len(ratios)} directions apart: some eigenvalues follow "
+        few = f"{few}from their number alone. Give longer series." if A.freedom < len(ratios) else ""
         if pencil.of_a and not known.all():
             raise ValueError(
                 f"{np.count_nonzero(~known)} of {len(known)} directions vary, but rows that are pairs do not differ "
@@ -316,16 +316,17 @@ class PencilModel(SumsModel[PencilResult]):
         own = np.argsort(pencil.order(values), kind="stable")
         own = own[known[own]] if pencil.unknown == "left out" else own
         k = len(own) if self.n_components is None else self.n_components
-        if not len(own) or k > len(own):
+        if max(k, 1) > len(own):
             raise ValueError(
-                f"{k} components of {d} columns were requested, but the rows vary in {len(own)} directions only, to "
-                "the rounding of their values. Ask for fewer, or give other rows."
+                f"the rows vary in {len(own)} directions only, to the rounding of their values; {max(k, 1)} or more "
+                f"were expected of {d} columns. Ask for fewer components, or give other rows."
             )
         rank, own = len(own), own[:k]
-        if pencil.unknown == "reported" and not known[own].all():
+        if pencil.unknown == "reported" and (few or not known[own].all()):
             warn_approximation(
-                f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the rounding "
-                f"of their values, so their eigenvalues are not known. {few or 'Give float64 rows, or a larger lag.'}"
+                few
+                or f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the "
+                "rounding of their values, so their eigenvalues are not known. Give float64 rows, or a larger lag."
             )
         axes, patterns = axes[own], patterns[:, own]
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))

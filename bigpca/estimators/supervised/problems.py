@@ -592,9 +592,9 @@ class Problem(LabelUse):
         given = counted(n_components)
         # Without a number, Fisher has c - 1 axes: S_B has that rank, and the other eigenvalues of (S_T, S_W) are 1.
         found = solve(min(apart, size) if self.fisher and n_components is None else given)
-        # R1 = Psi Psi' of labels that rows do not depend on is rounding, whatever rank the solve counted.
-        if self.r1 == 1.0 and statistics.independent:
-            found = replace(found, rank=0)
+        # Of c classes R1 = Psi Psi' has rank c - 1, or 0 where rows do not depend on them: the rest is rounding.
+        if self.r1 == 1.0 and statistics.cross is None:
+            found = replace(found, rank=0 if statistics.independent else min(found.rank, apart))
         if self.strict:
             return cut_axes(found, n_components, f"X'H Delta with {len(statistics.psi)} label features")
         k = min(len(found.values), max(1, asked_for(n_components, found)))

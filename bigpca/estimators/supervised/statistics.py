@@ -219,7 +219,8 @@ class LabelStatistics:
 def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
     found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
-    check_total(found.total_scatter, mean=np.append(found.mean, found.moments.means))
+    with np.errstate(over="ignore", invalid="ignore"):  # which is then named
+        check_total(found.total_scatter, mean=np.append(found.mean, found.moments.means))
     return replace(found, precision=float(np.finfo(cost.dtype).eps), rounding=rows.roundings[0])
 
 

@@ -82,6 +82,8 @@ def test_a_column_that_factors_determine_keeps_a_little_noise() -> None:
     model = bp.FactorAnalysis(1).fit(twins)
     assert model.noise_variance_[0] == pytest.approx(1e-6 * X[:, 0].var())
     assert np.isfinite(model.transform(twins)).all()
+    for rows in (twins[:, :3], X[:2]):  # at the bound there is nothing to report
+        assert bp.FactorAnalysis().fit(rows).converged_
     theirs = decomposition.FactorAnalysis(1, tol=1e-6, svd_method="lapack").fit(X)
     assert bp.FactorAnalysis(1).fit(X).loglike_[-1] >= theirs.loglike_[-1]
 

@@ -113,7 +113,7 @@ def test_constant_and_dependent_columns_add_no_axis(name: str) -> None:
     assert model.rank_ == D
     np.testing.assert_allclose(model.eigenvalues_, dense(X)[0], rtol=1e-9)
     np.testing.assert_allclose(model.inverse_transform(model.transform(wide)), wide, rtol=1e-9)
-    with pytest.raises(ValueError, match="6 components of 7 columns were requested, but the rows vary in 5 directions"):
+    with pytest.raises(ValueError, match=r"the rows vary in 5 directions only, .*; 6 or more were expected"):
         make(6).fit(wide)
 
 
@@ -138,9 +138,10 @@ def test_steps_below_the_rounding_of_stored_values_are_reported() -> None:
     with pytest.raises(ValueError, match="1 of 2 directions vary, but rows that are pairs do not differ along them"):
         bp.MinimumNoiseFraction().fit(rows)
     few = np.random.default_rng(0).standard_normal((6, 5))
-    with pytest.warns(bp.errors.ApproximationWarning, match="5 pairs of rows cannot tell 5 directions apart"):
-        bp.SlowFeatureAnalysis().fit(few)
-    with pytest.raises(ValueError, match=r"5 pairs of rows cannot tell 5 directions apart\. Give longer series"):
+    for model in (bp.SlowFeatureAnalysis(), bp.TICA(), bp.TICA(1)):  # whose last are -1 or 1, whatever the rows are
+        with pytest.warns(bp.errors.ApproximationWarning, match="5 pairs of rows cannot tell 5 directions apart: some"):
+            model.fit(few)
+    with pytest.raises(ValueError, match=r"5 pairs of rows cannot tell 5 directions apart: .* Give longer series"):
         bp.MinimumNoiseFraction().fit(few)
 
 
@@ -150,10 +151,10 @@ def test_what_has_no_pairs_or_no_variance_is_rejected(name: str) -> None:
     lag = {"slow": 1, "noise": WIDTH + 1, "lagged": LAG}[name]
     with pytest.raises(ValueError, match=rf"{N} rows have 0 pairs at a lag of {lag}; at least 2 were expected"):
         make().fit(X, groups=np.arange(N))
-    with pytest.raises(ValueError, match=rf"8 components of {D} columns|n_components = 8"):
+    with pytest.raises(ValueError, match="n_components = 8"):
         make(8).fit(X)
     with pytest.raises(
-        ValueError, match=r"1 components|components of 5 columns were requested, but the rows vary in 0"
+        ValueError, match=r"the rows vary in 0 directions only, to .*; 1 or more were expected of 5 columns"
     ):
         make(1).fit(np.full((N, D), 7.1))
     for call in (make().fit, make().fit(X).partial_fit):
@@ -347,5 +348,6 @@ def test_a_column_of_tiny_values_beside_others_changes_no_axis_of_them(model: An
 @pytest.mark.parametrize("unit", [1e154, 1e200])
 def test_squares_that_overflow_are_named_before_they_are_multiplied(unit: float) -> None:
     rows = np.random.default_rng(0).standard_normal((200, 3)).cumsum(axis=0)
-    with pytest.raises(ValueError, match="squares of the values overflow float64"):
-        bp.TICA(1).fit(rows * unit)
+    for model in (bp.TICA(1), bp.FisherDiscriminantAnalysis(), bp.SupervisedPCA(), bp.RoweisDiscriminantAnalysis()):
+        with pytest.raises(ValueError, match="squares of the values overflow float64"):
+            model.fit(rows * unit, np.arange(200) % 2)

@@ -282,6 +282,11 @@ def test_classes_whose_means_differ_by_rounding_have_no_axes(model: Any) -> None
     assert model.fit(rows, np.tile(Y, 2)).rank_ >= 1
 
 
+def test_two_classes_have_one_axis_however_far_rows_are_from_zero() -> None:
+    for model in (SupervisedPCA(), RoweisDiscriminantAnalysis(r1=1.0, r2=0.0), RoweisDiscriminantAnalysis(r1=1.0)):
+        assert model.fit(X + 1e10, Y == 1).rank_ == 1
+
+
 @pytest.mark.parametrize(
     ("unit", "said"),
     [
