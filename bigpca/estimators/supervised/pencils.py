@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
-from bigpca.data.labels import merge_classes
+from bigpca.data.labels import merge_classes, reject_gaps
 from bigpca.errors import an, brief, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import whole_state
@@ -774,7 +774,8 @@ class ContrastivePCA(PencilModel):
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give the label "
                 f"{self.background!r} for each row of the background, and others for the rows of interest."
             )
-        labels = open_classes(y, rows.n_rows, missing="raise")
+        labels = open_classes(y, rows.n_rows, missing="drop")
+        reject_gaps(~labels.used, "row label")
         try:
             _, known, given = merge_classes(labels.classes, cast("Unchecked", [self.background]))
         except (TypeError, ValueError) as error:

@@ -107,6 +107,10 @@ def test_what_cannot_be_contrasted_is_rejected() -> None:
         bp.ContrastivePCA(1).fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha = \(\) has no number; one or several"):
         bp.ContrastivePCA(1, alpha=()).fit(X, Y)
+    with pytest.raises(
+        ValueError, match=r"1 of 350 row labels are missing .* Fill them in, or leave those rows out\.$"
+    ):
+        bp.ContrastivePCA(1).fit(X, np.where(np.arange(350) == 3, np.nan, Y == "none"))
     with pytest.raises(ValueError, match="there are 349 labels for 350 rows"):
         bp.ContrastivePCA(1, background="none").fit(X, Y[1:])
     for kind in (Y == "none", Y != "none"):  # too little of one, beside enough of both
