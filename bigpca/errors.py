@@ -13,7 +13,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from importlib import import_module
 from numbers import Integral, Real
@@ -109,15 +109,12 @@ OF_USERS = (ValueError, TypeError, OSError, MemoryError, CheckpointError, Output
 CHECKS = ("bigpca.", "sklearn.utils.")  # modules whose ``raise`` statements name a mistake of the caller
 
 
-class ShortTraceback:
+class ShortTraceback(AbstractContextManager["ShortTraceback"]):
     """Removes the frames between the body of a ``with`` and a check that rejects what the user gave.
 
     Errors that no ``raise`` statement of a check raised keep all frames: they are faults of the code. If the log
     "bigpca" is at the level DEBUG, all errors do.
     """
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -323,14 +323,11 @@ def open_samples(
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     if fill is not None:
         check_choice("fill", fill, ("default",))
-    if containers.is_path_list(source):
-        return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill, wanted)
-    if (
-        gridded
-        and fill is not None
-        and is_netcdf(source)
-        and (field := _netcdf_field(os.fspath(source), member)) is not None
-    ):
+    if isinstance(source, da.Array):
+        return _open_graph(source, missing_chunks, single)
+    options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
+    field = _netcdf_field(os.fspath(source), member) if gridded and fill is not None and is_netcdf(source) else None
+    if field is not None:
         arranged, labels = label(field, sample_dims)
         if arranged.dims == field.dims and len(labels.sizes) == 1 and field.dtype.kind in "fiub":
             found = _as_stored(source, member or field.name, missing_chunks)
@@ -340,6 +337,11 @@ def open_samples(
                 found = FieldRows.of(field, os.path.abspath(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
         source = field
+    if isinstance(source, str | os.PathLike):
+        found = stored_values(row_source(source, member=member, **options), fill)
+        return named(open_source(found), names_in_file(found)), found.array_shape[1:]
+    if containers.is_path_list(source):
+        return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill, wanted)
     if containers.is_labelled(source):
         arranged, labels = label(source, sample_dims)
         X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
@@ -349,24 +351,25 @@ def open_samples(
             name = f"{place}:{source.name}" if place else f"the DataArray {source.name!r}"
             X = X.map_blocks(_limited, limits, name, dtype=X.dtype, meta=X._meta)
         return carrying(X, labels=labels), shape
-    given, source = source, lazy_table(source)
-    if isinstance(source, da.Array):
-        if missing_chunks == "fill":
-            raise ValueError(
-                f'missing_chunks = "fill" is for stores, but the Dask array {source.name} already reads one. Open the '
-                'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
-            )
-        source = _settled(source)
-        column = single and source.ndim == 1
-        names = None if given is source else feature_names(given)
-        X = with_index(named(_flatten(source[:, None] if column else source), names), given)
-        found = source_of(source) if source.ndim == 2 and carried(source).view is None else None
-        return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
-    options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
+    if containers.is_dask_frame(source):
+        X, shape = _open_graph(lazy_table(source), missing_chunks, single)
+        return with_index(named(X, feature_names(source)), source), shape
     found = stored_values(row_source(source, member=member, **options), fill)
     names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
     names = given if names is None and given is not None and len(given) == found.shape[1] else names
     return with_index(named(open_source(found), names), source), found.array_shape[1:]
+
+
+def _open_graph(X: da.Array, missing_chunks: str, single: bool) -> tuple[da.Array, tuple[int, ...]]:
+    if missing_chunks == "fill":
+        raise ValueError(
+            f'missing_chunks = "fill" is for stores, but the Dask array {X.name} already reads one. Open the store '
+            'itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
+        )
+    X = _settled(X)
+    rows = _flatten(X[:, None] if single and X.ndim == 1 else X)
+    found = source_of(X) if X.ndim == 2 and carried(X).view is None else None
+    return rows, tuple(map(int, X.shape[1:])) if found is None else found.array_shape[1:]
 
 
 def _limited(block: Array, limits: ValidRange, label: str, block_info: Any = None) -> Array:

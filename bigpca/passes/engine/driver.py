@@ -134,7 +134,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
     if job.evaluations is not None:
         evaluations = sum(map(job.evaluations, range(len(layout.groups))))
     totals = (layout.n_rows, int(layout.decoded_rows * job.unit_bytes), len(layout.groups), groups_resumed, evaluations)
-    run.emit(PassEvent(job.cost.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
+    run.progress(PassEvent(job.cost.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
     counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
         client = None if run.scheduler == "local" else current_client()
@@ -155,7 +155,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
     run.compare_first(counts.first)
     run.reads += job.cost.reads
     run.evaluations += round(evaluations * (counts.rows / layout.n_rows if job.open_ended else 1))
-    run.emit(DoneEvent(job.cost.name, time.perf_counter() - began))
+    run.progress(DoneEvent(job.cost.name, time.perf_counter() - began))
     if counts.rounded and not run.rounding_warned:
         run.rounding_warned = True
         warn_rounded(counts.rounded)
@@ -174,7 +174,7 @@ def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resu
     for index in resumed.segments:
         stored |= files.read("segment", index).stamps
     if job.has_row is not None and resumed.prefix is not None:
-        run.emit(SkipEvent(resumed.prefix.rows))
+        run.progress(SkipEvent(resumed.prefix.rows))
     if job.stamp is not None:
         check_stamps(stored, {g: job.stamp(g) for g in stored}, job.layout.rows_of, checkpoint.path)
     return resumed

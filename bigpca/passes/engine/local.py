@@ -230,7 +230,7 @@ class LocalPass:
             inputs |= {BEGUN: Begun(first, partial(self._follow, group))}
         with self.crew.task():
             state = run_group(task, self.job.run_id, inputs)
-        self.options.emit(self.job.done_event(range(group, group + 1)))
+        self.options.progress(self.job.done_event(range(group, group + 1)))
         return state
 
     def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Values] | None]:
@@ -274,7 +274,7 @@ class LocalPass:
 
     def store(self, segment: int, state: PassState) -> PassState:
         if self.files is not None and self.writer.write("segment", segment, state):
-            self.options.emit(CheckpointEvent(self.files.directory, segment))
+            self.options.progress(CheckpointEvent(self.files.directory, segment))
         return state
 
     def merge(self, left: PassState, right: PassState) -> PassState:
@@ -475,7 +475,7 @@ class OrderedMerge:
         self.covered += 1
         if self.files is not None and self.writer.write("prefix", self.covered, self.total):
             self.files.forget(range(self.covered - 1, self.covered))
-            self.options.emit(CheckpointEvent(self.files.directory, self.covered - 1))
+            self.options.progress(CheckpointEvent(self.files.directory, self.covered - 1))
 
 
 def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
@@ -497,7 +497,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     def add(group: int, state: PassState) -> None:
         if job.stamp is not None:
             state = replace(state, stamps={group: job.stamp(group)})
-        options.emit(replace(job.done_event(range(group, group + 1)), rows=state.rows))
+        options.progress(replace(job.done_event(range(group, group + 1)), rows=state.rows))
         merge.add(group, state)
 
     def collect(most: int) -> None:

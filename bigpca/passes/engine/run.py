@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +50,7 @@ class Run:
     Attributes
     ----------
     checkpoint : Checkpoint or None
-    progress : callable taking events
+    progress : callable taking events, from any thread
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
         Planned peak of one worker thread, for errors; 0 without a plan.
@@ -95,7 +94,6 @@ class Run:
     seconds: float = 0.0
     scope: str = ""
     _times: Counter[str] = field(default_factory=Counter, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @staticmethod
     def declares(passes: Iterable[PassCost]) -> dict[str, PassCost]:
@@ -112,11 +110,6 @@ class Run:
                 raise UndeclaredPassError(f"the plan declares two passes named {one.name!r}")
             named[one.name] = one
         return named
-
-    def emit(self, event: Event) -> None:
-        """Report an event; threads take turns."""
-        with self._lock:
-            self.progress(event)
 
     def begin_pass(self, cost: PassCost, state_bytes: int) -> int:
         """Check a pass and the size of its states against the plan, and return its number.

@@ -185,7 +185,7 @@ class Stalls:
             UserWarning,
             stacklevel=2,
         )
-        self.options.emit(RetryEvent("worker stalled", self._count))
+        self.options.progress(RetryEvent("worker stalled", self._count))
 
 
 # Dask counts, for each task, the workers that died while it was assigned to them, whether it caused the deaths or
@@ -307,7 +307,7 @@ class Suspects:
             f"group {group}" if alone else error.task,
             "it is tried alone" if alone else "it is submitted again",
         )
-        self.options.emit(RetryEvent("workers died", self.count))
+        self.options.progress(RetryEvent("workers died", self.count))
         return alone
 
     def blame(self, group: int, error: KilledWorker) -> RuntimeError:
@@ -706,9 +706,9 @@ class ClusterRun:
         groups = self.job.layout.segments[segment.index]
         for group in groups:
             self.suspects.survived.pop(group, None)
-        self.options.emit(self.job.done_event(groups))
+        self.options.progress(self.job.done_event(groups))
         if self.files is not None:
-            self.options.emit(CheckpointEvent(self.files.directory, segment.index))
+            self.options.progress(CheckpointEvent(self.files.directory, segment.index))
 
     def count_cancelled(self, segment: Segment, error: RunCancelled) -> None:
         segment.tries += 1
@@ -725,7 +725,7 @@ class ClusterRun:
             if other.later is not None:  # cancelled too, if all were
                 self.events.put(other.later)
                 other.later = None
-        self.options.emit(RetryEvent("segment cancelled", segment.cancelled))
+        self.options.progress(RetryEvent("segment cancelled", segment.cancelled))
 
     def result(self, future: Future) -> Any:
         """Return the result of a finished future; raises :class:`RunCancelled` if a stalled worker holds it."""
@@ -757,7 +757,7 @@ def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed)
             if resumed.files is None or options.checkpoint is None:
                 raise
             warn_unwritten(error, options.checkpoint.path)
-            options.emit(RetryEvent("checkpoint not writable", 1))
+            options.progress(RetryEvent("checkpoint not writable", 1))
             resumed = replace(options.checkpoint.finished(resumed.files, job.layout.segments), writing=False)
             return cast("R", _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), resumed))
 

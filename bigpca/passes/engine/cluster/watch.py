@@ -117,7 +117,7 @@ class Watch:
             logger.warning(
                 "lost %d worker(s) (%s); their unfinished groups are read again", len(gone), ", ".join(sorted(gone))
             )
-            self.options.emit(RetryEvent("worker lost", self.lost))
+            self.options.progress(RetryEvent("worker lost", self.lost))
         if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
             raise TimeoutError(
                 f"no worker{self.wanted} on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
