@@ -146,21 +146,16 @@ def _current(inside: ContextVar[ref[_Work] | None]) -> _Work | None:
     return work if work is not None and work.runs() else None
 
 
-def _set_threads(counts: list[int]) -> None:
-    """Set each library's thread count from any thread; threadpoolctl honours only the first thread that called it."""
-    for lib, count in zip(_libraries(), counts, strict=True):
-        getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
-
-
 def _adjust() -> None:
     """Set the number of threads for what runs now, and wake those that wait."""
-    if running := _running(_folds) or _running(_solves):
-        _idle[:] = _idle or current_threads()
-        wanted = [running.of_blas] * len(_libraries())
-        if current_threads() != wanted:
-            _set_threads(wanted)
-    elif _idle:
-        _set_threads(_idle)
+    now, running = current_threads(), _running(_folds) or _running(_solves)
+    if running or _idle:
+        _idle[:] = _idle or now
+        wanted = [running.of_blas] * len(now) if running else _idle
+        for lib, before, count in zip(_libraries(), now, wanted, strict=True):
+            if before != count:  # from any thread; threadpoolctl honours only the first that called it
+                getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
+    if not running:
         _idle.clear()
     while _alarms:
         _alarms.pop().release()

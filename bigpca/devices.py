@@ -18,6 +18,7 @@ import numpy as np
 
 from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper
 from bigpca.errors import brief
+from bigpca.settings import during
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 
@@ -590,14 +591,9 @@ SOLVED_THERE = 1024  # size of a matrix from which its eigenproblem is solved on
 _solving: ContextVar[Device | None] = ContextVar("device of solves", default=None)
 
 
-@contextmanager
-def solving_on(device: Device | None) -> Iterator[None]:
+def solving_on(device: Device | None) -> AbstractContextManager[None]:
     """Solve large problems on a device, in a block of statements; None leaves what is set."""
-    token = _solving.set(device or _solving.get())
-    try:
-        yield
-    finally:
-        _solving.reset(token)
+    return during(_solving, device or _solving.get())
 
 
 def device_of_solve(d: int) -> Device | None:

@@ -186,10 +186,13 @@ def brought_by(estimator: object) -> AbstractContextManager[None]:
 
 def setting(estimator: object, name: str) -> Any:
     """Return a setting: of the estimator (or None), of blocks, the process or its environment, or the default."""
-    own = getattr(estimator, name, None) if name == "memory_limit" else None
-    found = in_force(estimator) if own is None else {name: own}
+    if name == "memory_limit" and (own := getattr(estimator, name, None)) is not None:
+        return own
+    for known in (open_block(), _of_process, getattr(estimator, "_brought", {})):
+        if name in known:
+            return known[name]
     text = os.environ.get(f"BIGPCA_{name.upper()}")
-    return found[name] if name in found else _checked(name, text) if text else DEFAULTS[name]
+    return _checked(name, text) if text else DEFAULTS[name]
 
 
 # Hard and soft limits of a container, v1 and v2: those that ``distributed.system.memory_limit`` looks at.

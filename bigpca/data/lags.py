@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -226,7 +227,7 @@ class LaggedRows(DerivedRows):
     def dtype(self) -> np.dtype[Any]:
         return self.stored.dtype
 
-    @property
+    @cached_property
     def row_bytes(self) -> float:
         """Those of the series, from the first row of a window to the last one, for each window."""
         begin, end = self._series(0, self.shape[0])

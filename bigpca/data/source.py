@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
@@ -208,7 +209,7 @@ class Source(ABC):
         """Location of the rows, for messages."""
         return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED.get(self.format, "the rows")
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.array_shape[0], row_width(self.array_shape)
@@ -223,7 +224,7 @@ class Source(ABC):
         """Whether the rows are an array of this process."""
         return self.format in IN_MEMORY
 
-    @property
+    @cached_property
     def row_bytes(self) -> float:
         """Bytes of a row as it is read; of sparse rows, on average."""
         n, d = self.shape

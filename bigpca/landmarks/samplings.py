@@ -744,7 +744,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
             name="k-means",
             times=KMEANS_READS[0],
             most_times=KMEANS_READS[1],
-            bytes_read=rows.prices.stored_bytes(rows.n_rows),
+            bytes_read=int(rows.n_rows * rows.origin.row_bytes),
             flops=float(rows.n_rows) * 3 * m,
             peak_bytes=peak_bytes(read, 0, distances),
             driver_bytes=candidates * rows.n_columns * (itemsize + 8),

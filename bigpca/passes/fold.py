@@ -129,7 +129,7 @@ def row_pass(
     return PassCost(
         name=name,
         reads=layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
+        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
         block_rows=block_rows,
         state_bytes=state,
         peak_bytes=peak_bytes(
@@ -397,7 +397,7 @@ def shift_pass(rows: Rows, layout: Layout) -> PassCost:
     whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
     decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
     return PassCost(
-        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=rows.prices.stored_bytes(decoded)
+        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=int(decoded * rows.origin.row_bytes)
     )
 
 

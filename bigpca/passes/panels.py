@@ -256,7 +256,7 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     return PassCost(
         name="dot",
         reads=layout.decoded_rows / max(1, n),
-        bytes_read=rows.prices.stored_bytes(layout.decoded_rows),
+        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
         block_rows=slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, copied, scratch) + held,

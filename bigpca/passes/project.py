@@ -469,7 +469,7 @@ def plan_writing(
         solver=name,
         reason="one read",
         passes=1,
-        bytes_read=rows.prices.stored_bytes(rows.n_rows),
+        bytes_read=int(rows.n_rows * rows.origin.row_bytes),
         flops=flops,
         tasks=chunks,
         state_bytes=0,
@@ -534,7 +534,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
             event = replace(
                 event,
                 rows_total=rows.n_rows,
-                bytes_total=rows.prices.stored_bytes(rows.n_rows),
+                bytes_total=int(rows.n_rows * rows.origin.row_bytes),
                 groups_total=resumed + len(parts),
                 groups_resumed=resumed,
             )

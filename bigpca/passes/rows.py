@@ -713,7 +713,7 @@ class Prices:
         """The reads that counted rows of unknown number and stored values, and that found columns without values."""
         counted, origin = tuple[PassCost, ...](), self.rows.origin
         if self.rows.order.counted:
-            counted = (PassCost(name="count", bytes_read=self.stored_bytes(self.rows.n_rows)),)
+            counted = (PassCost(name="count", bytes_read=int(self.rows.n_rows * origin.row_bytes)),)
         if origin.sparse and (rows := origin.looked_at[0]):
             share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
@@ -738,10 +738,6 @@ class Prices:
         if not self.rows.steps or self.block()[0].sparse:
             return self.row_bytes(dtype)
         return self.rows.n_columns * dtype.itemsize
-
-    def stored_bytes(self, rows: int) -> int:
-        """Return the stored bytes that are decoded for so many rows."""
-        return int(rows * self.rows.origin.row_bytes)
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""

@@ -252,7 +252,7 @@ def sweep_pass(
         name=name,
         reads=layout.sweep_reads,
         most_reads=widest_layout.sweep_reads,
-        bytes_read=int(layout.sweep_reads * rows.prices.stored_bytes(rows.n_rows)),
+        bytes_read=int(layout.sweep_reads * int(rows.n_rows * rows.origin.row_bytes)),
         block_rows=layout.slab_rows,
         state_bytes=template.state_bytes,
         peak_bytes=peak_bytes(read, 0, working),

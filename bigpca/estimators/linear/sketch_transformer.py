@@ -59,7 +59,7 @@ class SketchingFit(Fit[SketchResult]):
     checked: bool
 
     def passes(self) -> tuple[PassCost, ...]:
-        size = self.rows.prices.stored_bytes(self.rows.n_rows)
+        size = int(self.rows.n_rows * self.rows.origin.row_bytes)
         return (PassCost(name="check", bytes_read=size),) if self.checked else ()
 
     def run(self, run: Run) -> SketchResult:

@@ -449,13 +449,13 @@ def check_policies(estimator: BaseEstimator) -> None:
     ------
     TypeError, ValueError
     """
-    if estimator.nan_policy == "mean" and "mean" not in estimator._traits.nan_policies:
+    gaps = "gaps" in estimator._traits.accepts
+    if estimator.nan_policy == "mean" and not gaps:
         raise ValueError(
             f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '
             f'"raise" or "omit", or fill in the missing values first.'
         )
-    known = estimator._traits.nan_policies
-    check_choice("nan_policy", estimator.nan_policy, known)
+    check_choice("nan_policy", estimator.nan_policy, ("raise", "omit", *["mean"] * gaps))
     check_filling(estimator)
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):

@@ -234,11 +234,6 @@ class Traits:
     alike: tuple[str, ...] = ("preprocess",)
     ranges: Mapping[str, Parameter] = field(default_factory=dict)
 
-    @property
-    def nan_policies(self) -> tuple[str, ...]:
-        """Values of ``nan_policy``."""
-        return ("raise", "omit", "mean") if "gaps" in self.accepts else ("raise", "omit")
-
 
 class Kept(Protocol):
     """Statistics of all rows of a model, to which others are added."""

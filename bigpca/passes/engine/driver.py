@@ -31,7 +31,7 @@ from bigpca.passes.engine.local import (
     threads_here,
 )
 from bigpca.passes.engine.run import Run
-from bigpca.settings import brought_by, setting, steady_heap, trim_heap
+from bigpca.settings import brought_by, during, setting, steady_heap, trim_heap
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -53,12 +53,8 @@ OPENING = ("member", "sample_dims", "pattern", "columns", "keys", "missing_chunk
 @contextmanager
 def solving_with(solve_threads: int | None) -> Iterator[None]:
     """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread."""
-    outer = _solve_threads.set((Caller(), solve_threads))
-    try:
-        with blas_threads(threads_here(solve_threads)):
-            yield
-    finally:
-        _solve_threads.reset(outer)
+    with during(_solve_threads, (Caller(), solve_threads)), blas_threads(threads_here(solve_threads)):
+        yield
 
 
 def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
