@@ -33,6 +33,16 @@ class Shaped(Protocol):
 Input: TypeAlias = Shaped | Path | Sequence[object] | Mapping[str, object]  # X, y or rows, as a user passes them
 
 
+def working_dtype(dtype: DType) -> DType:
+    """Return the dtype in which blocks of ``dtype`` are multiplied: float32 if it represents every value, else float64.
+
+    >>> [working_dtype(np.dtype(t)).name for t in ("f2", "u1", "?", "i4", "f8")]
+    ['float32', 'float32', 'float32', 'float64', 'float64']
+    """
+    exact = dtype.kind == "b" or dtype.itemsize <= 2 or dtype == np.float32
+    return np.dtype(np.float32) if exact else np.dtype(np.float64)
+
+
 def named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     """Return the arrays whose names start with a prefix, which is removed."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

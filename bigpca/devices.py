@@ -278,10 +278,10 @@ class Device:
         return device
 
     @classmethod
-    def summing(cls, name: str | None) -> Device | None:
-        """Return the device of a setting on which blocks are summed; None for NumPy, also for one without float64."""
-        device = None if name in (None, "numpy") else cls.of(name)
-        return device if device is not None and device.has_float64 else None
+    def summing(cls, name: str) -> Device | None:
+        """Return the device of a name on which blocks are summed; None for one without float64, where NumPy does."""
+        device = cls.of(name)
+        return device if device.has_float64 else None
 
     @cached_property
     def has_float64(self) -> bool:

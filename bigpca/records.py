@@ -228,6 +228,11 @@ def size_of(record: Any, letter: str) -> int | None:
     return None
 
 
+def of_part(part: str, name: str) -> property:
+    """Return the attribute of a record that is one of its part; None where the part is None, or lacks it."""
+    return property(lambda found: getattr(getattr(found, part), name, None))
+
+
 def bytes_of(kind: type, sizes: Mapping[str, int], *also: str) -> int:
     """Return the bytes of the arrays of a record of those sizes: those that all have, and ``also`` others."""
     total = 0

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import bigpca.dask_array as da
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import row_width
 from bigpca.data.containers import table_rows
@@ -50,7 +50,6 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.graphs import paths_in
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows, check_any_order, reject_weights
 from bigpca.planning import LOOPS, PassCost, Work, peak_bytes

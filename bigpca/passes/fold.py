@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from bigpca.arrays import DType, Integers, Vector
+from bigpca.arrays import DType, Integers, Vector, working_dtype
 from bigpca.blas import in_strips, one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
@@ -35,7 +35,7 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
     sparse_block,
 )
-from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly, working_dtype
+from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states, pass_over

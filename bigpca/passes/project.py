@@ -21,7 +21,7 @@ import numpy as np
 from dask.base import tokenize
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array
+from bigpca.arrays import Array, working_dtype
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches
 from bigpca.data.checks import note_rounded
@@ -41,7 +41,7 @@ from bigpca.passes.engine.local import check_cancelled, check_end, current_clien
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import MIB, SLAB_ROWS, working_dtype
+from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device, pass_over

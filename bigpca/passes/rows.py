@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import DType, Vector
+from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, coalesce, whole_chunks
 from bigpca.data.grids import Labels
@@ -34,7 +34,7 @@ from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pa
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
-from bigpca.passes.reading.layout import plan_layout, working_dtype
+from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import (
     FILL,
     ColumnFill,
@@ -612,10 +612,12 @@ class Rows:
     @property
     def device(self) -> tuple[Device | None, bool]:
         """The device that multiplies the rows, the one that is set or theirs, and whether they stay in its library."""
-        chosen, own = setting(None, "arithmetic"), on_device(self)
-        device = Device.summing(chosen or (None if own is None else own.place))
-        same = own is not None and device is not None and own.place.partition(":")[0] == device.library
-        return device, same
+        own = on_device(self)
+        name = setting(None, "arithmetic") or (None if own is None else own.place)
+        if name in (None, "numpy"):
+            return None, False
+        device = Device.summing(name)
+        return device, own is not None and device is not None and own.place.partition(":")[0] == device.library
 
     def reader(self, start: int, stop: int, *, there: bool = False, owned: bool = True) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given.

@@ -8,14 +8,14 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, working_dtype
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass, runs_layout
-from bigpca.passes.reading.layout import MIB, working_dtype
+from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.planning import Layout, PassCost

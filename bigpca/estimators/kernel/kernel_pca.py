@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper
+from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper, working_dtype
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
@@ -61,7 +61,6 @@ from bigpca.passes.accumulators.kernel_product import reject_contradicted, rejec
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass

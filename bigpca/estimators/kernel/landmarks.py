@@ -15,7 +15,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack, working_dtype
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
@@ -49,7 +49,6 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.files import References
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.results import of_part
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import (
     LandmarkRequest,
@@ -73,10 +72,10 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, first_rows, fold, row_pass
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
+from bigpca.records import of_part
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, counted, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs, whole_eigenvalues

@@ -15,19 +15,17 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.arrays import Array, DType, Matrix, Vector, working_dtype
 from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.devices import Device, precisely
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
-from bigpca.estimators.shared.results import of_part
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, RowMap
-from bigpca.records import Coding, Held, stored
+from bigpca.records import Coding, Held, of_part, stored
 
 # Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b.
 # The same sums give the distance of a row's image to the subspace.

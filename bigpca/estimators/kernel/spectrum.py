@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of
+from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of, working_dtype
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import MemoryBudgetError, an, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import (
@@ -26,17 +26,16 @@ from bigpca.estimators.linear.spectrum import IterationSettings
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
-from bigpca.estimators.shared.results import RowCounts, of_part
+from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
-from bigpca.records import bytes_of, stored
+from bigpca.records import bytes_of, of_part, stored
 from bigpca.solvers.components import NComponents, check_n_components, counted, reject_folds
 from bigpca.storage.files import one_look
 

@@ -18,7 +18,6 @@ from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import Fit, choose
-from bigpca.estimators.shared.results import of_part
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.run import Run
@@ -26,6 +25,7 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
 from bigpca.planning import PassCost, SolveCost
+from bigpca.records import of_part
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
 

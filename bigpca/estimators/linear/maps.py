@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
+from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
@@ -26,7 +26,6 @@ from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_by
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
 from bigpca.passes.rows import Rows
@@ -104,7 +103,8 @@ def of_all_rows(what: str) -> str:
 
 def device_of_setting() -> Device | None:
     """Return the device on which new maps multiply rows; None for NumPy."""
-    return Device.summing(setting(None, "arithmetic"))
+    name = setting(None, "arithmetic")
+    return None if name in (None, "numpy") else Device.summing(name)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from scipy.stats import beta, chi2, f, norm
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Input, Integers, Path, Vector
+from bigpca.arrays import Array, DType, Input, Integers, Path, Vector, working_dtype
 from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
@@ -32,7 +32,6 @@ from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, map
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
-from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 

@@ -25,10 +25,10 @@ from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Unchecked, check_filling, check_parameters
 from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
-from bigpca.estimators.shared.results import Result, Traits, of_part
+from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_parameters
 from bigpca.passes.rows import Rows
-from bigpca.records import stored
+from bigpca.records import of_part, stored
 from bigpca.solvers.components import NComponents
 
 MAX_SWEEPS = 500

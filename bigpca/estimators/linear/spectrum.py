@@ -21,7 +21,7 @@ from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.results import SummedRows, of_part
+from bigpca.estimators.shared.results import SummedRows
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
@@ -32,7 +32,7 @@ from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.planning import BlockForm, PassCost, SolveCost
-from bigpca.records import bytes_of, stored
+from bigpca.records import bytes_of, of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import (
     MULTIPLIED,

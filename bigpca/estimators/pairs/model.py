@@ -47,7 +47,7 @@ from bigpca.estimators.shared.opening import (
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
-from bigpca.estimators.shared.results import RowCounts, checked_count, of_part
+from bigpca.estimators.shared.results import RowCounts, checked_count
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, column_scale
@@ -66,7 +66,7 @@ from bigpca.passes.reading.row_maps import (
     preprocessors,
 )
 from bigpca.passes.rows import Rows, beside_covariates
-from bigpca.records import Coding, Held, stored
+from bigpca.records import Coding, Held, of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares

@@ -14,10 +14,9 @@ from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.errors import warn_approximation
-from bigpca.estimators.shared.results import of_part
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.operators.base import Probes
-from bigpca.records import bytes_of, stored
+from bigpca.records import bytes_of, of_part, stored
 from bigpca.solvers.certificates import (
     FAILURE,
     Bounds,

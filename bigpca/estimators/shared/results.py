@@ -189,11 +189,6 @@ def checked_count(found: Counted) -> Counted:
     return found
 
 
-def of_part(part: str, name: str) -> property:
-    """Return the attribute of a result that is one of its part; None where the part is None, or lacks it."""
-    return property(lambda found: getattr(getattr(found, part), name, None))
-
-
 @dataclass(frozen=True)
 class Traits:
     """What a class declares of its fits: all that only some classes have is asked here.

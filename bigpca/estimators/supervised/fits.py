@@ -17,7 +17,7 @@ from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
-from bigpca.estimators.shared.results import Result, of_part
+from bigpca.estimators.shared.results import Result
 from bigpca.estimators.supervised.problems import (
     Labelled,
     Problem,
@@ -33,7 +33,7 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
-from bigpca.records import stored
+from bigpca.records import of_part, stored
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import ENOUGH, eigh_bytes
 from bigpca.solvers.moments import Scatter

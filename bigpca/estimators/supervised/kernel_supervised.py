@@ -44,7 +44,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.shared.fit import running
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
-from bigpca.estimators.shared.results import Traits, of_part
+from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
@@ -65,6 +65,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
+from bigpca.records import of_part
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes
 

@@ -41,7 +41,7 @@ from bigpca.estimators.shared.opening import (
     rows_of_fit,
 )
 from bigpca.estimators.shared.outputs import whole_map
-from bigpca.estimators.shared.results import Result, Traits, of_part
+from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
@@ -60,7 +60,7 @@ from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, check_unchanged, reject_weights
 from bigpca.planning import PassCost, SolveCost
-from bigpca.records import Coding, stored
+from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import integers
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs

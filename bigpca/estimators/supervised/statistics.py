@@ -14,7 +14,6 @@ from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpa
 from bigpca.data.labels import merge_classes
 from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.shared.files import OF_VALUES
-from bigpca.estimators.shared.results import of_part
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
@@ -24,7 +23,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost
-from bigpca.records import Held, pack, stored
+from bigpca.records import Held, of_part, pack, stored
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas, csr
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, counted
-from bigpca.passes.reading.layout import MIB, working_dtype
+from bigpca.passes.reading.layout import MIB
 
 Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
 

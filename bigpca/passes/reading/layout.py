@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bigpca.arrays import DType
+from bigpca.arrays import DType, working_dtype
 from bigpca.data.checks import coalesce
 from bigpca.planning import BYTE_WORK, MIN_GROUP_BYTES, PIECES, Layout
 
@@ -37,16 +37,6 @@ MIN_GROUPS_THERE = 4  # on a device, for which this process waits after each, an
 STATE_WORK = 25 * BYTE_WORK  # of a group for each byte of its state at least, so that merging takes 4 %
 STRIP_WORK = 2e8  # of a strip of a slab's products at least: some milliseconds
 MAX_SEGMENTS = 64
-
-
-def working_dtype(dtype: DType) -> DType:
-    """Return the dtype in which blocks of ``dtype`` are multiplied: float32 if it represents every value, else float64.
-
-    >>> [working_dtype(np.dtype(t)).name for t in ("f2", "u1", "?", "i4", "f8")]
-    ['float32', 'float32', 'float32', 'float64', 'float64']
-    """
-    exact = dtype.kind == "b" or dtype.itemsize <= 2 or dtype == np.float32
-    return np.dtype(np.float32) if exact else np.dtype(np.float64)
 
 
 def plan_layout(

@@ -23,7 +23,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import MemoryRows, Source
@@ -32,7 +32,6 @@ from bigpca.data.views import View
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
-from bigpca.passes.reading.layout import working_dtype
 
 ROUNDING = 1e-6  # by which values may exceed their limits
 

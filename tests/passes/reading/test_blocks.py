@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from bigpca.arrays import working_dtype
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
 from bigpca.passes.reading.layout import (
@@ -21,7 +22,6 @@ from bigpca.passes.reading.layout import (
     SLAB_ROWS,
     Layout,
     plan_layout,
-    working_dtype,
 )
 
 F4, GIB = np.dtype("f4"), 1 << 30
