@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Input, Vector
-from bigpca.errors import brief, warn_approximation
+from bigpca.errors import brief
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
 
@@ -161,20 +161,3 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
             f"required: the covariance{within} is divided by their sum minus {subtracted}. {remedy}."
         )
     return total - subtracted
-
-
-def warn_of_shares(total: float, effective: float, subtracted: int) -> None:
-    """Warn where weights are hardly counts, and the divisor ``total - subtracted`` moves variances by over 1 %.
-
-    Parameters
-    ----------
-    effective : float
-        Kish's effective number of rows: far above the sum where the weights are shares or precisions.
-    """
-    if effective > 2 * total and total < 100 * subtracted:
-        factor = (1 - subtracted / effective) / (1 - subtracted / total)
-        warn_approximation(
-            f"the weights add up to {total:.6g}, but are worth {effective:.6g} rows of equal weights: if these are not "
-            f"counts, variances are {factor:.3g} times too large, as they are divided by the sum minus {subtracted}. "
-            "Pass sample_weight=bp.data.reliability(w)."
-        )

@@ -39,8 +39,7 @@ from bigpca.data.grids import Grid
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
-from bigpca.data.weights import warn_of_shares
-from bigpca.errors import ShortTraceback, closest
+from bigpca.errors import ShortTraceback, closest, warn_approximation
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, note_flattened, open_rows
@@ -261,7 +260,10 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         return cast("Found", found)
 
     def _warn(self, found: Found, n_classes: int = 1) -> None:
-        """Warn where a new result is uncertain: where the weights are hardly counts; see :func:`warn_of_shares`.
+        """Warn where a new result is uncertain: where weights are hardly counts.
+
+        Kish's effective number of rows is far above their sum where they are shares or precisions, and the divisor
+        ``sum - n_classes`` then moves variances by over 1 %.
 
         Raises
         ------
@@ -269,7 +271,14 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             For weights that add up to too little for a variance.
         """
         getattr(found, "total_variance_", None)
-        warn_of_shares(getattr(found, "sum_weights_", 0.0), getattr(found, "n_effective_", 0.0), n_classes)
+        total, effective = getattr(found, "sum_weights_", 0.0), getattr(found, "n_effective_", 0.0)
+        if effective > 2 * total and total < 100 * n_classes:
+            factor = (1 - n_classes / effective) / (1 - n_classes / total)
+            warn_approximation(
+                f"the weights add up to {total:.6g}, but are worth {effective:.6g} rows of equal weights: if these are "
+                f"not counts, variances are {factor:.3g} times too large, as they are divided by the sum minus "
+                f"{n_classes}. Pass sample_weight=bp.data.reliability(w)."
+            )
 
     @abstractmethod
     def _row_map(self) -> RowMap:
