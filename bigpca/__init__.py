@@ -3,8 +3,9 @@
 Names are imported on first use, so that the command line starts quickly and workers load only what they need.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bigpca import dask_array
 from bigpca.estimators import HOMES as ESTIMATORS
 from bigpca.names import lazily
 
@@ -85,3 +86,12 @@ ELSEWHERE = {  # names of scikit-learn, xeofs and others
     "pca": "cells.pca, or PCA(...).fit(X)",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)
+
+
+def _computed(given: Any) -> Any:
+    from bigpca.passes.graphs import computed
+
+    return computed(given)
+
+
+dask_array.computed = _computed

@@ -5,10 +5,15 @@ It takes a quarter of the time of importing an estimator, and workers and the co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask.array import Array as Array
+
+# Returns the values of what may be lazy: ``computed`` of ``bigpca.passes.graphs``, for the rooms below that. The
+# package sets it.
+computed: Callable[[Any], Any]
 
 
 def __getattr__(name: str) -> Any:

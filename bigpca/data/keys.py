@@ -490,7 +490,7 @@ def names_of_index(X: da.Array) -> NDArray[np.str_] | None:
 def keys_of_index(index: Any) -> Keys:
     """Return the keys that the index of a frame gives to its rows; numbers without a name are loose."""
     loose = index.name is None and getattr(index.dtype, "kind", "") in ("i", "u")
-    index = index.compute() if hasattr(index, "compute") else index
+    index = da.computed(index) if hasattr(index, "compute") else index
     return Keys(np.asarray(index) if loose else names_as_texts(np.asarray(index)), loose=loose)
 
 

@@ -22,7 +22,6 @@ import numpy as np
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array
-from bigpca.blas import solve_paused
 from bigpca.data.checks import MemberError, check_dtype, decoding
 from bigpca.data.containers import (
     Names,
@@ -472,8 +471,7 @@ def _computed(given: Any, word: str) -> Any:
     check_stored(given, word)
     if isinstance(given, da.Array):
         given = given.map_blocks(_declared, given.dtype, word, dtype=given.dtype, meta=given._meta)
-    with solve_paused():
-        return given.compute()
+    return da.computed(given)
 
 
 def _declared(block: Any, dtype: np.dtype[Any], word: str) -> Any:

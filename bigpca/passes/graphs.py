@@ -8,8 +8,9 @@ array (sliced, rechunked, computed) is *general*: a group is culled layer by lay
 from __future__ import annotations
 
 import operator
+import os
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 from dask._task_spec import convert_legacy_graph
+from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
@@ -34,6 +36,7 @@ from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.driver import get_watched
 from bigpca.passes.engine.jobs import Inputs
 from bigpca.passes.reading.readers import GraphReader
+from bigpca.storage.files import address_of
 
 SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored values
 SHARED_BYTES = 256 << 20  # limit of the computed nodes that all groups use and that are sent with every task
@@ -280,13 +283,14 @@ def _is_future(value: object) -> bool:
 
 def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
     """Return all sources that the graph of an array reads, without computing anything of it."""
-    found = []
+    return [value for value in map(guarded, _held_by(X)) if isinstance(value, Source | ZarrReader)]
+
+
+def _held_by(X: da.Array) -> Iterator[Any]:
+    """Yield the objects in the graph of an array, stored arrays among them."""
     for layer in graph_of(X).layers.values():
         for node in layer.mapping.values() if isinstance(layer, MaterializedLayer) else ():
-            value = guarded(_behind_xarray(node.value if isinstance(node, DataNode) else node))
-            if isinstance(value, Source | ZarrReader):
-                found.append(value)
-    return found
+            yield _behind_xarray(node.value if isinstance(node, DataNode) else node)
 
 
 def _behind_xarray(value: Any) -> Any:
@@ -298,15 +302,24 @@ def _behind_xarray(value: Any) -> Any:
 
 
 def computed(given: Any) -> Any:
-    """Return the values of an array that may be lazy; on a cluster, workers that are silent meanwhile are named."""
-    lazy = isinstance(given, da.Array)
-    return given.compute(scheduler=partial(get_watched, paths=paths_in(given))) if lazy else given
+    """Return the values of what may be lazy; on a cluster, under the limits of a pass (:func:`get_watched`)."""
+    if not is_dask_collection(given):
+        return given
+    paths = paths_in(given) if isinstance(given, da.Array) else {}
+    return given.compute(scheduler=partial(get_watched, paths=paths))
 
 
 def paths_in(X: da.Array) -> dict[str, str]:
     """Return the paths that the sources of an array read, as in :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
-    sources = sources_of_graph(X)
-    return {source.path if isinstance(source, Source) else source.store: "reads" for source in sources}
+    found = set[str]()
+    for value in _held_by(X):
+        if is_zarr_array(value):  # of any dtype: labels may be strings
+            found.add(address_of(value.store))
+        elif is_hdf5_dataset(value):
+            found.add(os.path.abspath(value.file.filename))
+        elif isinstance(value, Source | ZarrReader):
+            found.add(value.path if isinstance(value, Source) else value.store)
+    return dict.fromkeys(found, "reads")
 
 
 def unknown_layer(X: da.Array) -> str:

@@ -14,7 +14,7 @@ from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruct
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.inputs import Lazy
-from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
+from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows, mean_of
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
@@ -284,5 +284,4 @@ class FactorAnalysis(SumsModel[FactorResult]):
         float
             In nats per row.
         """
-        mean = np.nanmean if self.nan_policy == "omit" else np.mean
-        return float(mean(self.score_samples(X)))
+        return mean_of(self, self.score_samples(X))

@@ -57,7 +57,7 @@ from bigpca.estimators.shared.opening import (
     with_covariates,
     without_absent_columns,
 )
-from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
+from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows, mean_of
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.estimators.shared.tables import component_names
 from bigpca.estimators.shared.transformer import of_all
@@ -243,8 +243,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         float
             In nats per row.
         """
-        mean = np.nanmean if self.nan_policy == "omit" else np.mean
-        return float(mean(self.score_samples(X)))
+        return mean_of(self, self.score_samples(X))
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving

@@ -70,10 +70,17 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(stor
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("unknown", ["lengths", "means"])
-def test_what_is_computed_before_a_pass_waits_no_longer_for_workers(store: Path, unknown: str) -> None:
+@pytest.mark.parametrize("unknown", ["lengths", "means", "weights", "likelihood", "index"])
+def test_what_is_computed_beside_passes_waits_no_longer_for_workers(store: Path, unknown: str) -> None:
     X: Any = bp.open(store)
-    X = X[X[:, 0] > 0] if unknown == "lengths" else X - X.mean(axis=0)
+    model = bp.PCA(2).fit(store)
+    begin: dict[str, Callable[[], Any]] = {
+        "lengths": lambda: model.fit(X[X[:, 0] > 0]),
+        "means": lambda: model.fit(X - X.mean(axis=0)),
+        "weights": lambda: model.fit(normal(N, D), sample_weight=abs(X[:, 0])),
+        "likelihood": lambda: model.score(X),
+        "index": lambda: bp.data.by_key(np.arange(N), X.to_dask_dataframe(), np.arange(N)),
+    }
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -81,7 +88,7 @@ def test_what_is_computed_before_a_pass_waits_no_longer_for_workers(store: Path,
         pytest.raises(TimeoutError, match=r"for 0\.5 s \(workers_timeout\)"),
         bp.config(workers_timeout=0.5),
     ):
-        bp.PCA(2).fit(X)
+        begin[unknown]()
 
 
 @pytest.mark.cluster
