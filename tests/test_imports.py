@@ -204,6 +204,22 @@ def test_estimators_only_recognise_dask_arrays_and_never_build_graphs() -> None:
     assert {item for item in used if item[1] != "Array"} == set()
 
 
+def test_what_dask_keeps_private_of_its_schedulers_and_clients_is_named_here() -> None:
+    """Everything else of them is in their documentation."""
+    found = {
+        (name, node.attr)
+        for name, file in modules()
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w+", node.attr)
+        if isinstance(node.value, ast.Name) and node.value.id in ("client", "clients", "dask_scheduler", "dask_worker")
+    }
+    assert found == {
+        ("passes.engine.local", "_global_clients"),  # all that a forked process inherits: Dask tells the current one
+        ("passes.engine.cluster.watch", "_comms"),  # an earlier connection: events and plugins lose sight of it
+        ("passes.engine.cluster.tasks", "_release_key"),  # whose futures live on in a traceback
+    }
+
+
 def test_dask_ml_is_never_imported_at_the_top_of_a_module() -> None:
     top = [
         name

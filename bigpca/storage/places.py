@@ -235,8 +235,9 @@ class Place:
                 f"{self.describe()} is in the memory of this process, where workers cannot reach it. Pass the URL of a "
                 'store, or run without workers (dask.config.set(scheduler="threads")).'
             )
-        client = sys.modules.get("distributed.client")  # which this does not import
-        found = client._get_global_client() if client is not None else None
+        found = None
+        with suppress(KeyError, ValueError):  # not imported, or no client
+            found = sys.modules["distributed"].default_client()
         address = getattr(getattr(found, "scheduler", None), "address", None)
         if address is not None and split_url(address)[0] not in ("tls", "wss", "inproc") and _has_secret(held):
             raise TypeError(

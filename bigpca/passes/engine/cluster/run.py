@@ -446,8 +446,7 @@ def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
     """
     own = [task for key, task in dask_scheduler.tasks.items() if isinstance(key, str) and key.startswith(prefix)]
     tasks = [t for t in own if t.worker_restrictions and not t.worker_restrictions & dask_scheduler.workers.keys()]
-    for task in tasks:
-        task.worker_restrictions = set(workers) or None
+    dask_scheduler.set_restrictions(dict.fromkeys((task.key for task in tasks), workers))
     waiting = {task.key: "processing" for task in tasks if task.state == "no-worker"}
     if waiting and dask_scheduler.running:
         dask_scheduler.transitions(waiting, stimulus_id="bigpca-unpin")
