@@ -234,10 +234,11 @@ def cluster_facts(client: Client) -> dict[str, Any]:
         ``workers``: a dict for each; ``problems`` and ``notes``: sentences.
     """
     from bigpca.passes.engine.cluster.watch import join_workers, package_versions
+    from bigpca.passes.engine.local import workers_of
 
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = workers_of(client)
     _, found = package_versions(client, workers)
-    facts = [
+    facts: list[dict[str, Any]] = [
         {
             "address": address,
             "threads": (threads := int(worker["nthreads"])),

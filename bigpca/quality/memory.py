@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from bigpca.data.provenance import measuring
+from bigpca.passes.engine.local import workers_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -110,8 +111,7 @@ class MemoryMeter:
         try:
             total = process_tree_bytes()
             if self._remote is not None:
-                workers = self._remote.scheduler_info(n_workers=-1)["workers"].values()
-                total += sum(int(worker["metrics"].get("memory", 0)) for worker in workers)
+                total += sum(int(one["metrics"].get("memory", 0)) for one in workers_of(self._remote).values())
             self._highest = max(self._highest, total)
         except (OSError, psutil.Error):  # the scheduler is gone, which the run itself reports
             return

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
+from bigpca.passes.engine import local
 from bigpca.passes.engine.cluster.run import ClusterRun
 from tests.faults.kit import process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
@@ -56,7 +61,34 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
 def test_a_plan_and_a_fit_on_a_scheduler_that_has_just_gone_say_what_is_known(tmp_path: Path) -> None:
     """Nothing is known of its workers: the plan is for one thread, and the fit names the loss."""
     write_store(tmp_path / "x.zarr", normal(200, 16), (25, 16))
-    file = tmp_path / "scheduler.json"
+    with scheduler_and_client(tmp_path) as (scheduler, client):
+        scheduler.kill()
+        scheduler.wait(60)
+        wait_until(lambda: client.status != "running")
+        model = bp.PCA(2)
+        assert model.plan(bp.open(tmp_path / "x.zarr")).resources.threads == 1
+        with pytest.raises(ConnectionError, match="the Dask scheduler is lost"):
+            model.fit(bp.open(tmp_path / "x.zarr"))
+
+
+def test_a_scheduler_that_is_stopped_before_a_plan_is_named_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_store(tmp_path / "x.zarr", normal(200, 16), (25, 16))
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 3)
+    with scheduler_and_client(tmp_path) as (scheduler, _):
+        scheduler.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(TimeoutError, match=r"the scheduler tcp://.* did not answer within 3 s: it is stopped"):
+                bp.PCA(2).fit(bp.open(tmp_path / "x.zarr"))
+        finally:
+            scheduler.send_signal(signal.SIGCONT)
+        assert bp.PCA(2).plan(bp.open(tmp_path / "x.zarr")).resources.threads == 1
+
+
+@contextmanager
+def scheduler_and_client(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Client]]:
+    file = folder / "scheduler.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler:
         wait_until(lambda: file.exists() and file.stat().st_size > 0)
@@ -64,10 +96,4 @@ def test_a_plan_and_a_fit_on_a_scheduler_that_has_just_gone_say_what_is_known(tm
             Client(scheduler_file=str(file), set_as_default=False, timeout=GONE_SECONDS) as client,
             client.as_current(),
         ):
-            scheduler.kill()
-            scheduler.wait(60)
-            wait_until(lambda: client.status != "running")
-            model = bp.PCA(2)
-            assert model.plan(bp.open(tmp_path / "x.zarr")).resources.threads == 1
-            with pytest.raises(ConnectionError, match="the Dask scheduler is lost"):
-                model.fit(bp.open(tmp_path / "x.zarr"))
+            yield scheduler, client

@@ -31,6 +31,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "faults/test_scheduler.py::"
         "test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_and_nothing_is_lost",
     ),
+    "3 the scheduler is stopped": (
+        "faults/test_scheduler.py::test_a_scheduler_that_is_stopped_before_a_plan_is_named_and_not_waited_for",
+    ),
     "4 the client is killed or interrupted": (
         "passes/engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
         "passes/engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",

@@ -67,6 +67,7 @@ def reject_inherited(client: Any) -> None:
 
 
 Get = Callable[..., Any]
+ANSWER_SECONDS = 50  # of the scheduler and of each worker: a silent one is named within a minute
 
 
 def current_client() -> Any:
@@ -86,6 +87,43 @@ def current_client() -> Any:
         return None
     reject_inherited(owner)
     return owner
+
+
+def ask(client: Any, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a method of a client that its scheduler alone answers, in at most ``ANSWER_SECONDS``.
+
+    Raises
+    ------
+    TimeoutError
+    """
+
+    async def answer() -> Any:
+        return await method(*arguments, **options)
+
+    try:
+        return client.sync(answer, callback_timeout=ANSWER_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError(
+            f"the scheduler {client.scheduler.address} did not answer within {ANSWER_SECONDS} s: it is stopped or "
+            "overloaded. Look for the cause there, and run again."
+        ) from error
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """Return what the scheduler tells of each of its workers; nothing if it is gone.
+
+    Raises
+    ------
+    TimeoutError
+        If it is there and does not answer.
+    """
+    try:
+        found: dict[str, Any] = ask(client, client.scheduler.identity, n_workers=-1)["workers"]
+    except TimeoutError:
+        raise
+    except (OSError, RuntimeError, AttributeError):  # of a client that closes, and a closed one has no scheduler
+        return {}
+    return found
 
 
 @dataclass(frozen=True)

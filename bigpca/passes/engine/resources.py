@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
 from bigpca.devices import Device
-from bigpca.passes.engine.local import Eligible, current_client, local_threads
+from bigpca.passes.engine.local import Eligible, current_client, local_threads, workers_of
 from bigpca.passes.reading.blocks import prepare_block
 from bigpca.planning import LOOPS, Resources
 from bigpca.settings import memory_limit as machine_limit
@@ -78,7 +78,7 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     client = None if in_process else current_client()
     if client is not None:
         # The tightest worker; without any worker yet, one thread within the given limit.
-        workers = client.scheduler_info(n_workers=-1).get("workers", {})  # -1 for all; empty if the scheduler is gone
+        workers = workers_of(client)
         eligible = Eligible.here().threads_of(workers)
         found = [_of_worker(address, workers[address], threads, given) for address, threads in eligible.items()]
         if not found:

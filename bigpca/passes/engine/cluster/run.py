@@ -49,7 +49,6 @@ from bigpca.passes.engine.cluster.tasks import (
 )
 from bigpca.passes.engine.cluster.watch import (
     Watch,
-    ask,
     ask_workers,
     at_work,
     by_value,
@@ -60,7 +59,7 @@ from bigpca.passes.engine.cluster.watch import (
 )
 from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
 from bigpca.passes.engine.jobs import AnyPass, Pass, PassState, R, merge_states
-from bigpca.passes.engine.local import RunCancelled, cancel_run
+from bigpca.passes.engine.local import RunCancelled, ask, cancel_run
 from bigpca.passes.engine.run import Run
 from bigpca.planning import SMALLER_CHUNKS
 

@@ -22,7 +22,7 @@ from distributed import Client, Future, KilledWorker
 
 from bigpca.passes.engine.checkpoint import SegmentStates
 from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
-from bigpca.passes.engine.local import RunCancelled
+from bigpca.passes.engine.local import RunCancelled, workers_of
 
 T = TypeVar("T")
 
@@ -236,8 +236,7 @@ def awaited(client: Client, call: Callable[[], Awaitable[T]], check: Callable[[]
 
 
 def _spill_disk_full(client: Client) -> OSError:
-    workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
-    places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
+    places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers_of(client).values()})[:3])
     return OSError(
         errno.ENOSPC,
         f"the disk to which workers spill chunks that do not fit in their memory is full ({places}). Free space, start "

@@ -27,14 +27,13 @@ from distributed.versions import get_versions
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.engine.cluster.tasks import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.local import Eligible, RunCancelled
+from bigpca.passes.engine.local import ANSWER_SECONDS, Eligible, RunCancelled, ask
 from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.passes.engine.run import Run
 from bigpca.planning import SAFE_SHARE, SMALLER_CHUNKS
 from bigpca.storage.files import kind_of
 
 LOST_SECONDS = 60  # of a scheduler that does not answer
-ANSWER_SECONDS = 50  # of each worker: a silent one is named within a minute
 LOOK_SECONDS = 5  # between questions about silent workers
 SETTLE_SECONDS = 0.1  # between looks at whether a scheduler has noticed that a connection broke
 LEFT_SECONDS = 1.0  # between looks at whether workers that have not answered are still there
@@ -207,7 +206,7 @@ class Watch:
         if not self.wanted.restricts:
             return dict(workers)
         if not workers.keys() <= self._eligible.keys():
-            described = self.client.scheduler_info(n_workers=-1).get("workers", {})
+            described = ask(self.client, self.client.scheduler.identity, n_workers=-1)["workers"]
             self._eligible = dict.fromkeys(workers, 0) | self.wanted.threads_of(described)
         return {who: self._eligible[who] for who in workers if self._eligible[who]}
 
@@ -257,26 +256,6 @@ _known: WeakKeyDictionary[Client, KnownWorkers] = WeakKeyDictionary()
 def known_of(client: Client) -> KnownWorkers:
     """Return what a client knows of its cluster."""
     return _known.setdefault(client, KnownWorkers())
-
-
-def ask(client: Client, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a method of a client that its scheduler alone answers, in at most ``ANSWER_SECONDS``.
-
-    Raises
-    ------
-    TimeoutError
-    """
-
-    async def answer() -> Any:
-        return await method(*arguments, **options)
-
-    try:
-        return client.sync(answer, callback_timeout=ANSWER_SECONDS)
-    except TimeoutError as error:
-        raise TimeoutError(
-            f"the scheduler {client.scheduler.address} did not answer within {ANSWER_SECONDS} s: it is stopped or "
-            "overloaded. Look for the cause there, and run again."
-        ) from error
 
 
 def ask_workers(client: Client, question: Callable[..., Awaitable[Any]], workers: Iterable[str]) -> dict[str, Any]:
