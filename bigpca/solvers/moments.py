@@ -17,7 +17,8 @@ from scipy.linalg import eigvalsh, qr, solve_triangular, svd
 from scipy.linalg.lapack import dpocon, dpotrf
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.solvers.eigh import EPS, FAINT, NOISE, whole_spectrum
+from bigpca.errors import warn_approximation
+from bigpca.solvers.eigh import ENOUGH, EPS, FAINT, NOISE, whole_spectrum
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,15 @@ class Scatter:
         roots = np.sqrt(values + self.level)
         own = V / roots
         return Frame(self.frame.back(own), self.frame.out(V * roots), own.T @ _times(self.frame.noise, own))
+
+
+def warn_dependent(error: float, of: str, remedy: str) -> None:
+    """Warn of a solution that rounding may change, with its estimated relative error and what can be done."""
+    if error > ENOUGH:
+        warn_approximation(
+            f"{of} are so nearly dependent that rounding may change the solution by {error:.1g} of its size "
+            f"(solve_error_). {remedy}"
+        )
 
 
 def least_squares(x: Scatter, S_ze: Matrix, alpha: float, B: Matrix | None = None) -> tuple[Matrix, float]:

@@ -19,7 +19,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
-from bigpca.errors import positive_integer, warn_approximation
+from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import Projection, Standardization, projected
 from bigpca.estimators.linear.spectrum import (
     Regression,
@@ -70,7 +70,7 @@ from bigpca.records import Coding, Held, of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
-from bigpca.solvers.moments import Frame, Scatter
+from bigpca.solvers.moments import Frame, Scatter, warn_dependent
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 
@@ -470,12 +470,7 @@ class PairModel(Estimator[PairResult], Grows):
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
         warn_of_covariates(found)
-        error = getattr(found, "solve_error_", 0.0)
-        if error > ENOUGH:
-            warn_approximation(
-                f"the columns are so nearly dependent that rounding may change the solution by {error:.1g} of its size "
-                f"(solve_error_). {self._remedy}"
-            )
+        warn_dependent(getattr(found, "solve_error_", 0.0), "the columns", self._remedy)
 
     @property
     def _scales(self) -> bool:

@@ -41,8 +41,8 @@ from bigpca.passes.rows import Rows
 from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
-from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
-from bigpca.solvers.moments import Scatter
+from bigpca.solvers.eigh import EPS, NOISE, rounded_squares
+from bigpca.solvers.moments import Scatter, warn_dependent
 
 UNWEIGHTED = "a step belongs to two rows"
 
@@ -335,11 +335,7 @@ class PencilModel(SumsModel[PencilResult]):
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
         super()._warn(found)
-        if found.solve_error_ > ENOUGH:
-            warn_approximation(
-                f"the columns are so nearly dependent that rounding may change the axes by {found.solve_error_:.1g} of "
-                "their size (solve_error_). Leave out columns that follow from others."
-            )
+        warn_dependent(found.solve_error_, "the columns", "Leave out columns that follow from others.")
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)

@@ -44,8 +44,7 @@ from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.solvers.components import ComponentRule, NComponents, check_n_components, counted, resolve_components
-from bigpca.solvers.eigh import ENOUGH
-from bigpca.solvers.moments import Scatter
+from bigpca.solvers.moments import Scatter, warn_dependent
 from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 SHOWN = 5  # classes that a message names
@@ -523,11 +522,9 @@ class Problem(LabelUse):
             found = replace(self.axes(family, statistics), error=self.error(family.within))
         # "pinv" asks for dependent directions to be dropped.
         asked = self.conditioning.robust or self.conditioning.regularization == "pinv"
-        if found.error > ENOUGH and not asked:
-            warn_approximation(
-                "features are so nearly dependent within classes that rounding may change the axes by "
-                f"{found.error:.1g} of their size (solve_error_). Use a number as regularization, or fewer features."
-            )
+        if not asked:
+            remedy = "Use a number as regularization, or fewer features."
+            warn_dependent(found.error, "differences of features within classes", remedy)
         return found
 
     def family(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> RoweisFamily:

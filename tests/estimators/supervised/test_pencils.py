@@ -333,7 +333,7 @@ def test_neighbours_along_dimensions_that_are_not_there_are_rejected_unread() ->
 
 def test_nearly_dependent_columns_are_reported() -> None:
     twin = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
-    with pytest.warns(bp.errors.ApproximationWarning, match=r"rounding may change the axes by .* \(solve_error_\)"):
+    with pytest.warns(bp.errors.ApproximationWarning, match=r"rounding may change the solution by .* \(solve_error_\)"):
         bp.SlowFeatureAnalysis(2).fit(np.column_stack([X, twin]))
 
 

@@ -330,6 +330,6 @@ def test_fisher_separates_in_any_units_and_by_nearly_dependent_features_as_qr_of
 def test_rows_added_to_fisher_by_nearly_dependent_features_say_how_uncertain_it_is() -> None:
     rows = X * 2e-6 ** np.linspace(0, 1, D) @ TURNED
     model = FisherDiscriminantAnalysis().fit(rows[:200], Y[:200]).partial_fit(rows[200:], Y[200:])
-    with pytest.warns(ApproximationWarning, match=r"so nearly dependent within classes .*\(solve_error_\)"):
+    with pytest.warns(ApproximationWarning, match=r"within classes are so nearly dependent .*\(solve_error_\)"):
         assert 1e-3 < model.solve_error_ <= 1
     assert FisherDiscriminantAnalysis().fit(rows, Y).solve_error_ < 1e-6
