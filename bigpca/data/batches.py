@@ -694,8 +694,8 @@ class BatchStream:
                     why, other = "which an iterator yields only once", "an iterable that can be iterated again (a list)"
                 raise ValueError(
                     f"the labels come with the batches, {why}, but this fit needs all labels before it reads the rows. "
-                    f"For classes, name them: from_batches(batches, classes=[...]). Else pass {other}, or all labels "
-                    "as y, or call partial_fit(X, y) for each batch."
+                    "Discriminants and supervised PCA take named classes: from_batches(batches, classes=[...]). Else "
+                    f"pass {other}, or all labels as y, or call partial_fit(X, y) for each batch."
                 )
             if self.position or self._head is not None:
                 self._restart()

@@ -496,11 +496,8 @@ class MinimumNoiseFraction(SteppedModel):
         return SteppedMoments.of(d, 1)
 
     def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
-        if self.width and not np.isnan(rows.n_rows) and rows.n_rows % self.width:
-            raise ValueError(
-                f"width = {self.width} does not divide {rows.n_rows:,} rows. Give the number of pixels of a line of an "
-                "image whose rows are its pixels, line by line."
-            )
+        if not (np.isnan(rows.n_rows) or rows.order.open_ended):
+            self._check_lines(rows.n_rows)
         if self.neighbours is not None:
             named = (self.neighbours,) if isinstance(self.neighbours, str) else tuple(self.neighbours)
             labels = rows.origin.labels
@@ -515,6 +512,17 @@ class MinimumNoiseFraction(SteppedModel):
             edges = tuple((strides[one], sizes[one]) for one in dict.fromkeys(named))
             template = SteppedMoments.of(rows.n_columns, sum(stride for stride, _ in edges), edges=edges)
         return super()._placed(template, rows, y)
+
+    def _check_lines(self, n: int) -> None:
+        if self.width and n % self.width:
+            raise ValueError(
+                f"width = {self.width} does not divide {n:,} rows. Give the pixels of a line of an image, whose "
+                "rows are its pixels, line by line."
+            )
+
+    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+        self._check_lines(state.count + omitted)  # of batches known only now
+        return super()._solved(state, omitted, roundings)
 
 
 @with_parameters

@@ -163,8 +163,11 @@ def test_what_has_no_pairs_or_no_variance_is_rejected(name: str) -> None:
 
 
 def test_a_width_that_does_not_divide_the_rows_is_rejected_unread() -> None:
-    with pytest.raises(ValueError, match="width = 7 does not divide 360 rows"):
-        bp.MinimumNoiseFraction(width=7).fit(da.from_array(X, chunks=(50, D)))
+    for rows in (da.from_array(X, chunks=(50, D)), bp.from_batches(iter(np.split(X, 8)))):  # counted as they are read
+        with pytest.raises(ValueError, match="width = 7 does not divide 360 rows"):
+            bp.MinimumNoiseFraction(width=7).fit(rows)
+    streamed = bp.MinimumNoiseFraction(width=WIDTH).fit(bp.from_batches(iter(np.split(X, 8))))
+    assert_solves(streamed, noise(X))
 
 
 @every
