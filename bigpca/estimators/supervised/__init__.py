@@ -9,12 +9,15 @@ And axes learned from the order of rows, which are generalised eigenproblems too
 - ``roweis_map``        a whole grid of (r1, r2) from one read
 - ``pencils``           slow features, minimum noise fraction, tICA: pencils of two sums over ordered rows
 - ``model``             the base of linear models with labels, and their methods as classifiers
-- ``problems``          the problems in the statistics of labelled rows, and the labels of a fit, checked
+- ``problems``          a point of the Roweis family as a problem in the statistics of labelled rows, and the labels of
+  a fit, checked
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics from one read of labelled rows, and what a model keeps of them
 - ``fits``              fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
 
-Add a problem: a frozen record with its checks, its requirements on labels and its solve; an estimator returns it from
-``_problem``. Every problem of the family is solved from one read: counts, means, and the within-class scatter, which is
-accumulated directly.
+Add a pencil: a row of ``PENCILS``, and a class with the empty sums. Add other features of labels: a ``Problem`` that
+makes them, which an estimator returns from ``_problem``. Every point of the family is solved from one read: counts,
+means, and the within-class scatter, which is accumulated directly. The family and the pencils have solvers of their
+own: the identity in R2 is in the units of the columns, and its rotation serves all points; a pencil has no units, and
+is solved by a Cholesky factor, in a third of the time.
 """

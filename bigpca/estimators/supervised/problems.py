@@ -1,7 +1,7 @@
-"""The problems that are solved from statistics of labelled rows, and their requirements on rows and labels.
+"""One point of the Roweis family as a problem in the statistics of labelled rows, linear or under a kernel.
 
-One point of the Roweis family as a problem, linear or under a kernel, and the checks that the family shares. The
-labels of a fit: checked, and in the form that a pass reads.
+Supervised PCA is the point (1, 0), and Fisher's discriminant (0, 1). The labels of a fit: checked, and in the form that
+a pass reads.
 """
 
 from __future__ import annotations
