@@ -8,8 +8,6 @@ the arrays of a file or store.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import operator
 import os
 import zlib
@@ -39,7 +37,7 @@ from bigpca.data.checks import (
 )
 from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
-from bigpca.storage.files import ABSENT, kind_of, seen_file
+from bigpca.storage.files import ABSENT, digest, kind_of, seen_file
 from bigpca.storage.forms import CODES
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
@@ -303,8 +301,7 @@ class Source(ABC):
         """Return a short digest of the description and the stamps of all rows, for Dask names."""
         if stamps is None:
             stamps = [] if self.in_memory else self.stamps(0, self.shape[0])  # a description of values has their CRC-32
-        text = json.dumps([self.describe(), stamps], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest([self.describe(), stamps])
 
     def __dask_tokenize__(self) -> object:
         return f"bigpca.{type(self).__name__}", self.token()

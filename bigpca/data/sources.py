@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import uuid
 import warnings
@@ -45,7 +43,7 @@ from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import kind_of, open_regular
+from bigpca.storage.files import digest, kind_of, open_regular
 
 DASK_CHUNK_BYTES = 64 * 2**20
 
@@ -624,7 +622,7 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
         return None
     else:
         found += _stamp(source, n, source.shape[1])
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
+    return digest(found)
 
 
 def _stamp(part: Source, n: int, width: int) -> list[object]:

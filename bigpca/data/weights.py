@@ -1,6 +1,6 @@
 """Weights of rows: read from wherever they are, checked, and scaled for samples that are not counts.
 
-And what weights make of the number of rows: their sum, the degrees of freedom, and a warning where they are no counts.
+What weights make of the number of rows is in :mod:`bigpca.solvers.components`: the degrees of freedom.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from bigpca.arrays import Input, Vector
 from bigpca.errors import brief
+from bigpca.solvers.components import degrees_of_freedom
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
 
@@ -125,39 +126,3 @@ def weight_sum(weights: Vector) -> float:
             "float64. Divide them by a constant, or pass sample_weight=bp.data.reliability(w)."
         )
     return total
-
-
-def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted: int = 1) -> float:
-    """Return ``sum(w) - c``, by which a scatter is divided; ``n - c`` for rows without weights, at least 1.
-
-    Parameters
-    ----------
-    count : int
-        Rows.
-    sums : (float, float) or None
-        Sums of their weights and of the squares; None for rows without weights.
-    subtracted : int, default 1
-        c: 1, or the number of classes for the within-class scatter.
-
-    Raises
-    ------
-    ValueError
-        For weights whose sum less c is below 1, by more than the rounding of n additions: as numbers of rows they leave
-        no degree of freedom, and the divisor would be rounding or a number without meaning.
-    """
-    if sums is None:
-        return float(max(1, count - subtracted))
-    total, squares = sums
-    if total == 0:
-        raise ValueError("all weights are zero, so no row is used. Give positive weights to the rows that count.")
-    if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
-        effective = total**2 / squares if squares else float(count)  # of weights whose squares are 0, too
-        within = "" if subtracted == 1 else f" within {subtracted} classes"
-        remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"
-        if effective < subtracted + 1:
-            remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"
-        raise ValueError(
-            f"the weights add up to {total:.6g}, but weights count rows, and a sum of at least {subtracted + 1} is "
-            f"required: the covariance{within} is divided by their sum minus {subtracted}. {remedy}."
-        )
-    return total - subtracted

@@ -14,7 +14,6 @@ import numpy as np
 
 from bigpca import csr
 from bigpca.arrays import Matrix, Vector
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale, joined
 from bigpca.passes.accumulators.dot_matrix import DotProduct
@@ -29,7 +28,7 @@ from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import Rows
 from bigpca.planning import Layout, PassCost
 from bigpca.solvers.certificates import product_slack
-from bigpca.solvers.components import check_total
+from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
 from bigpca.solvers.eigh import top_eigenpairs
 from bigpca.solvers.krylov import orthonormal_columns

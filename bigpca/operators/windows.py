@@ -13,13 +13,12 @@ from numpy.fft import irfft, rfft
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import solving_alone
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.operators.base import Operator, Products
 from bigpca.operators.covariance import centring_rounding, with_probes
 from bigpca.passes.accumulators.base import Weighted, column_scale
 from bigpca.passes.accumulators.lagged_products import LaggedProducts
 from bigpca.passes.engine.local import threads_here
-from bigpca.solvers.components import check_total
+from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.scaling import LearnedScale
 
 COLUMNS = 32  # that are transformed at a time

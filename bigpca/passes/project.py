@@ -36,7 +36,7 @@ from bigpca.devices import tile_bytes
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState, digest
+from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState
 from bigpca.passes.engine.local import check_cancelled, check_end, current_client, local_threads
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
@@ -48,7 +48,7 @@ from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys,
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.carriers import look_ahead
-from bigpca.storage.files import content_digest, is_objects, kind_of, path_of, public
+from bigpca.storage.files import content_digest, digest, is_objects, kind_of, path_of, public
 from bigpca.storage.forms import STORE, Form
 
 log = logging.getLogger("bigpca")

@@ -30,7 +30,7 @@ from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R, digest
+from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
@@ -49,7 +49,7 @@ from bigpca.passes.reading.readers import (
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
-from bigpca.storage.files import Seen, content_digest, kind_of, one_look
+from bigpca.storage.files import Seen, content_digest, digest, kind_of, one_look
 from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted

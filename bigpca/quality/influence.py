@@ -20,7 +20,6 @@ from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked, unpa
 from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.model import LinearModel, standardization_of, whole_state
 from bigpca.estimators.linear.monitoring import check_centred
@@ -38,6 +37,7 @@ from bigpca.quality.measurement import Replaced, SquaredScores, read_once, strip
 from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting
+from bigpca.solvers.components import degrees_of_freedom
 from bigpca.solvers.eigh import EPS, top_eigenpairs
 
 FEW_GROUPS = 10  # below which a jackknife is uncertain itself

@@ -1,7 +1,8 @@
 """How many components: from ``n_components`` and a spectrum, whole or partial, to k.
 
 First the rules (thresholds, elbow, Gavish-Donoho, Marchenko-Pastur, Minka's evidence, parallel analysis,
-cross-validation), then their choice by name and by spectrum.
+cross-validation), then their choice by name and by spectrum; and what variances need: totals within float64, and
+degrees of freedom, which weights leave.
 """
 
 from __future__ import annotations
@@ -723,6 +724,42 @@ def check_total(
             f"{what} is {variance}: squares of the values overflow float64 (beyond 1e154). Divide the data "
             f"by a constant first."
         )
+
+
+def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted: int = 1) -> float:
+    """Return ``sum(w) - c``, by which a scatter is divided; ``n - c`` for rows without weights, at least 1.
+
+    Parameters
+    ----------
+    count : int
+        Rows.
+    sums : (float, float) or None
+        Sums of their weights and of the squares; None for rows without weights.
+    subtracted : int, default 1
+        c: 1, or the number of classes for the within-class scatter.
+
+    Raises
+    ------
+    ValueError
+        For weights whose sum less c is below 1, by more than the rounding of n additions: as numbers of rows they leave
+        no degree of freedom, and the divisor would be rounding or a number without meaning.
+    """
+    if sums is None:
+        return float(max(1, count - subtracted))
+    total, squares = sums
+    if total == 0:
+        raise ValueError("all weights are zero, so no row is used. Give positive weights to the rows that count.")
+    if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
+        effective = total**2 / squares if squares else float(count)  # of weights whose squares are 0, too
+        within = "" if subtracted == 1 else f" within {subtracted} classes"
+        remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"
+        if effective < subtracted + 1:
+            remedy = f"These {count} rows are worth {effective:.3g} of equal weights. Give more rows of weight"
+        raise ValueError(
+            f"the weights add up to {total:.6g}, but weights count rows, and a sum of at least {subtracted + 1} is "
+            f"required: the covariance{within} is divided by their sum minus {subtracted}. {remedy}."
+        )
+    return total - subtracted
 
 
 def needs_full_spectrum(n_components: NComponents) -> bool:

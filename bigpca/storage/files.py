@@ -1004,6 +1004,11 @@ def _protocols(store: Any) -> tuple[str, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
+def digest(value: object) -> str:
+    """Return a short digest of JSON-able metadata."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
 def content_digest(*arrays: Array | None) -> str:
     """Return the digest of arrays' values, in row order; it also says which of them are None."""
     content = hashlib.sha256()

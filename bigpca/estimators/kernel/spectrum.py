@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of, working_dtype
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import MemoryBudgetError, an, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import (
     OF_PREIMAGES,
@@ -36,7 +35,7 @@ from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import bytes_of, of_part, stored
-from bigpca.solvers.components import NComponents, check_n_components, counted, reject_folds
+from bigpca.solvers.components import NComponents, check_n_components, counted, degrees_of_freedom, reject_folds
 from bigpca.storage.files import one_look
 
 LOST = 1e-3  # of the largest eigenvalue: a rounding error that is worth a word

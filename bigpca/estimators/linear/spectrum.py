@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 
 from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_size, unpack
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, projected, read_again
@@ -42,6 +41,7 @@ from bigpca.solvers.components import (
     check_n_components,
     check_total,
     counted,
+    degrees_of_freedom,
     resolve_components,
     resolve_partial,
     rounding_level,

@@ -23,7 +23,6 @@ from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
-from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.reading.row_maps import Profile
 from bigpca.records import Coding, Held, Values, pack
@@ -33,7 +32,7 @@ from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.chunks import is_storable
-from bigpca.storage.files import content_digest, kind_of, public
+from bigpca.storage.files import content_digest, digest, kind_of, public
 
 Record: TypeAlias = L2 | Log1p | NormalizeTotal | Profile | Power | Standardize | CosLatitude | Patterson | Whitening
 _RECORDS = (L2, Log1p, NormalizeTotal, Profile, Power, Standardize, CosLatitude, Patterson, Whitening)

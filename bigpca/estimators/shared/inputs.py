@@ -49,12 +49,11 @@ from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import RowsThere
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.parameters import PARAMETERS, Parameter
-from bigpca.passes.engine.jobs import digest
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
 from bigpca.passes.rows import Rows
 from bigpca.solvers.scaling import Whitening
-from bigpca.storage.files import Seen, one_look
+from bigpca.storage.files import Seen, digest, one_look
 
 log = logging.getLogger("bigpca")
 Names: TypeAlias = NDArray[np.object_] | None

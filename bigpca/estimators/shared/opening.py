@@ -13,7 +13,6 @@ import bigpca.dask_array as da
 from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import carrying
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Unchecked, check_names, check_parameters, check_policies, compare_own_names
@@ -26,6 +25,7 @@ from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreproc
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.summaries import search_passes
 from bigpca.settings import setting
+from bigpca.solvers.components import degrees_of_freedom
 
 FLOPS_PER_VALUE = 4  # of preprocessing
 

@@ -68,7 +68,6 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMix
 from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.jobs import digest
 from bigpca.passes.engine.resources import speed_with
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
@@ -76,6 +75,7 @@ from bigpca.planning import Plan
 from bigpca.records import Held, check_shapes, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force
+from bigpca.storage.files import digest
 
 # scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {

@@ -26,7 +26,6 @@ from bigpca.data.labels import (
     check_several,
     open_labels,
 )
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.errors import listed, positive_integer, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
@@ -43,7 +42,14 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.passes.accumulators.base import Accumulator, Codes
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.solvers.components import ComponentRule, NComponents, check_n_components, counted, resolve_components
+from bigpca.solvers.components import (
+    ComponentRule,
+    NComponents,
+    check_n_components,
+    counted,
+    degrees_of_freedom,
+    resolve_components,
+)
 from bigpca.solvers.moments import Scatter, warn_dependent
 from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, RoweisFamily, completed, supervised_axes
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpack
 from bigpca.data.labels import merge_classes
-from bigpca.data.weights import degrees_of_freedom
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
 from bigpca.passes.accumulators.base import Accumulator
@@ -24,7 +23,7 @@ from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost
 from bigpca.records import Held, of_part, pack, stored
-from bigpca.solvers.components import check_total
+from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import CENTRED

@@ -181,23 +181,22 @@ class Accumulator(ABC):
 
     def fresh(self, start: int, stop: int) -> Self:
         """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
-        own = self.for_rows(start, stop)
-        made = {one.name: own._empty(one, start, stop) for one in _held(type(own))}
+        own, made = self.for_rows(start, stop), dict[str, object]()
+        for one in _held(type(own)):
+            value = getattr(own, one.name)
+            inner = _of_inner(value, lambda state: state.fresh(start, stop))
+            if inner is not None or one.metadata.get("parameter"):
+                value = value if inner is None else inner
+            elif one.default is not MISSING:
+                value = one.default
+            elif one.metadata.get(SHAPE) and own.device is not None and not one.metadata[HERE]:
+                value = own.device.zeros(own._shape(one, there=True))
+            elif one.metadata.get(SHAPE):
+                value = np.zeros(own._shape(one), one.metadata["dtype"], one.metadata["order"])
+            elif one.default_factory is not MISSING:
+                value = one.default_factory()
+            made[one.name] = value
         return replace(own, **made)  # type: ignore[arg-type]  # by name
-
-    def _empty(self, one: Field[object], start: int, stop: int) -> object:
-        value = getattr(self, one.name)
-        if (inner := _of_inner(value, lambda state: state.fresh(start, stop))) is not None:
-            return inner
-        if one.metadata.get("parameter"):
-            return value
-        if one.default is not MISSING:
-            return one.default
-        if one.metadata.get(SHAPE):
-            if self.device is not None and not one.metadata[HERE]:
-                return self.device.zeros(self._shape(one, there=True))
-            return np.zeros(self._shape(one), one.metadata["dtype"], one.metadata["order"])
-        return value if one.default_factory is MISSING else one.default_factory()
 
     def _shape(self, one: Field[object], *, there: bool = False) -> tuple[int, ...]:
         """Return the shape of an array in the host's memory, or on a device, where symmetric matrices are whole."""

@@ -25,10 +25,10 @@ import numpy as np
 from bigpca.blas import Caller, numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.jobs import PassState, digest
+from bigpca.passes.engine.jobs import PassState
 from bigpca.planning import Layout
 from bigpca.storage import RunLock
-from bigpca.storage.files import Folder, OccupiedError, is_objects, parsed_document, read_arrays, reject_url
+from bigpca.storage.files import Folder, OccupiedError, digest, is_objects, parsed_document, read_arrays, reject_url
 from bigpca.storage.grammar import PROBE
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ not depend on the scheduler.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable, Mapping
@@ -113,11 +112,6 @@ def _merged(left: A, right: A) -> A:
         return left.here().merge(right.here())
     with left.place.precise():
         return left.merge(right)
-
-
-def digest(value: object) -> str:
-    """Return a short digest of JSON-able metadata."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 R = TypeVar("R")
