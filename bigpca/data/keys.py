@@ -526,21 +526,17 @@ def home_of(source: Any) -> Any:
 
 def _keys_beside(home: Any) -> Any:
     """Return the array of keys that is stored beside rows, as :func:`open_node` does; None without one."""
-    place = _place_of_keys(home) if isinstance(home, str) else home / KEYS
     with suppress(FileNotFoundError):
-        return None if place is None else open_node(place)
-
-
-def _place_of_keys(path: str) -> str | None:
-    """Return where the label reader finds the keys of what is at a path; None where there cannot be any."""
-    if kind_of(path) != "disk":
-        place = place_at(path)
-        with suppress(PermissionError):  # for who may not list, the answer about an object that does not exist
-            return f"{path.rstrip('/')}/{KEYS}" if place is None or place.exists(f"{KEYS}/zarr.json") else None
-        return None
-    path = os.path.abspath(os.path.expanduser(path)) if path else ""
-    beside = os.path.join(path, KEYS)
-    return beside if path and is_array_directory(path) and is_array_directory(beside) else None
+        if not isinstance(home, str):
+            return open_node(home / KEYS)
+        if kind_of(home) != "disk":
+            place, there = place_at(home), False
+            with suppress(PermissionError):  # for who may not list, the answer about an object that does not exist
+                there = place is None or place.exists(f"{KEYS}/zarr.json")
+            return open_node(f"{home.rstrip('/')}/{KEYS}") if there else None
+        path = os.path.abspath(os.path.expanduser(home)) if home else ""
+        beside = os.path.join(path, KEYS)
+        return open_node(beside) if path and is_array_directory(path) and is_array_directory(beside) else None
 
 
 @dataclass(frozen=True, eq=False)

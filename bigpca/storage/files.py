@@ -427,7 +427,7 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
 def _opened(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
-        _check_mode(os.fstat(descriptor).st_mode, path)
+        check_regular(path, descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -574,10 +574,13 @@ def parsed_document(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]
     return found
 
 
-def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the ``stat`` of a file (or directory) that is safe to open; raises like :func:`open_regular`."""
-    found = os.stat(path)
-    _check_mode(found.st_mode, path)
+def check_regular(path: str | os.PathLike[str], descriptor: int | None = None) -> os.stat_result:
+    """Return the ``stat`` of a file (or directory) that may be opened, or is open; raises like :func:`open_regular`."""
+    found = os.stat(path if descriptor is None else descriptor)
+    if (kind := KINDS.get(stat.S_IFMT(found.st_mode))) is not None:
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
+        )
     return found
 
 
@@ -624,14 +627,6 @@ def is_there(path: str | os.PathLike[str]) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
-    kind = KINDS.get(stat.S_IFMT(mode))
-    if kind is not None:
-        raise CorruptedChunkError(
-            f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
-        )
 
 
 def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
