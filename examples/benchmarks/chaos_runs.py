@@ -287,17 +287,23 @@ def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tupl
 @contextmanager
 def telling(progress: Callable[[Any], None]) -> Iterator[None]:
     """Tell of the events of calls that take no ``progress``."""
-    emit = Run.emit
+    made = Run.__init__
 
-    def tell(run: Run, event: Any) -> None:
-        progress(event)
-        emit(run, event)
+    def told(run: Run, *given: Any, **options: Any) -> None:
+        made(run, *given, **options)
+        own = run.progress
 
-    Run.emit = tell  # type: ignore[method-assign]
+        def both(event: Any) -> None:
+            progress(event)
+            own(event)
+
+        run.progress = both
+
+    Run.__init__ = told  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Run.emit = emit  # type: ignore[method-assign]
+        Run.__init__ = made  # type: ignore[method-assign]
 
 
 def digest_of(value: Any) -> str:
