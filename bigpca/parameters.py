@@ -198,7 +198,7 @@ PANELS = {
         "keep_state_bytes": Parameter("", "[0, inf]", "a number of bytes"),
     },
     "Labels": {
-        "missing_labels": Parameter("Rows without a label: an error, or used without one.", words=("raise", "drop")),
+        "missing_labels": Parameter("Rows without a label: an error, or left out.", words=("raise", "drop")),
         "label_kernel": Parameter("supervised: how labels are compared.", words=("linear", "rbf"), acts="sums"),
         "label_gamma": Parameter(
             "",

@@ -264,12 +264,18 @@ def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
     return texts
 
 
-def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
-    """Reject missing labels if ``missing`` is "raise", and labels that are all missing in any case."""
-    if gaps.all():
-        raise ValueError(f"all {len(gaps)} labels are missing. Give the column that holds them.")
+def check_missing(gaps: NDArray[np.bool_], missing: str, present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+    """Reject missing labels if ``missing`` is "raise", and labels that are all missing in any case.
+
+    Rows that are not ``present`` need no label; those that lack one are returned.
+    """
+    needed = len(gaps) if present is None else int(np.count_nonzero(present))
+    lacking = gaps if present is None else gaps & present
+    if lacking.sum() == needed:
+        raise ValueError(f"all {needed} labels are missing. Give the column that holds them.")
     if missing == "raise":
-        reject_gaps(gaps)
+        reject_gaps(lacking)
+    return lacking
 
 
 def reject_gaps(gaps: NDArray[np.bool_], word: str = "label", start: int = 0) -> None:
@@ -404,11 +410,6 @@ class ClassLabels:
         """Rows of each class, of shape (c,)."""
         return np.bincount(self.codes[self.used], minlength=self.n_classes).astype(np.int64)
 
-    def among(self, present: NDArray[np.bool_]) -> ClassLabels:
-        """Return the labels of the rows that are present; the others have none, and are not missing."""
-        labels = _coded(self.classes[self.codes[self.used & present]], ~(self.used & present))
-        return replace(labels, missing=int(np.count_nonzero(~self.used & present)))
-
     def encode(self, y: Any, *, missing: str = "raise") -> NDArray[np.int32]:
         """Return the codes of other labels in these classes; the same ``y`` and errors as :func:`open_labels`.
 
@@ -467,16 +468,19 @@ class TargetLabels:
         known: NDArray[np.bool_] = ~np.any(np.isnan(self.values), axis=1)
         return known
 
-    def among(self, present: NDArray[np.bool_]) -> TargetLabels:
-        """Return the labels of the rows that are present; the others have none, and are not missing."""
-        values = np.where(present[:, None], self.values, np.nan)
-        return TargetLabels(values, int(np.count_nonzero(~self.used & present)))
-
 
 Labels: TypeAlias = ClassLabels | TargetLabels
 
 
-def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", min_classes: int = 2) -> Labels:
+def open_labels(
+    y: Any,
+    n: int,
+    *,
+    kind: str = "auto",
+    missing: str = "raise",
+    min_classes: int = 2,
+    present: NDArray[np.bool_] | None = None,
+) -> Labels:
     """Read the labels of n rows, in memory or stored, as classes or as real targets.
 
     Parameters
@@ -494,6 +498,8 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
         keeps such rows with the code -1, or as NaN, and counts them.
     min_classes : int >= 1
         1 for a batch of rows that may have a single class.
+    present : ndarray of bool, of shape (n,), or None
+        False for rows that do not count: whatever their labels are, they have none, and these are not missing.
 
     Returns
     -------
@@ -518,12 +524,18 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     (2, 1)
     """
     values, gaps = one_each(y, n, columns=True, gaps=True)
-    check_missing(gaps, missing)
+    lacking = int(check_missing(gaps, missing, present).sum())
+    absent = np.zeros(n, bool) if present is None else ~present
+    if absent.any() and values.dtype.kind == "f":
+        values = np.where(absent.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
+    gaps = gaps | absent
     kind = kind_by_dtype(values) if kind == "auto" else kind
     if kind == "targets":
-        return TargetLabels(target_columns(values), int(gaps.sum()))
-    labels = _coded(class_values(values, gaps), gaps)
-    check_several(labels.classes, n - labels.missing, min_classes)
+        targets = target_columns(values)
+        targets[absent] = np.nan
+        return TargetLabels(targets, lacking)
+    labels = replace(_coded(class_values(values, gaps), gaps), missing=lacking)
+    check_several(labels.classes, int(labels.used.sum()), min_classes)
     return labels
 
 

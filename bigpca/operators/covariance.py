@@ -102,16 +102,17 @@ class CovariancePasses:
 
     @staticmethod
     def first_layout(rows: Rows, product: PassCost) -> Layout:
-        """Return the layout of the first chunk's rows alone."""
+        """Return the layout of reads that begin with the first chunk's rows alone."""
         count = min(next((c for c in rows.origin.row_chunks if c), 0), product.layout.slab_rows)
-        return replace(product.layout, reads=((0, count),))
+        others = ((max(start, count), stop) for start, stop in product.layout.reads if stop > count)
+        return replace(product.layout, reads=((0, count), *others))
 
     @property
     def costs(self) -> tuple[PassCost, ...]:
         """All passes; the first rows are read without a sample, or if it has too few complete rows."""
         if self.sample is None:
             return (self.first, self.product)
-        return (self.sample, self.first.repeated(0, 1), self.product)
+        return (self.sample, self.first.repeated(0, self.first.most_times), self.product)
 
 
 class CovarianceOperator(Weighted, Operator):
@@ -524,7 +525,7 @@ class DotOperator(Operator):
         product, total, self.mean, self.squares = fold_columns_to(  # one pass over X
             self.run, cost, self.rows, template, _product_of
         )
-        divisor = degrees_of_freedom(self.rows.n_present, self.rows.weight_sums)
+        divisor = degrees_of_freedom(self.rows.n_present, self.rows.counted.sums)
         product /= divisor
         self.trace = float(total) / divisor
         check_total(self.trace, mean=self.mean)  # said before a solve meets products that are not finite

@@ -25,7 +25,9 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, In
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
+    EVERY,
     Block,
+    CountedRows,
     Look,
     Values,
     block_on,
@@ -186,7 +188,8 @@ def fold_to(
     """
     whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
-        own = _OfRows(finish, cost.device, whole)
+        absent = 0 if rows.counted is EVERY else rows.n_rows - rows.n_present
+        own = _OfRows(finish, cost.device, absent if whole else None)
         return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
     except NoRowsLeftError:
         raise ValueError(_without_rows(rows)) from None
@@ -200,15 +203,15 @@ class NoRowsLeftError(ValueError):
 class _OfRows(Generic[R]):
     """A finish that solves large problems on the device of its pass, wherever the state is.
 
-    If the state is of all rows (``whole``), at least one was added to it, if any was read.
+    If the state is of all rows, at least one was added to it, beside those that do not count (``absent``).
     """
 
     finish: Finish[R]
     device: Device | None
-    whole: bool
+    absent: int | None
 
     def __call__(self, state: PassState) -> R:
-        if self.whole and state.rows and state.omitted == state.rows:
+        if self.absent is not None and state.omitted and state.omitted + self.absent == state.rows:
             raise NoRowsLeftError
         with solving_on(self.device):
             return self.finish(state)
@@ -251,9 +254,9 @@ def fold_job(
         reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
         known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
-        weights = None if rows.weights is None else rows.weights[start:stop]
+        counted = EVERY if rows.counted is EVERY else rows.counted.part(start, stop)
         task = FoldGroup(
-            group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, weights, cost.device,
+            group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, counted, cost.device,
             layout.runs_of(group), layout.strips,
         )  # fmt: skip
         return task, futures
@@ -284,7 +287,7 @@ class FoldGroup:
     nan_policy: str
     templates: dict[str, Accumulator]
     stamp: str
-    weights: Vector | None = None
+    counted: CountedRows = EVERY
     device: Device | None = None
     runs: tuple[tuple[int, int], ...] = ()
     strips: int = 1
@@ -308,14 +311,15 @@ class FoldGroup:
             for first, rows in read_ahead(reader, self.reads, ahead, begun=inputs.get(BEGUN)):
                 for row, last in self._slabs(first, first + rows.shape[0]):
                     check_cancelled(run_id)
-                    slab, numbers = self._present(row_range(rows, row - first, last - first), row)
+                    slab = row_range(rows, row - first, last - first)
+                    slab, numbers = self.counted.of_slab(slab, row, start)
                     if self.runs and isinstance(slab, np.ndarray):  # states that keep it would hold the whole read
                         slab = slab.copy()
                     count += last - row
                     omitted += slab.shape[0]
                     for block in self._blocks(slab, row, numbers, shift, shared.get(MAPS, ()), looks):
-                        if self.weights is not None:
-                            block = block.weighted(self.weights[block.rows - self.reads[0][0]])
+                        if self.counted.weights is not None:
+                            block = block.weighted(self.counted.weights[block.rows - start])
                         omitted -= block.count
                         if block.count:  # rows that are all left out say nothing of where the others are
                             shift = block.origin  # of a device, there: it is transferred once
@@ -341,14 +345,6 @@ class FoldGroup:
             stop = min(stop, last)
             for row in range(max(start, first), stop, self.slab_rows):
                 yield row, min(row + self.slab_rows, stop)
-
-    def _present(self, slab: Values, row: int) -> tuple[Values, Integers | None]:
-        """Return the rows of a slab whose weight is not 0, and their numbers unless they are consecutive."""
-        if self.weights is None:
-            return slab, None
-        numbers = np.arange(row, row + slab.shape[0])
-        present = self.weights[numbers - self.reads[0][0]] > 0
-        return (slab, None) if present.all() else (slab[present], numbers[present])
 
     def _blocks(
         self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...],
@@ -392,49 +388,60 @@ class FoldGroup:
 
 
 def shift_pass(rows: Rows, layout: Layout) -> PassCost:
-    """Declare what :func:`first_shift` reads."""
-    start, stop = _first_read(rows, layout)
+    """Declare what :func:`first_rows` reads: the first read, and others where all rows of that may be left out."""
+    reads = _first_reads(rows, layout)
+    start, stop = reads[0] if reads else (0, 0)
     whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
     decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
-    return PassCost(
+    cost = PassCost(
         name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=int(decoded * rows.origin.row_bytes)
     )
+    return cost.repeated(1, max(1, len(reads)))
 
 
-def _first_read(rows: Rows, layout: Layout) -> tuple[int, int]:
-    """Return the first read that has a row of positive weight."""
-    if rows.weights is None:
-        return layout.reads[0] if layout.reads else (0, 0)
-    return next((read for read in layout.reads if rows.weights[slice(*read)].any()), (0, 0))
+def _first_reads(rows: Rows, layout: Layout) -> Sequence[tuple[int, int]]:
+    """Return the first read with a row that counts; where rows may be omitted, all, of which the first may have none.
+
+    Batches come once.
+    """
+    present = rows.counted.present
+    reads = layout.reads if present is None else [read for read in layout.reads if present[slice(*read)].any()]
+    omits = rows.nan_policy == "omit" and rows.dtype.kind == "f" and not rows.order.in_order
+    return reads if omits else reads[:1]
 
 
 def first_shift(run: Run, rows: Rows, layout: Layout) -> Vector:
-    """Return the mean of the first slab (d,), so near the mean of all rows that double centring cancels no digits."""
-    run.read_beside(shift_pass(rows, layout))
-    first = first_rows(rows, layout, there=rows.device[1])
+    """Return the mean of the first rows (d,), so near the mean of all rows that double centring cancels no digits."""
+    first = first_rows(run, shift_pass(rows, layout), rows, layout, there=rows.device[1])
     if isinstance(first, RowsThere):
         device = Device.holding(first)
         return device.fetch(device.shifted(first, None, first.dtype)[1])
     return group_shift(first).astype(np.float64)
 
 
-def first_rows(rows: Rows, layout: Layout, *, there: bool = False) -> Values:
-    """Return the rows of the first slab, mapped, in the working dtype; reads only the first chunks."""
-    start, stop = _first_read(rows, layout)
-    reader, futures = rows.reader(start, stop, there=there)
-    reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
-    with solve_paused():  # because nodes of a graph may fold rows themselves
-        read = reader.read(start, stop)
-    read = read if rows.weights is None else read[rows.weights[start:stop] > 0]
-    values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
-    if not rows.steps:
-        return values
-    where = reader.where(start, start + values.shape[0])
-    if isinstance(values, csr_array):
-        block = sparse_block(values, start, "omit", where)
-    else:
-        block = prepare_block(values, start, owned=False, nan_policy="omit", where=where)
-    return map_rows(rows.steps, block, where) if block.count else np.zeros((0, rows.n_columns), values.dtype)
+def first_rows(run: Run, cost: PassCost, rows: Rows, layout: Layout, *, there: bool = False) -> Values:
+    """Return the first rows that count, of one slab, mapped, in the working dtype: the read of :func:`shift_pass`."""
+    for start, stop in _first_reads(rows, layout):
+        run.read_beside(cost)
+        reader, futures = rows.reader(start, stop, there=there)
+        reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+        with solve_paused():  # because nodes of a graph may fold rows themselves
+            read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
+        values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
+        where = reader.where(start, start + values.shape[0])
+        if isinstance(values, RowsThere) and rows.nan_policy == "omit":
+            device = Device.holding(values)
+            values = values[np.isfinite(device.fetch(device.marks(values)))]
+        elif rows.nan_policy == "omit" or rows.steps:
+            numbers = None if numbers is None else numbers[: values.shape[0]]
+            if isinstance(values, csr_array):
+                block = sparse_block(values, start, "omit", where, numbers)
+            else:
+                block = prepare_block(values, start, owned=False, nan_policy="omit", where=where, numbers=numbers)
+            values = map_rows(rows.steps, block, where) if rows.steps and block.count else block.values
+        if values.shape[0]:
+            return values
+    return np.zeros((0, rows.n_columns), working_dtype(rows.dtype))
 
 
 # A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often

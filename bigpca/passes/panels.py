@@ -250,7 +250,7 @@ def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCos
     held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
     if device is not None:
         # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
-        wide, there = rows.n_columns * dtype.itemsize, there and rows.weights is None
+        wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.weights is None
         device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
         held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
     return PassCost(
@@ -287,7 +287,8 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         panel, members, owned = layout.rows_of(group), layout.groups[group], device is None or bool(rows.steps)
         reader, futures = rows.reader(panel[0], layout.n_rows, there=cost.there, owned=owned)
         reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
-        task = DotGroup(group, reader, panel, reads, later, slab, dtype, template, stamp(group), rows.weights, device)
+        weights = rows.counted.weights
+        task = DotGroup(group, reader, panel, reads, later, slab, dtype, template, stamp(group), weights, device)
         return task, futures
 
     job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp, shift=shift)
@@ -420,14 +421,13 @@ def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState,
             "rows, or write the rows to a store chunked in columns first."
         )
     layout = cost.layout
-    present = None if rows.weights is None else rows.weights > 0
     stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         own, columns = template.without_shared(), ColumnReader(source)
-        reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=present)
-        task = ColumnGroup(group, reader, reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.weights)
+        reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=rows.counted.present)
+        task = ColumnGroup(group, reader, reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.counted.weights)
         return task, {}
 
     job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp)

@@ -34,6 +34,7 @@ from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pa
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
+from bigpca.passes.reading.blocks import EVERY, CountedRows
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import (
     FILL,
@@ -405,7 +406,8 @@ class Rows:
         Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :func:`filled` returns, and
         rejected in others.
     steps : tuple of MapStep
-    weights : ndarray of shape (n,), float64, or None
+    counted : CountedRows
+        Which rows count, and how often: weights, and labels.
     fill : ColumnFill or None
         What replaces missing values, before the maps; None if nothing does.
     limits : Limits or None
@@ -423,7 +425,7 @@ class Rows:
     seed: int = 0
     nan_policy: str = "raise"
     steps: tuple[MapStep, ...] = ()
-    weights: NDArray[np.float64] | None = None
+    counted: CountedRows = EVERY
     fill: ColumnFill | None = None
     limits: Limits | None = None
     covariates: Rows | None = None
@@ -440,7 +442,7 @@ class Rows:
         own = self.origin
         kept: Given = {"names": own.names, "sample": own.sample, "lazy": own.lazy}
         origin = Origin.of(X, **(kept | changed))
-        return Rows(origin=origin, seed=self.seed, weights=self.weights)
+        return Rows(origin=origin, seed=self.seed, counted=self.counted)
 
     @classmethod
     def of(
@@ -486,7 +488,7 @@ class Rows:
             memory_limit=memory_limit,
         )
         begun = replace(self, origin=origin, order=order, nan_policy=nan_policy)
-        return begun if self.weights is None else _weights_checked(begun, self.weights)
+        return begun if self.counted.weights is None else _weights_checked(begun, self.counted.weights)
 
     def mapped(self, *steps: MapStep) -> Rows:
         """Return the same rows with ``steps`` appended to the chain of maps."""
@@ -507,7 +509,8 @@ class Rows:
             return self
         given = open_weights(weights, self.origin.given)
         weight_sum(given)
-        return _weights_checked(replace(self, weights=given), given)
+        present = None if given.all() else given > 0
+        return _weights_checked(replace(self, counted=CountedRows(given, present)), given)
 
     @property
     def X(self) -> da.Array:
@@ -547,19 +550,15 @@ class Rows:
 
     @property
     def n_present(self) -> int:
-        """Number of rows whose weight is not 0."""
-        return self.n_rows if self.weights is None else int(np.count_nonzero(self.weights))
-
-    @property
-    def weight_sums(self) -> tuple[float, float] | None:
-        """Sums of the weights and of their squares."""
-        w = self.weights
-        return None if w is None else (float(w.sum()), float(w @ w))
+        """Number of rows that count."""
+        present = self.counted.present
+        return self.n_rows if present is None else int(np.count_nonzero(present))
 
     @property
     def weight(self) -> float:
         """Sum of the weights; the number of rows without weights."""
-        return float(self.n_rows) if self.weights is None else float(self.weights.sum())
+        weights = self.counted.weights
+        return float(self.n_rows) if weights is None else float(weights.sum())
 
     @property
     def n_columns(self) -> int:
@@ -641,7 +640,7 @@ class Rows:
             ends = np.cumsum(origin.sample_chunks)
             reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)])
         if self.fill is not None or self.limits is not None:
-            present = None if self.weights is None else self.weights[start:stop] > 0
+            present = self.counted.part(start, stop).present
             reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
         return reader, futures
 
@@ -657,8 +656,9 @@ class Rows:
         own: dict[str, object] = {} if view is None else {"view": view.describe()}
         if self.steps:
             own["maps"] = [step.f.describe() for step in self.steps]
-        if self.weights is not None:
-            own["weights"] = content_digest(self.weights)
+        counted = self.counted.present if self.counted.weights is None else self.counted.weights
+        if counted is not None:
+            own["counted"] = content_digest(counted)
         return own
 
     def describe(self) -> dict[str, object]:
@@ -700,7 +700,7 @@ class Prices:
         if origin.view is not None:
             chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
         row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
-        weighted = 0 if rows.weights is None else math.ceil(2 * form.rows * (8 + row_bytes))
+        weighted = 0 if rows.counted is EVERY else math.ceil(2 * form.rows * (8 + row_bytes))
         decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
         # The chunk being read, and its decoded form.
         return form, work + Work(2 * chunk + weighted + decoding, loops=prepared)
@@ -973,7 +973,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
     lazy = any(side.origin.lazy for side in sides)
     origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides))
-    return Rows(origin=origin, weights=sides[0].weights, seed=sides[0].seed)
+    return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
 
 
 @contextmanager
@@ -1035,7 +1035,7 @@ def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:
     TypeError
         Names the states.
     """
-    if rows.weights is not None:
+    if rows.counted.weights is not None:
         reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
 
 
@@ -1049,7 +1049,7 @@ def reject_weights(rows: Rows, states: Sequence[str], because: str = "") -> None
     TypeError
         Names the states.
     """
-    if states and rows.weights is not None:
+    if states and rows.counted.weights is not None:
         why = f": {because}" if because else ""
         raise TypeError(
             f"the rows have weights (sample_weight), which {', '.join(states)} cannot use{why}. Fit without "

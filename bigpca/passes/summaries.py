@@ -47,7 +47,7 @@ def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassCost:
 
 def _first_rows(rows: Rows) -> tuple[int, int]:
     """Return the first row of positive weight, in memory; elsewhere all rows of its chunk, which are read with it."""
-    row = 0 if rows.weights is None else int(np.argmax(rows.weights > 0))
+    row = 0 if rows.counted.present is None else int(np.argmax(rows.counted.present))
     if rows.in_memory:
         return row, row + 1
     ends = np.cumsum(rows.origin.row_chunks)

@@ -853,3 +853,100 @@ def test_a_parameter_that_is_changed_after_a_fit_acts_when_it_says_so(name: str,
     expected = scores(other, {}, {})
     found = scores({}, {}, other) if acts == "scores" else scores({}, other, {})
     np.testing.assert_allclose(np.abs(found), np.abs(expected), rtol=1e-6, atol=1e-8 * np.abs(expected).max())
+
+
+# Which rows count is decided before anything looks at values: those that do not may hold anything, whatever leaves them
+# out. Whole chunks are left out, at the start and within, and single rows.
+ABSENT = (np.arange(N) % 3 == 0) | (np.arange(N) < 45) | (np.arange(N) // CHUNK == 5)
+RUBBISH = np.tile([[1e9], [-1e10], [1e300], [np.inf], [np.nan]], (N // 5, D)) * np.linspace(1, 2, D)
+LEAVING = CASES | {
+    "PCA krylov scaled": Case(lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-12)),
+    "PCA standardized": Case(lambda: bp.PCA(2, preprocess=bp.rows.Standardize())),
+    "PCA of normalized totals": Case(lambda: bp.PCA(2, preprocess=[bp.rows.NormalizeTotal(), bp.rows.Log1p()])),
+    "Ridge of folds": Case(lambda: bp.Ridge([0.1, 0.5], cv=3), NUMBERS),
+    "SupervisedPCA by the spread of labels": Case(lambda: bp.SupervisedPCA(2, label_kernel="rbf"), NUMBERS),
+    "KernelSupervisedPCA of all rows": Case(lambda: bp.KernelSupervisedPCA(2, **RBF), CLASSES),
+}
+# Drawn or paired by the numbers of rows, or iterated until a step is small: the fit of the other rows alone is another
+# one, but that of rows with other rubbish is not.
+BY_NUMBER = {name for name, case in LEAVING.items() if getattr(case.make(), "n_landmarks", None)} | {
+    *STEPPED, "FactorAnalysis", "PLSRegression of folds", "Ridge of folds"
+}  # fmt: skip
+PAIRING = {"PCA dot", "KernelPCA dense", "KernelPCA krylov", "ApproximateKernelPCA", "KernelSupervisedPCA dual"}
+UNABLE = {
+    "nan_policy": {*PAIRING, "SupervisedPCA by the spread of labels"},
+    "missing_labels": {"KernelSupervisedPCA dual"},
+    "sample_weight": {
+        "CorrespondenceAnalysis", "KernelPCA features", "KernelRoweisDiscriminantAnalysis", "KernelSupervisedPCA",
+        "NystromKernelPCA", "ScoredPCA", "SketchTransformer", *STEPPED, *PAIRING - {"PCA dot"},
+    },
+}  # fmt: skip
+ORDERED = [name for name in LEAVING if not name.startswith(("CCA", "PLS", "Ridge", "PCA dot", "KernelPCA"))]
+# Numbers of rows, and what is rounding once an iteration converged, or divided by what is nearly rounding.
+OF_ROWS_READ = {
+    "landmark_indices_", "landmark_transform_", "n_omitted_", "n_passes_", "n_unlabelled_", "residuals_",
+    "subspace_error_bounds_",
+}  # fmt: skip
+
+
+def leaving(name: str, way: str, rubbish: Array, read: str = "fit") -> Any:
+    """Fit rows of which some are left out: at once, in batches, or added in two parts."""
+    model, y, rows = LEAVING[name].make(), LEAVING[name].y, np.where(ABSENT[:, None], rubbish, np.abs(X))
+    beside: dict[str, Any] = {}
+    if way == "nan_policy":
+        model.set_params(nan_policy="omit")
+        rows[ABSENT, np.flatnonzero(ABSENT) % D] = np.nan
+    elif way == "missing_labels":
+        model.set_params(missing_labels="drop")
+    else:
+        beside = {"sample_weight": 2.0 * ~ABSENT}
+    if y is not None and way != "nan_policy":
+        gap = None if y.dtype.kind == "U" else np.nan
+        y = np.where(ABSENT[:, None] if y.ndim == 2 else ABSENT, gap, y.astype(object) if gap is None else y)
+    if read == "partial_fit":
+        for part in (slice(0, 130), slice(130, N)):
+            own = {key: values[part] for key, values in beside.items()}
+            model.partial_fit(rows[part], None if y is None else y[part], **own)
+        return model
+    batches = [rows[i : i + 50] for i in range(0, N, 50)]
+    return model.fit(bp.from_batches(batches, shape=(N, D)) if read == "batches" else lazy(rows), y, **beside)
+
+
+def lazy(rows: Array) -> da.Array:
+    return da.from_array(rows, chunks=(CHUNK, D)) + 0
+
+
+def assert_same_numbers(model: Any, truth: Any) -> None:
+    getattr(truth, "n_components_", None), getattr(model, "n_components_", None)  # solves what waits
+    compared = 0
+    for name in dir(truth):
+        expected = getattr(truth, name, None) if name[-1] == "_" != name[0] else None
+        if name not in OF_ROWS_READ and np.asarray(expected).dtype.kind in "fiu" and hasattr(model, name):
+            scale = float(np.abs(expected).max(initial=0)) or 1.0
+            np.testing.assert_allclose(getattr(model, name), expected, rtol=0, atol=1e-10 * scale, err_msg=name)
+            compared += 1
+    assert compared >= 1
+
+
+@pytest.mark.parametrize("way", UNABLE)
+@pytest.mark.parametrize("name", [name for name in LEAVING if name != "ScoredPCA"])  # whose PCA reads other rows, too
+@pytest.mark.usefixtures("small_groups")
+def test_a_fit_that_leaves_rows_out_is_that_of_the_others_whatever_they_hold(name: str, way: str) -> None:
+    case = LEAVING[name]
+    if way == "missing_labels" and not hasattr(case.make(), way):
+        return
+    if name in UNABLE[way]:
+        with pytest.raises((TypeError, ValueError), match=f"{way}|cannot omit|cannot use"):
+            leaving(name, way, np.abs(X))
+        return
+    with dask.config.set(scheduler="sync"):
+        if name in BY_NUMBER:
+            truth = leaving(name, way, np.abs(X))
+        else:
+            own = {"sample_weight": np.full(N - ABSENT.sum(), 2.0)} if way == "sample_weight" else {}
+            truth = case.make().fit(lazy(np.abs(X)[~ABSENT]), None if case.y is None else case.y[~ABSENT], **own)
+        assert_same_numbers(leaving(name, way, RUBBISH), truth)
+        for read in ["batches"] * (name in ORDERED) + ["partial_fit"] * (name in GROWING):
+            if name in BY_NUMBER or "of numbers" in name:  # whose landmarks are those of the first part
+                truth = leaving(name, way, np.abs(X), read)
+            assert_same_numbers(leaving(name, way, RUBBISH, read), truth)

@@ -27,7 +27,7 @@ from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Mome
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import first_rows, fold_to, row_pass
+from bigpca.passes.fold import first_rows, fold_to, row_pass, shift_pass
 from bigpca.passes.panels import column_layout, column_pass, fold_columns
 from bigpca.passes.project import project_in_memory, project_to
 from bigpca.passes.reading.blocks import STRIP_BYTES
@@ -117,7 +117,9 @@ def test_a_chain_of_maps_acts_in_folds_and_in_what_is_written(chain: str, tmp_pa
 def test_sweeps_and_first_rows_are_of_mapped_rows(chain: str) -> None:
     steps, truth = CHAINS[chain]
     rows = Rows.of(da.from_array(X, chunks=(64, D)) + 0).mapped(*steps)
-    np.testing.assert_array_equal(first_rows(rows, rows.layout(0)), truth[: rows.layout(0).read_rows])
+    layout = rows.layout(0)
+    first = first_rows(Run(), shift_pass(rows, layout), rows, layout)
+    np.testing.assert_array_equal(first, truth[: layout.read_rows])
     template, kernel = DotPanels(N, rows.n_columns), kernels.RBF(0.1)
     cost = sweep_pass(rows, kernel, "kernel", template)
     found: Any = fold_kernel(Run(), cost, rows, kernel, template, lambda s: s.parts["kernel"], shift=truth.mean(axis=0))

@@ -799,13 +799,11 @@ class FeaturesFit(KernelFit):
         given = self.given
         if scored_in_float64(self.settings.kernel, given.dtype):
             return np.zeros((0, 0))
-        for cost in self.sample:
-            run.read_beside(cost)
         # Rows in memory, spread over them all, cost no read; of other X the first are read again, as ``sample`` says.
         if given.in_memory and given.source is not None:
             rows = given.source.read(0, given.n_rows)
         else:
-            rows = first_rows(given, given.layout(0))
+            rows = first_rows(run, self.sample[0], given, given.layout(0))
         rows = spread_rows(rows, SCORED_ROWS)
         return rows[np.isfinite(rows).all(axis=1)]
 

@@ -169,7 +169,7 @@ class NystromKernelPCA(KernelModel):
         rows = rows_of_fit(self, rows)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
-        check_enough_rows(rows.n_present, sums=rows.weight_sums)
+        check_enough_rows(rows.n_present, sums=rows.counted.sums)
         settings = self._settings(rows.n_columns, rows.seed)
         if not settings.kernel.positive_semidefinite and self.components_from == "rows":
             raise ValueError(

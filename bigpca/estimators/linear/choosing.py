@@ -221,7 +221,7 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
     MemoryBudgetError
         With ``solver="auto"``, if no solver fits.
     """
-    check_enough_rows(rows.n_present, sums=rows.weight_sums)
+    check_enough_rows(rows.n_present, sums=rows.counted.sums)
     rule = undecided(settings.n_components, variances=False)
     if rule is None:
         return _planned(rows, settings, solver)
@@ -252,7 +252,7 @@ def _of_windows(fit: KrylovFit) -> KrylovFit:
     rows, source = fit.rows, fit.rows.source
     if source is None or source.step is None:
         return fit
-    if rows.weights is not None or rows.nan_policy != "raise":  # their sums do not make the matrix
+    if rows.counted.weights is not None or rows.nan_policy != "raise":  # their sums do not make the matrix
         return fit
     from bigpca.estimators.linear.windows_fit import WindowsFit  # which few rows need
 

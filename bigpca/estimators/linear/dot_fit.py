@@ -228,13 +228,13 @@ class DotFit(PCAFit):
             With ``nan_policy="omit"``, because the dot matrix pairs every row with all others.
         """
         rows = self.rows
-        check_enough_rows(rows.n_present, sums=rows.weight_sums)
+        check_enough_rows(rows.n_present, sums=rows.counted.sums)
         reject_omission(rows)
         finish = partial(
             solve_dot_state,
             settings=self.settings,
             n_features=rows.n_columns,
-            weights=rows.weights,
+            weights=rows.counted.weights,
             precision=float(np.finfo(self.dtype).eps),
             sparse=rows.sparse,
         )
@@ -252,14 +252,14 @@ class DotFit(PCAFit):
         elif settings.center and not rows.sparse:
             shift = first_shift(run, rows, self.panels.layout)
         dot = fold_panels(run, self.panels, deviations, finish, shift=shift)  # (panels + 1) / 2 reads
-        V = unweighted(dot.V, rows.weights)
+        V = unweighted(dot.V, rows.counted.weights)
         if rows.sparse:  # a column of ones sums the rows, beside which their squares would be dense
             V = np.column_stack([V, np.ones(len(V))])
         parts: dict[str, Accumulator] = {"product": LeftProduct(d, V)}
         parts |= {} if rows.sparse else {"columns": ColumnMoments(d)}
         product, mean, squares = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
         if not settings.center:
-            sums = dot.V.sum(axis=0) if rows.weights is None else rows.weights @ V[:, : dot.V.shape[1]]
+            sums = dot.V.sum(axis=0) if rows.counted.weights is None else rows.counted.weights @ V[:, : dot.V.shape[1]]
             product = product + np.multiply.outer(sums, mean)
         if scale is not None:
             product = product / scale
@@ -320,7 +320,7 @@ def spectrum_by_columns(
 ) -> PCAResult:
     """Return the result of vectors of the dot matrix, in the last read of the blocks of columns."""
     # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
-    products = ColumnProducts(rows.n_columns, unweighted(dot.V, rows.weights), settings.center, settings.scale)
+    products = ColumnProducts(rows.n_columns, unweighted(dot.V, rows.counted.weights), settings.center, settings.scale)
     product, scale = fold_columns(run, cost, rows, products).product(), None  # one pass over X
     if settings.scale:
         scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)
@@ -375,7 +375,7 @@ def dot_spectrum(
         variances,
         components,
         total,
-        weight_sums=rows.weight_sums,
+        weight_sums=rows.counted.sums,
         centring_error_=dot.centring_error,
         roundings=rows.roundings,
     )

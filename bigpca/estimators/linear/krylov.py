@@ -446,7 +446,7 @@ class KrylovDotFit(KrylovFit):
     def run(self, run: Run) -> PCAResult:
         """Iterate on the dot matrix, then compute the components."""
         rows, settings = self.rows, self.settings
-        check_enough_rows(rows.n_present, sums=rows.weight_sums)
+        check_enough_rows(rows.n_present, sums=rows.counted.sums)
         reject_omission(rows)
         operator = DotOperator(
             rows, run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed

@@ -365,7 +365,7 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
         standardization = standardization_of(model, joined.n_columns - q)
     else:
         joined, standardization = rows_to_fit(model, rows)
-    check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.weight_sums)
+    check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.counted.sums)
     settings = replace(model._settings(standardization, rows.seed), covariates=q)
     fit = CovarianceFit(joined, settings, before)
     if groups is None and rule is None:

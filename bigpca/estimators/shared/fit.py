@@ -156,8 +156,8 @@ class Reading(ABC):
             share=share,
         )
         rows, (requests, in_flight), lines = self.rows, self.rows.origin.requests, list[str]()
-        if rows.weight_sums is not None:
-            total, squares = rows.weight_sums
+        if rows.counted.sums is not None:
+            total, squares = rows.counted.sums
             effective = total**2 / squares
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:

@@ -29,7 +29,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
         For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
     """
     from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
-    from bigpca.data.labels import class_values, one_each
+    from bigpca.data.labels import class_values, one_each, reject_gaps
 
     sides = joined.origin.sides or (joined.origin,)
     if groups is not None:
@@ -38,12 +38,15 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
                 "there are groups, but batches of an unknown number of rows. Give it: "
                 "from_batches(batches, shape=(n, d))."
             )
-        given = one_each(in_row_order(groups, sides[0].given, word="group"), joined.n_rows, "group")
-        names, codes = np.unique(given.values, return_inverse=True)
+        given = one_each(in_row_order(groups, sides[0].given, word="group"), joined.n_rows, "group", gaps=True)
+        present = np.ones(joined.n_rows, bool) if joined.counted.present is None else joined.counted.present
+        reject_gaps(given.gaps & present, "group")
+        codes = np.zeros(len(present), np.int32)
+        names, codes[present] = np.unique(given.values[present], return_inverse=True)
         if len(names) < least:
             raise ValueError(f"all rows are in the group {names.tolist()[0]!r}; at least {least} groups were expected.")
         labels = class_values(names, np.zeros(len(names), bool))
-        return replace(states, n_folds=len(names), codes=codes.astype(np.int32), labels=labels)
+        return replace(states, n_folds=len(names), codes=codes, labels=labels)
     for keys in (keys_of_rows(side.given) for side in sides):
         if keys.names is not None and not keys.loose:
             hashes = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4) for key in keys.names)

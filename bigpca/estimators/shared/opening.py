@@ -48,8 +48,8 @@ def open_weighted(
     """Open X with what belongs to its rows; the options are those of :func:`without_absent_columns`."""
     check_parameters(model)
     rows = model._open(X, minimum=model._traits.min_rows).weighted(weights)
-    if rows.weights is not None:
-        degrees_of_freedom(rows.n_present, rows.weight_sums)
+    if rows.counted.weights is not None:
+        degrees_of_freedom(rows.n_present, rows.counted.sums)
     rows = with_covariates(model, without_absent_columns(model, rows, read=read, progress=progress), given)
     return replace(rows, groups=groups, preprocessing=tuple([one.begun() for one in model._preprocessors()]))
 
@@ -111,15 +111,13 @@ def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
 
 
 def planned_fit(model: BaseEstimator, rows: Rows, y: Unchecked) -> Reading:
-    """Plan the fit, and reject weights that it does not read.
+    """Plan the fit, and reject groups that it does not read.
 
     Raises
     ------
     TypeError
     """
     planned: Reading = model._fit(rows, labels_of_fit(model, rows.X, y))
-    if rows.weights is not None and planned.rows.weights is None:
-        reject_weights(rows, [type(model).__name__], model._traits.unweighted)
     if "groups" not in model._traits.accepts:
         reject_groups(model, rows.groups)
     return planned
@@ -145,13 +143,17 @@ def rows_of_fit(
 ) -> Rows:
     """Return the rows that a fit reads, preprocessed, within the limit, or that of the model.
 
-    Those of a fit that cannot use weights have none.
+    Raises
+    ------
+    TypeError
+        For weights that the fit cannot use.
     """
     check_parameters(model)
     if (names := rows.origin.names) is not None:
         for name in ("center", "scale", "sampling"):  # parameters that may name the columns
             compare_own_names(names, getattr(model, name, None), name)
-    rows = rows if weighted else replace(rows, weights=None)
+    if not weighted:
+        reject_weights(rows, [type(model).__name__], model._traits.unweighted)
     limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=limit)
     if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:

@@ -393,7 +393,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
         beside = ", Y" if planned.rows.widths else ", y" if "labels" in self._traits.accepts and y is not None else ""
-        beside += "" if rows.weights is None else ", sample_weight=w"
+        beside += "" if rows.counted.weights is None else ", sample_weight=w"
         beside += "" if rows.covariates is None else ", given=Z"
         beside += "" if rows.groups is None else ", groups=groups"
         labels = None if planned.rows.widths else rows.origin.labels  # whose columns are those that are read

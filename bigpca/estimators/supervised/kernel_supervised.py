@@ -129,7 +129,7 @@ def read_features(
     inner = labelled.templates(features.transform.shape[1], whole=whole)
     exact = replace(cost, dtype=pass_dtype(rows, (features,)))
     statistics = fold_labels(run, exact, rows.mapped(landmark_map((features,)).step), inner)  # one pass over X
-    run.add_evaluations((rows.n_rows - statistics.omitted) * len(features.landmarks))
+    run.add_evaluations(statistics.count * len(features.landmarks))
     return FeatureRead(features, labelled.kept(statistics), run.evaluations)
 
 
@@ -330,18 +330,18 @@ class LabelledFeatures(KernelModel):
         """Plan a fit on the features of landmarks."""
         rows = rows_of_fit(self, rows)
         problem.check(rows.n_rows)
-        labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
-        settings, n = self._settings(rows.n_columns, rows.seed), rows.n_rows
+        rows, labelled = read_labels(self, rows, y, problem)
+        settings, n = self._settings(rows.n_columns, rows.seed), rows.n_present
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in. Use a "
                 f"kernel that is."
             )
         choice = Choice.of(self.n_landmarks, self.sampling, n, 1000 if n > EXACT_ROWS else n)
-        # All rows as landmarks need no draw: they are named by number, without rows of weight 0, which do not count.
+        # All rows that count as landmarks need no draw: they are named by number.
         if choice.count == n and isinstance(self.sampling, str):
-            all_rows = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
-            choice = Choice(len(all_rows), all_rows)
+            present = rows.counted.present
+            choice = Choice(n, np.arange(n) if present is None else np.flatnonzero(present))
         return FeatureLabelFit(rows, settings, choice, labelled, problem)
 
     def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> LabelledGrowth:
@@ -350,7 +350,7 @@ class LabelledFeatures(KernelModel):
         if problem.whole:
             old.statistics.check_whole()
         settings = self._settings(rows.n_columns)
-        labelled = read_labels(self, y, rows.n_rows, problem, like=old.supervision)
+        rows, labelled = read_labels(self, rows, y, problem, like=old.supervision)
         whole, features = old.statistics.moments.whole, landmark_features(latest)
         return LabelledGrowth(rows, settings, features, labelled, problem, whole)
 
@@ -433,7 +433,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
             return super()._fit(rows, y)
         problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_columns)
-        labelled = read_labels(self, y, rows.n_rows, problem)
+        rows, labelled = read_labels(self, rows, y, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 'solver="pairs" compares all pairs of rows and must know them in advance: it cannot omit rows with '

@@ -63,9 +63,13 @@ class LinearLabels(LabelFeatures):
         return values - self.offset
 
 
-def candidates(values: Matrix) -> tuple[Matrix, Vector]:
-    """Return distinct labels (b, t) and the rows that each represents: all, or an even sample in sorted order."""
-    distinct, counts = np.unique(values, axis=0, return_counts=True)
+def candidates(values: Matrix, weights: Vector | None = None) -> tuple[Matrix, Vector]:
+    """Return distinct labels (b, t) and the rows that each represents: all, or an even sample in sorted order.
+
+    Weights are those of the labels, which then count so often.
+    """
+    distinct, places = np.unique(values, axis=0, return_inverse=True)
+    counts = np.bincount(places.ravel(), weights)
     if len(distinct) > MAX_CANDIDATES:
         ends = np.cumsum(counts)
         places = (np.arange(MAX_CANDIDATES) + 0.5) / MAX_CANDIDATES * ends[-1]
@@ -99,9 +103,9 @@ class LandmarkLabels(LabelFeatures):
         return int(self.transform.shape[1])
 
     @classmethod
-    def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
+    def of(cls, values: Matrix, gamma: float, weights: Vector | None = None) -> LandmarkLabels:
         """Return features for labels (n, t): landmarks are all distinct ones, or 256 by randomly pivoted Cholesky."""
-        kernel, (distinct, weights) = RBF(gamma), candidates(values)
+        kernel, (distinct, counts) = RBF(gamma), candidates(values, weights)
         with one_blas_thread():  # the draw must not depend on the number of threads
             if len(distinct) > MAX_LANDMARKS:
                 draws = uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
@@ -109,7 +113,7 @@ class LandmarkLabels(LabelFeatures):
                     weighted_pivots(
                         lambda j: np.asarray(kernel(distinct, distinct[j : j + 1]), np.float64)[:, 0],
                         np.ones(len(distinct)),
-                        weights,
+                        counts,
                         draws,
                         enough=1e-12,
                     )
@@ -117,15 +121,15 @@ class LandmarkLabels(LabelFeatures):
             K = np.asarray(kernel(distinct), np.float64)
             return cls(gamma, distinct, landmark_transform(K, truncation_for(FLOAT64)))
 
-    def missed(self, values: Matrix) -> float:
+    def missed(self, values: Matrix, weights: Vector | None = None) -> float:
         """Return the share of the label kernel's trace that the features of labels (n, t) miss; 0 to rounding is 0.
 
         Measured on all distinct labels, or on 4,096 evenly spaced ones in sorted order.
         """
-        distinct, weights = candidates(values)
+        distinct, counts = candidates(values, weights)
         left = 1.0 - (self.features(distinct) ** 2).sum(axis=1)
         left[left <= residual_rounding(FLOAT64)] = 0.0
-        return float(weights @ left / weights.sum())
+        return float(counts @ left / counts.sum())
 
     def features(self, values: Matrix) -> Matrix:
         """Return Delta, 4,096 rows at a time."""
@@ -256,7 +260,7 @@ def arrays_of(maker: LabelFeatures) -> list[Array]:
     return list(pack(maker)[0].values())
 
 
-def label_width(values: Matrix, gamma: float | None = None) -> float:
+def label_width(values: Matrix, gamma: float | None = None, weights: Vector | None = None) -> float:
     """Return the gamma of a label kernel: the given one, or ``1 / sum_j var(y_j)`` over the t columns of labels.
 
     Raises
@@ -269,4 +273,7 @@ def label_width(values: Matrix, gamma: float | None = None) -> float:
             f"all {len(values)} labels are equal, so rows cannot be told apart by them. Give labels that "
             f"differ, or use PCA."
         )
-    return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)
+    if gamma is not None:
+        return float(gamma)
+    spread = (values - np.average(values, axis=0, weights=weights)) ** 2
+    return float(1.0 / np.average(spread, axis=0, weights=weights).sum())

@@ -78,10 +78,10 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         If labels are classes.
     total_variance_ : float
         Trace of the covariance of the labelled rows.
-    n_samples_, n_omitted_, n_unlabelled_ : int
+    n_samples_, n_unlabelled_, n_omitted_ : int
+        Rows used, left out because they have no label, and left out of the others because of missing values.
     sum_weights_, n_effective_ : float
         As of :class:`bigpca.PCA`; with weights, ``class_counts_`` are sums of weights.
-        Rows used, omitted because of missing values, and omitted because of missing labels.
     n_passes_, converged_ : int, bool
         Of an iteration: reads of X, and whether the tolerance was met.
     missed_label_trace_ : float
@@ -125,7 +125,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         opened = more.opened(self)
         rows = rows_of_fit(self, opened)
         y = labels_of_fit(self, opened.X, more.y)
-        labelled = read_labels(self, y, rows.n_rows, problem, like=kept.supervision, weights=rows.weights)
+        rows, labelled = read_labels(self, rows, y, problem, like=kept.supervision)
         fit = LabelsFit(rows, name, labelled, kept.statistics.moments.whole, problem)
         call = f"{called(self)}.partial_fit(X, y)"
         new, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
@@ -247,7 +247,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
     def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> LabelledFit:
         rows = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
-        labelled = read_labels(self, y, rows.n_rows, problem, weights=rows.weights)
+        rows, labelled = read_labels(self, rows, y, problem)
         return plan_labelled(rows, type(self).__name__, labelled, problem)
 
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:

@@ -778,15 +778,16 @@ class ContrastivePCA(PencilModel):
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give the label "
                 f"{self.background!r} for each row of the background, and others for the rows of interest."
             )
-        labels = open_classes(y, rows.n_rows, missing="drop")
-        reject_gaps(~labels.used, "row label")
+        present = rows.counted.present
+        labels = open_classes(y, rows.n_rows, missing="drop", present=present)
+        reject_gaps(~labels.used if present is None else ~labels.used & present, "row label")
         try:
             _, known, given = merge_classes(labels.classes, cast("Unchecked", [self.background]))
         except (TypeError, ValueError) as error:
             raise TypeError(f"background = {self.background!r} is not a label such as those in y: {error}") from None
         codes = (~np.isin(known[labels.codes], given)).astype(np.int32)
         if "_found" not in vars(self):  # rows that are added may be of one kind
-            self._check_kinds(*np.bincount(codes, minlength=2).tolist())
+            self._check_kinds(*np.bincount(codes[labels.used], minlength=2).tolist())
         return replace(template, codes=codes)
 
     def _check_kinds(self, of_background: int, others: int) -> None:

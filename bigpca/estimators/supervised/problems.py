@@ -39,9 +39,11 @@ from bigpca.estimators.supervised.label_features import (
     label_width,
 )
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
-from bigpca.passes.accumulators.base import Accumulator, Codes
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
+from bigpca.passes.reading.blocks import Codes, CountedRows
+from bigpca.passes.rows import Rows
 from bigpca.solvers.components import (
     ComponentRule,
     NComponents,
@@ -68,15 +70,19 @@ class LabelUse:
         """Whether the within-class scatter is used, so that whole numbers are classes whatever their dtype."""
         return False
 
-    def features(self, labels: TargetLabels) -> LabelFeatures:
-        """Return the features of real labels.
+    @property
+    def spread(self) -> bool:
+        """Whether the features of real labels depend on the spread of all labels."""
+        return False
+
+    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
+        """Return the features of real labels (n, t), of rows with these weights.
 
         Raises
         ------
         ValueError
             If all labels are equal, or classes are required.
         """
-        known = labels.values[labels.used]
         label_width(known)  # raises if all labels are equal
         return LinearLabels.of(known)
 
@@ -170,6 +176,8 @@ class Labelled:
     features : DeltaRows or None
         Delta (n, m) of real labels; None for classes.
     supervision : Supervision
+    counted : CountedRows
+        The rows that have a label, of those that count.
     beside : LabelsBeside or None
         Of labels that come with the rows: ``supervision`` is then completed after the read.
     """
@@ -178,6 +186,7 @@ class Labelled:
     n_classes: int
     features: DeltaRows | None
     supervision: Supervision
+    counted: CountedRows
     beside: LabelsBeside | None = None
 
     def kept(self, statistics: LabelStatistics) -> KeptStatistics:
@@ -249,15 +258,11 @@ class Labelled:
 
 
 def read_labels(
-    model: BaseEstimator,
-    y: Unchecked,
-    n: int,
-    use: LabelUse,
-    *,
-    like: Supervision | None = None,
-    weights: Vector | None = None,
-) -> Labelled:
-    """Read the labels of n rows; those of a batch are read ``like`` those of earlier rows. Rows of weight 0 have none.
+    model: BaseEstimator, rows: Rows, y: Unchecked, use: LabelUse, *, like: Supervision | None = None
+) -> tuple[Rows, Labelled]:
+    """Read the labels of rows, and return both; rows without a label do not count. Rows of weight 0 have none.
+
+    Labels of a batch are read ``like`` those of earlier rows.
 
     Parameters
     ----------
@@ -270,41 +275,49 @@ def read_labels(
         As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the within-class scatter
         counts, and for a batch of labels of another width.
     """
-    missing = model.missing_labels
+    missing, n, counted = model.missing_labels, rows.n_rows, rows.counted
     if isinstance(y, BatchLabels):
-        beside = labels_beside(y, n, use, missing, like, weights)
+        beside = labels_beside(y, n, use, missing, like, counted)
         if beside is not None:
-            return beside
+            return replace(rows, counted=beside.counted), beside
         y = y.in_advance()
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} "
             "rows."
         )
-    labels = _opened(y, n, use, missing if weights is None else "drop", like)
-    if weights is not None:
-        check_missing(~labels.used & (weights > 0), missing)
-        labels = labels.among(weights > 0)
+    labels = _opened(y, rows, use, missing, like)
+    own = None if counted.weights is None else counted.weights[labels.used]
     if isinstance(labels, ClassLabels):
         if like is None and use.needs_classes:
             reject_singletons(labels)
-            if weights is not None:  # known before the read
-                own = weights[labels.used]
+            if own is not None:  # known before the read
                 degrees_of_freedom(len(own), (float(own.sum()), float(own @ own)), labels.n_classes)
-        return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
-    maker = use.features(labels) if like is None or like.features is None else like.features
+        counted = counted.among(labels.codes) if labels.missing else counted
+        found = Supervision(labels.classes, None, labels.missing)
+        return replace(rows, counted=counted), Labelled(labels.codes, labels.n_classes, None, found, counted)
+    known = labels.values[labels.used]
+    if like is None and use.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
+        raise ValueError(
+            "label_gamma = None is 1 over the variance of the labels that are used, but which rows nan_policy="
+            '"omit" leaves out is known only after the read. Give it: that of all labels is label_gamma='
+            f"{label_width(known, None, own):.4g}."
+        )
+    maker = use.features(known, own) if like is None or like.features is None else like.features
     if labels.values.shape[1] != maker.columns:
         raise ValueError(
             f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "
             f"expected. Give the same columns, or fit again."
         )
     codes = np.where(labels.used, 0, -1).astype(np.int32)
-    missed = missed_trace(maker, labels.values[labels.used])
-    return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
+    missed = missed_trace(maker, known, own)
+    counted = counted.among(codes) if labels.missing else counted
+    found = Supervision(None, maker, labels.missing, missed)
+    return replace(rows, counted=counted), Labelled(codes, 1, DeltaRows(maker, labels.values), found, counted)
 
 
 def labels_beside(
-    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, weights: Vector | None
+    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, counted: CountedRows
 ) -> Labelled | None:
     """Return the labels of batches as they are known before the read; None if they must be read in advance."""
     classes, features, width, added = y.stream.classes, None if like is None else like.features, 0, like is not None
@@ -317,27 +330,30 @@ def labels_beside(
         width = 0 if added or use.needs_classes or y.in_memory else y.width
     if classes is None and not width:
         return None
-    rows = y.beside(n, classes, width, missing, weights)
+    rows = y.beside(n, classes, width, missing, counted.weights)
+    codes = rows if classes is not None else replace(rows, coded=True)
+    counted = counted.among(codes) if missing == "drop" else counted
     if classes is not None:
         beside = LabelsBeside(rows.column, added, use.needs_classes)
-        return Labelled(rows, len(classes), None, Supervision(classes, None, 0), beside)
+        return Labelled(rows, len(classes), None, Supervision(classes, None, 0), counted, beside)
     # Features that depend on all labels, such as the width of an RBF label kernel, need labels in advance.
     features = features or use.features_before(rows.column, width)
     if features is None:
         return None
     beside = LabelsBeside(rows.column, added, False)
-    return Labelled(replace(rows, coded=True), 1, DeltaRows(features, rows), Supervision(None, features, 0), beside)
+    found = Supervision(None, features, 0)
+    return Labelled(codes, 1, DeltaRows(features, rows), found, counted, beside)
 
 
-def _opened(y: Unchecked, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+def _opened(y: Unchecked, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+    opened = partial(open_labels, y, rows.n_rows, missing=missing, present=rows.counted.present)
     if like is not None:
-        kind = "targets" if like.classes is None else "classes"
-        return open_labels(y, n, kind=kind, missing=missing, min_classes=1)
-    labels = open_labels(y, n, missing=missing)
+        return opened(kind="targets" if like.classes is None else "classes", min_classes=1)
+    labels = opened()
     if use.needs_classes and isinstance(labels, TargetLabels):
         known = labels.values[labels.used]
         if np.array_equal(known, np.round(known)):
-            return open_labels(y, n, kind="classes", missing=missing)
+            return opened(kind="classes")
     return labels
 
 
@@ -357,11 +373,11 @@ def reject_singletons(labels: ClassLabels) -> None:
         )
 
 
-def missed_trace(features: LabelFeatures, values: Matrix) -> float:
+def missed_trace(features: LabelFeatures, values: Matrix, weights: Vector | None) -> float:
     """Return the share of an RBF label kernel's trace that its features miss; warn if it is large. 0 for others."""
     if not isinstance(features, LandmarkLabels):
         return 0.0
-    missed = features.missed(values)
+    missed = features.missed(values, weights)
     if missed > MAX_MISSED:
         warn_approximation(
             f"the features of the RBF label kernel miss {missed:.2g} of its trace over {len(values)} labels: its "
@@ -371,7 +387,7 @@ def missed_trace(features: LabelFeatures, values: Matrix) -> float:
     return missed
 
 
-def open_classes(y: Unchecked, n: int, *, missing: str) -> ClassLabels:
+def open_classes(y: Unchecked, n: int, *, missing: str, present: NDArray[np.bool_] | None = None) -> ClassLabels:
     """Read the classes of n rows that a model is to be compared with: one class is enough.
 
     Raises
@@ -379,7 +395,7 @@ def open_classes(y: Unchecked, n: int, *, missing: str) -> ClassLabels:
     TypeError, ValueError
         As :func:`bigpca.data.labels.open_labels`.
     """
-    labels = open_labels(y, n, kind="classes", missing=missing, min_classes=1)
+    labels = open_labels(y, n, kind="classes", missing=missing, min_classes=1, present=present)
     if not isinstance(labels, ClassLabels):
         raise TypeError(f"labels were read as {type(labels).__name__}, where classes were expected")
     return labels
@@ -498,13 +514,13 @@ class Problem(LabelUse):
             )
         return positive_integer("n_components", given)
 
-    def features(self, labels: TargetLabels) -> LabelFeatures:
+    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
         if self.r2 > 0:
             raise ValueError(
                 f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the within-class scatter; classes "
                 f"were expected. Give classes (strings or integers), or use r2 = 0."
             )
-        return super().features(labels)
+        return super().features(known, weights)
 
     @property
     def divides(self) -> bool:
@@ -634,10 +650,13 @@ class SupervisedProblem(Problem):
     label_kernel: str = "linear"
     label_gamma: float | None = None
 
-    def features(self, labels: TargetLabels) -> LabelFeatures:
-        known = labels.values[labels.used]
-        gamma = label_width(known, self.label_gamma)
-        return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma)
+    @property
+    def spread(self) -> bool:
+        return self.label_kernel == "rbf" and self.label_gamma is None
+
+    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
+        gamma = label_width(known, self.label_gamma, weights)
+        return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma, weights)
 
     def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
         return super().features_before(column, columns) if self.label_kernel == "linear" else None
@@ -660,9 +679,12 @@ class ProjectionProblem(Problem):
     label_gamma: float | None = None
     seed: int = 0
 
-    def features(self, labels: TargetLabels) -> LabelFeatures:
-        known = labels.values[labels.used]
-        return self._drawn(known.shape[1], label_width(known, self.label_gamma))
+    @property
+    def spread(self) -> bool:
+        return self.label_gamma is None
+
+    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
+        return self._drawn(known.shape[1], label_width(known, self.label_gamma, weights))
 
     def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
         return None if self.label_gamma is None else self._drawn(columns, self.label_gamma)

@@ -58,7 +58,7 @@ from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
-from bigpca.passes.rows import Rows, check_unchanged, reject_weights
+from bigpca.passes.rows import Rows, check_unchanged
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import integers
@@ -305,7 +305,7 @@ class Folding(Reading):
             f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
             for f in range(folds)
         }
-        return cls(rows, templates)
+        return cls(replace(rows, counted=labelled.counted), templates)
 
     @cached_property
     def folds(self) -> PassCost:
@@ -343,7 +343,7 @@ class Scoring(LabelledReading):
         features = labelled.features
         if features is not None and rows.nan_policy == "omit":
             rows = rows.mapped(MapStep(Beside(features.whole(), np.asarray), rows.n_columns + features.shape[1]))
-        return cls(rows, "scores", labelled, False)
+        return cls(replace(rows, counted=labelled.counted), "scores", labelled, False)
 
     def read_scored(self, run: Run) -> tuple[KeptStatistics, LabelSpread | None]:
         """Return the statistics of the rows, and the spread of real labels; None for classes."""
@@ -624,10 +624,9 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         if self.estimator is None:
             inner.n_components = self.n_components
         rows = more.opened(self)
-        reject_weights(rows, [type(self).__name__], self._traits.unweighted)
         y = labels_of_fit(self, rows.X, more.y)
-        rows = rows_of_fit(self, rows)
-        labelled = self._read_labels(y, rows.n_rows, kept.kept.supervision)
+        rows = rows_of_fit(self, rows, weighted=False)
+        labelled = self._read_labels(rows, y, kept.kept.supervision)
         X, before = mapped_lazily(rows), rows.origin.files_digest()
         scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
         call = f"{called(self)}.partial_fit(X, y)"
@@ -670,8 +669,8 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _reconstruction(self) -> RowMap:
         return chained((self.estimator_._reconstruction(),), Placed(self.selected_, self.mean_))
 
-    def _read_labels(self, y: Unchecked, n: int, like: Supervision | None = None) -> Labelled:
-        return read_labels(self, y, n, LabelUse(), like=like)
+    def _read_labels(self, rows: Rows, y: Unchecked, like: Supervision | None = None) -> Labelled:
+        return read_labels(self, rows, y, LabelUse(), like=like)[1]  # the estimator reads all rows
 
     def _row_map(self) -> Selected:
         return Selected(self.selected_, whole_map(self.estimator_))
@@ -704,7 +703,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
         q, rows = self._count(d), rows_of_fit(self, rows, weighted=False)
-        labelled = self._read_labels(y, rows.n_rows)  # unknown row chunks are counted once for all reads
+        labelled = self._read_labels(rows, y)  # unknown row chunks are counted once for all reads
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(

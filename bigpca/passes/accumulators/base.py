@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache, partial
 from math import prod
 from types import ModuleType
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -453,30 +453,6 @@ def update_all(states: Iterable[Accumulator], block: Block, strip_shift: Vector 
         for state in dense:
             state.update(strip)
     return strip_shift
-
-
-class CodeRows(Protocol):
-    """Codes of rows that come with the rows."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the codes."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    @overload
-    def __getitem__(self, rows: slice[int | None, int, None]) -> Codes: ...
-    @overload
-    def __getitem__(self, rows: Integers) -> NDArray[np.int32]: ...
-    def __getitem__(self, rows: slice[int | None, int, None] | Integers) -> Codes | NDArray[np.int32]:
-        """Return the codes of a slice of rows (an array if it is empty), or an array of those with given numbers."""
-
-    def digest(self) -> str:
-        """What identifies them before the read."""
-
-
-Codes: TypeAlias = NDArray[np.int32] | CodeRows
 
 
 # Rows are centred before they are multiplied everywhere else in the library. Of sparse rows that would store every

@@ -15,14 +15,13 @@ from bigpca.devices import Device
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
-    Codes,
     WeightSums,
     add_weights,
     cost_of,
     kept,
     update_all,
 )
-from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.blocks import Block, Codes
 from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 

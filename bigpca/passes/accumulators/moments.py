@@ -35,7 +35,6 @@ from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
-    Codes,
     Weighted,
     WeightSums,
     add_known,
@@ -49,7 +48,7 @@ from bigpca.passes.accumulators.base import (
     product_scratch,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, scaled_rows, within_range
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Codes, scaled_rows, within_range
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.passes.reading.row_maps import Profile, row_totals
 from bigpca.planning import BlockForm, Work
