@@ -12,7 +12,6 @@ import numpy as np
 
 from bigpca.arrays import Input, Vector
 from bigpca.errors import brief
-from bigpca.solvers.components import degrees_of_freedom
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
 
@@ -103,16 +102,15 @@ def reliability(weights: Input) -> Vector:
     given = open_weights(weights)
     if not len(given):
         raise ValueError("there are no weights. Give one weight per row.")
-    largest = given.max(initial=0.0)
-    if largest == 0:
-        degrees_of_freedom(0, (0.0, 0.0))
-    given = given / largest  # so that squares neither overflow nor underflow
+    if not given.any():
+        weight_sum(given)
+    given = given / given.max()  # so that squares neither overflow nor underflow
     scaled: Vector = given * (given.sum() / (given @ given))
     return scaled
 
 
 def weight_sum(weights: Vector) -> float:
-    """Return the sum of weights; reject one whose square could overflow.
+    """Return the sum of weights; reject 0, and one whose square could overflow.
 
     Raises
     ------
@@ -120,6 +118,8 @@ def weight_sum(weights: Vector) -> float:
     """
     with np.errstate(over="ignore"):
         total = float(weights.sum())
+    if len(weights) and total == 0:
+        raise ValueError("all weights are zero, so no row is used. Give positive weights to the rows that count.")
     if total > MAX_TOTAL:
         raise ValueError(
             f"the weights add up to {total:g}, which exceeds {MAX_TOTAL:g}, the largest number whose square fits in "

@@ -747,8 +747,6 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
     if sums is None:
         return float(max(1, count - subtracted))
     total, squares = sums
-    if total == 0:
-        raise ValueError("all weights are zero, so no row is used. Give positive weights to the rows that count.")
     if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
         effective = total**2 / squares if squares else float(count)  # of weights whose squares are 0, too
         within = "" if subtracted == 1 else f" within {subtracted} classes"
