@@ -139,7 +139,12 @@ def policies(model: BaseEstimator) -> dict[str, Unchecked]:
 
 
 def rows_of_fit(
-    model: BaseEstimator, rows: Rows, *, weighted: bool = True, memory_limit: int | str | None = None
+    model: BaseEstimator,
+    rows: Rows,
+    *,
+    weighted: bool = True,
+    alone: bool = True,
+    memory_limit: int | str | None = None,
 ) -> Rows:
     """Return the rows that a fit reads, preprocessed, within the limit, or that of the model.
 
@@ -147,6 +152,8 @@ def rows_of_fit(
     ------
     TypeError
         For weights that the fit cannot use.
+    ValueError
+        For maps of rows that lack what a read of the fit finds, if these are not the only rows that the fit reads.
     """
     check_parameters(model)
     if (names := rows.origin.names) is not None:
@@ -157,6 +164,9 @@ def rows_of_fit(
     limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=limit)
     if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:
+        if not alone or rows.preprocessing is None:
+            for one in maps:
+                one.settled.check_known()
         d = rows.n_columns
         rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in of_first_side(maps, rows)))
     return rows

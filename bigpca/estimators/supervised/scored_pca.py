@@ -625,7 +625,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
             inner.n_components = self.n_components
         rows = more.opened(self)
         y = labels_of_fit(self, rows.X, more.y)
-        rows = rows_of_fit(self, rows, weighted=False)
+        rows = rows_of_fit(self, rows, weighted=False, alone=False)
         labelled = self._read_labels(rows, y, kept.kept.supervision)
         X, before = mapped_lazily(rows), rows.origin.files_digest()
         scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
@@ -702,7 +702,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
 
     def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
-        q, rows = self._count(d), rows_of_fit(self, rows, weighted=False)
+        q, rows = self._count(d), rows_of_fit(self, rows, weighted=False, alone=False)
         labelled = self._read_labels(rows, y)  # unknown row chunks are counted once for all reads
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -361,6 +362,12 @@ class EachSide(NumberedMap):
     maps: tuple[tuple[RowMap, ...], ...]
     widths: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Reject maps that lack something: no read of a fit finds it in one block."""
+        for one in chain.from_iterable(self.maps):
+            if isinstance(one, RowPreprocessor):
+                one.settled.check_known()
+
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the mapped blocks side by side."""
         ends = np.cumsum(self.widths)
@@ -523,6 +530,20 @@ class RowPreprocessor(NumberedMap):
     def learns(self) -> bool:
         """Whether a read of the fit finds something that is not given."""
         return any(getattr(self, name) is None for name in self.found_by_fit)
+
+    def check_known(self) -> None:
+        """Reject a map that lacks something.
+
+        Raises
+        ------
+        ValueError
+        """
+        if self.learns:
+            names = " and ".join(self.found_by_fit)
+            raise ValueError(
+                f"{self!r} takes {names} from all rows, which only a fit to X alone finds: none with covariates or "
+                f"targets, of ScoredPCA, or by partial_fit. Give {names}."
+            )
 
     def begun(self) -> RowPreprocessor:
         """Return what a new fit applies: the same, unless a read of the fit finds what is not given."""
@@ -752,17 +773,12 @@ class NormalizeTotal(RowPreprocessor):
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the divided rows."""
-        if self.target is None:
-            raise ValueError(
-                "NormalizeTotal(target=None) takes the median of the sums of all rows, which only a fit to X alone "
-                "finds: none with covariates or targets, of ScoredPCA, or by partial_fit. Give the target, such as "
-                "NormalizeTotal(1e4)."
-            )
-        values = rows.astype(working_dtype(rows.dtype), copy=False)
+        self.check_known()
+        target, values = float(self.target or 0), rows.astype(working_dtype(rows.dtype), copy=False)
         _reject_below(values, 0, numbers, where, self.takes)
         totals = row_totals(values)
         with np.errstate(over="ignore"):
-            factors = self.target / np.where((totals == 0) | ~np.isfinite(totals), self.target, totals)
+            factors = target / np.where((totals == 0) | ~np.isfinite(totals), target, totals)
         return scaled_rows(values, factors)
 
     def onnx_form(self) -> OnnxForm:
@@ -865,13 +881,9 @@ class Standardize(RowPreprocessor):
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the standardised rows; of sparse rows, the stored values."""
-        if self.mean is None or self.scale is None:
-            raise ValueError(
-                "Standardize(mean=None) takes the means of all rows, which only a fit to X alone finds: none with "
-                "covariates or targets, of ScoredPCA, or by partial_fit. Give mean and scale."
-            )
-        if rows.shape[1] != len(self.mean):
-            raise ValueError(f"Standardize has {len(self.mean)} means, but {where} has {rows.shape[1]} columns.")
+        self.check_known()
+        if rows.shape[1] != len(self.mean or ()):
+            raise ValueError(f"Standardize has {len(self.mean or ())} means, but {where} has {rows.shape[1]} columns.")
         dtype, most = working_dtype(rows.dtype), np.inf if self.max_value is None else self.max_value
         mean, scale, zero = (one.astype(dtype) for one in self._of_columns(most))
         if not isinstance(rows, csr_array):

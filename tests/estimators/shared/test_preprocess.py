@@ -15,6 +15,7 @@ import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
 from bigpca.passes.accumulators import row_totals
 from bigpca.quality import reconstruction_error
+from tests.estimators.stores import unreadable
 
 N, D = 90, 6
 X = np.random.default_rng(0).standard_normal((N, D)) + 1.0
@@ -218,16 +219,25 @@ def test_the_median_of_any_number_of_rows_takes_bounded_memory(monkeypatch: pyte
     bp.PCA(2, preprocess=MEDIAN_FIRST).fit(rows[1:])
 
 
-def test_a_median_that_no_read_finds_is_an_error() -> None:
-    for use in (
-        lambda: bp.PCA(2, preprocess=MEDIAN_FIRST).partial_fit(COUNTS),
-        lambda: bp.PCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, given=Y[:, None]),
-        lambda: bp.CCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, COUNTS[:, :3]),
-        lambda: bp.Ridge(preprocess=MEDIAN_FIRST).fit(COUNTS, COUNTS[:, :2]),
-        lambda: bp.ScoredPCA(n_features_to_select=3, preprocess=MEDIAN_FIRST).fit(COUNTS, Y),
+@pytest.mark.parametrize("first", [MEDIAN_FIRST, bp.rows.Standardize()])
+def test_what_no_read_finds_is_rejected_before_a_read_and_by_the_plan(first: Any) -> None:
+    rows = unreadable(*COUNTS.shape)
+    for model, beside in (
+        (bp.PCA(2), {"given": Y[:, None]}),
+        (bp.CCA(2), {"y": COUNTS[:, :3]}),
+        (bp.PLSRegression(2), {"y": COUNTS[:, :3], "given": Y[:, None]}),
+        (bp.Ridge(), {"y": COUNTS[:, :2]}),
+        (bp.ScoredPCA(n_features_to_select=3), {"y": Y}),
     ):
-        with pytest.raises(ValueError, match=r"only a fit to X alone finds: none with covariates.* Give the target"):
-            use()
+        model.set_params(preprocess=first)
+        for call in (model.plan, model.fit, *([] if "given" in beside else [model.partial_fit])):
+            with pytest.raises(ValueError, match=r"only a fit to X alone finds: .* Give (t|mean and )"):
+                call(rows, **beside)
+    with pytest.raises(ValueError, match="only a fit to X alone finds"):
+        bp.PCA(2, preprocess=first).partial_fit(rows)
+
+
+def test_a_median_of_no_rows_or_of_rows_that_come_once_is_an_error() -> None:
     with pytest.raises(ValueError, match="no row has a sum above zero"):
         bp.PCA(2, preprocess=MEDIAN_FIRST).fit(np.zeros((20, D)))
     with pytest.raises(ValueError, match=r"takes up to 2 reads"):
