@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from distributed import Client
 from scale_fit import CASES
@@ -40,18 +41,23 @@ class Cluster:
     """A scheduler process with its workers, and a client that only looks."""
 
     client: Client
-    scheduler: psutil.Process
+    processes: tuple[psutil.Process, ...]  # the scheduler, and those of the workers
 
-    def cpu(self) -> float:
-        """Processor seconds of the scheduler so far."""
-        times = self.scheduler.cpu_times()
-        return float(times.user + times.system)
+    @property
+    def scheduler(self) -> psutil.Process:
+        """The process of the scheduler."""
+        return self.processes[0]
 
-    def share_at_rest(self) -> float:
-        """Processor seconds a second of the scheduler while nothing runs."""
+    def cpu(self) -> np.ndarray:
+        """Processor seconds of the scheduler and of each process of workers so far."""
+        return np.array([sum(one.cpu_times()[:2]) for one in self.processes])
+
+    def share_at_rest(self) -> np.ndarray:
+        """Processor seconds a second of each process while nothing runs."""
         before, began = self.cpu(), time.monotonic()
         time.sleep(AT_REST)
-        return (self.cpu() - before) / (time.monotonic() - began)
+        shares: np.ndarray = (self.cpu() - before) / (time.monotonic() - began)
+        return shares
 
     def peak(self) -> int:
         """Most bytes that the scheduler has held."""
@@ -90,16 +96,16 @@ def cluster_of(workers: int, processes: int, wait: float) -> Iterator[Cluster]:
                 raise SystemExit(f"the scheduler did not start within {wait:g} s. Use a larger --wait.")
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        for i in range(processes):
-            count = workers * (i + 1) // processes - workers * i // processes
-            stack.enter_context(running([str(FOLDER / "scale_workers.py"), address, str(count)]))
+        counts = [workers * (i + 1) // processes - workers * i // processes for i in range(processes)]
+        commands = [[str(FOLDER / "scale_workers.py"), address, str(count)] for count in counts]
+        hosts = [stack.enter_context(running(command)) for command in commands]
         client = stack.enter_context(Client(address, set_as_default=False))
         try:
             client.wait_for_workers(workers, timeout=wait)
         except TimeoutError as error:
             joined = len(client.scheduler_info(n_workers=-1)["workers"])
             raise SystemExit(f"{joined} of {workers} workers joined within {wait:g} s. Use a larger --wait.") from error
-        yield Cluster(client, scheduler)
+        yield Cluster(client, (scheduler, *hosts))
 
 
 def replay(cluster: Cluster, solver: str, given: argparse.Namespace, at_rest: float) -> dict[str, Any]:
@@ -111,7 +117,7 @@ def replay(cluster: Cluster, solver: str, given: argparse.Namespace, at_rest: fl
     done = subprocess.run([sys.executable, *command, *sizes], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
-    cpu, seconds = cluster.cpu() - cpu, time.monotonic() - began
+    (cpu, *hosts), seconds = cluster.cpu() - cpu, time.monotonic() - began
     fit, traffic = json.loads(done.stdout), cluster.traffic()
     tasks = sum(worker.tasks for worker in traffic) - tasks_before
     moved = [move for worker in traffic for move in worker.moved]
@@ -130,6 +136,7 @@ def replay(cluster: Cluster, solver: str, given: argparse.Namespace, at_rest: fl
         "first_task_s": round(min(at for _, at, _ in runs) - fit["called"], 2),
         "scheduler_ms_per_task": round(1e3 * (cpu - at_rest * seconds) / tasks, 2),
         "scheduler_ms_per_task_with_rest": round(1e3 * cpu / tasks, 2), "scheduler_busy": round(cpu / seconds, 2),
+        "busiest_process_of_workers": round(max(hosts) / seconds, 2),
         "scheduler_mib": round(cluster.peak() / 2**20), "client_mib": round(fit["peak"] / 2**20),
         "client_mib_over_idle": round((fit["peak"] - fit["idle"]) / 2**20),
         "client_cpu_s": round(fit["cpu_s"], 1), "states_per_group": round(len(states) / groups, 2),
@@ -157,8 +164,9 @@ def main() -> None:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes that were started, as Ctrl-C does
     with cluster_of(given.workers, given.processes, given.wait) as cluster:
-        at_rest = cluster.share_at_rest()
-        print(json.dumps({"workers": given.workers, "scheduler_at_rest": round(at_rest, 4)}), flush=True)
+        at_rest, *hosts = cluster.share_at_rest()
+        rest = {"scheduler_at_rest": round(at_rest, 4), "busiest_process_of_workers": round(max(hosts), 4)}
+        print(json.dumps({"workers": given.workers, **rest}), flush=True)
         for solver in given.solvers:
             print(json.dumps(replay(cluster, solver, given, at_rest)), flush=True)
 

@@ -32,8 +32,11 @@ from bigpca.passes.project import WriteGroup
 
 RANK = 96  # of the rows that stand for the data
 ROWS = 64  # of each segment that are really folded
-QUIET = {
-    "distributed.admin.system-monitor.interval": "10s",
+QUIET = {  # a worker looks after its event loop 50 times a second, and counts open files: here those of hundreds
+    "distributed.admin.tick.interval": "1h",
+    "distributed.admin.tick.cycle": "1h",
+    "distributed.admin.system-monitor.interval": "1h",
+    "distributed.worker.use-file-locking": False,  # each worker tries the locks of all
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -199,6 +202,8 @@ async def start(scheduler: str, count: int) -> None:
     workers = [
         Worker(scheduler, nthreads=1, memory_limit="16 GiB", dashboard=False, validate=False) for _ in range(count)
     ]
+    for worker in workers:
+        worker.periodic_callbacks["find-missing"].callback_time = 60_000  # of no consequence, each second
     for some in range(0, count, 50):
         await asyncio.gather(*workers[some : some + 50])
     await asyncio.gather(*(worker.finished() for worker in workers))
