@@ -108,14 +108,13 @@ def stored(  # as of dataclasses.field
     coding: Coding | None = None,
     optional: bool = False,
     default: object = MISSING,
-    kw_only: bool | Any = MISSING,
 ) -> Any:
     """Return a field that a file holds: an array of these sizes, or as :class:`FileForm` says.
 
     What is optional may be None, and one with a default may be missing in the file.
     """
     form = FileForm(of, sizes or None, least, most, coding, optional)
-    return field(default=default, kw_only=kw_only, metadata={FORM: form})
+    return field(default=default, metadata={FORM: form})
 
 
 @cache

@@ -51,7 +51,7 @@ def check_seed(seed: int, name: str = "seed") -> int:
     return int(given)
 
 
-def draw_seed(random_state: Any, name: str = "random_state") -> int:
+def draw_seed(random_state: Any) -> int:
     """Return an integer unchanged; draw a seed in [0, 2^31 - 1) from the other kinds of scikit-learn's random_state.
 
     Parameters
@@ -75,7 +75,7 @@ def draw_seed(random_state: Any, name: str = "random_state") -> int:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
-    return check_seed(random_state, name)
+    return check_seed(random_state, "random_state")
 
 
 def draws_seed(random_state: Any) -> bool:

@@ -11,7 +11,6 @@ from bigpca.arrays import Input, Matrix, Vector
 from bigpca.data.roles import given_array
 from bigpca.errors import an
 from bigpca.plots.data import (
-    MAX_ROWS,
     DrawnScores,
     Kinds,
     Values,
@@ -432,7 +431,7 @@ def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | Non
 
 
 def _drawn(
-    model: Any, given: tuple[Any, str], seed: int, most: int = MAX_ROWS, labels: Any = None
+    model: Any, given: tuple[Any, str], seed: int, labels: Any = None
 ) -> tuple[DrawnScores, Vector | None, Kinds | Values | None]:
     """Return the scores to draw, and where they are known the shares of the variance, and the labels of the rows."""
     require_matplotlib()  # before a read
@@ -442,7 +441,7 @@ def _drawn(
             f"{an(name_of(model))} has no components: the columns of its sketch are random combinations of the "
             f"features. Fit a PCA, or another model of components."
         )
-    drawn, X = drawn_scores(model, *given, seed=seed, most=most), model if given[0] is None else given[0]
+    drawn, X = drawn_scores(model, *given, seed=seed), model if given[0] is None else given[0]
     return drawn, ratio, None if labels is None else kinds_of(labels, drawn.n, drawn.rows, X)
 
 

@@ -395,12 +395,12 @@ class ScoresRead:
     without: int
 
 
-def read_scores(model: Any, scores: Input, *, seed: int = 0) -> ScoresRead:
+def read_scores(model: Any, scores: Input) -> ScoresRead:
     """Read scores (n, k) once; raises as :func:`bigpca.data.roles.are_scores`."""
     opened = open_array(scores)
     are_scores(model, scores, opened, "scores")
     n = int(opened.shape[0])
-    rows = drawn_rows(n, seed)
+    rows = drawn_rows(n)
     found = read_ends(Rows.of(opened, nan_policy="omit"), ROWS_AT_AN_END, columns=MAX_COMPONENTS, chosen=rows)
     values = found.chosen.astype(np.float64)
     drawn = DrawnScores(values, found.chosen_rows, n, len(rows) - len(values))

@@ -413,7 +413,7 @@ def put_group(
 
 
 @contextmanager
-def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, str]]:
+def got_group(out: Any) -> Iterator[tuple[Path, str]]:
     """Yield the folder of a group, and its path."""
     target = Path(os.path.realpath(out))
     with suppress(OSError):  # a read-only directory cannot be repaired

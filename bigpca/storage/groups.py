@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,12 @@ class Group:
         Major and minor version of the layout.
     arrays : dict of str to ndarray
     attributes : dict of str to JSON values
-    shapes : dict of str to tuple of int
-        Declared shapes of all arrays, also of those that were not read.
     """
 
     kind: str
     format: tuple[int, int]
     arrays: dict[str, Array]
     attributes: dict[str, Any]
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def write_group(
@@ -129,7 +126,6 @@ def read_group(
     *,
     kind: str | Collection[str] | None,
     newest: tuple[int, int],
-    names: Collection[str] | None = None,
 ) -> Group:
     """Read a group that :func:`write_group` wrote, trusting nothing that is not checked.
 
@@ -138,7 +134,6 @@ def read_group(
     path : the group's directory.
     kind : the kind, or kinds, that the caller accepts; None for any.
     newest : the newest format that the caller knows. A newer minor version is read, a newer major one rejected.
-    names : the arrays to read, where the group has them; None for all.
 
     Returns
     -------
@@ -150,29 +145,25 @@ def read_group(
         If it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
         No code from the store is executed, and no array is allocated that is larger than the files can justify.
     """
-    with carrier(path).got_group(path, names) as (folder, where):
+    with carrier(path).got_group(path) as (folder, where):
         try:
-            return _read_group(folder, kind, newest, names)
+            return _read_group(folder, kind, newest)
         except ModelFormatError as error:
             if where == str(folder):
                 raise
             raise ModelFormatError(str(error).replace(str(folder), where)) from error
 
 
-def _read_group(
-    target: Path, kind: str | Collection[str] | None, newest: tuple[int, int], names: Collection[str] | None
-) -> Group:
+def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
     body, values = _read_header(target, newest)
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
         raise ModelFormatError(
             f"{target} holds {an(repr(body['kind']))}, but {known} was expected. Load it by the function of its kind."
         )
-    wanted = body["arrays"].keys() if names is None else names
-    arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items() if name in wanted}
-    shapes = {name: tuple(declared["shape"]) for name, declared in body["arrays"].items()}
+    arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items()}
     major, minor = body["format"]
-    return Group(body["kind"], (major, minor), arrays, values, shapes)
+    return Group(body["kind"], (major, minor), arrays, values)
 
 
 def kind_at(path: str | os.PathLike[str]) -> str | None:

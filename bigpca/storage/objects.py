@@ -492,8 +492,8 @@ def put_group(
 
 
 @contextmanager
-def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, str]]:
-    """Copy a group, or some of its arrays, to a local folder for as long as it is read; yield that and the URL.
+def got_group(out: Any) -> Iterator[tuple[Path, str]]:
+    """Copy a group to a local folder for as long as it is read; yield that and the URL.
 
     Raises
     ------
@@ -519,11 +519,8 @@ def got_group(out: Any, names: Collection[str] | None) -> Iterator[tuple[Path, s
 
         wanted = []
         for key, entry in listed.items():
-            member, below, _ = key.partition("/")
             target = Path(folder, key)
-            if (below and names is not None and member not in names) or key.startswith(f"{CONTROL}/"):
-                continue
-            if target.resolve().is_relative_to(Path(folder).resolve()):
+            if not key.startswith(f"{CONTROL}/") and target.resolve().is_relative_to(Path(folder).resolve()):
                 wanted.append((entry.size, partial(get, key, target)))
         together(wanted)
         yield Path(folder), where

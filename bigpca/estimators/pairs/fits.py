@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 State = TypeVar("State", bound=Accumulator)
 
 
-def open_pair(rows: Rows, Y: Unchecked, owner: str, names: str = "XY") -> Rows:
+def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
     """Return opened rows of X with those of Y side by side, and covariates behind them.
 
     Y of None stands for the second arrays of batches.
@@ -47,11 +47,9 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str, names: str = "XY") -> Rows:
         if joined is not None:
             return joined if rows.covariates is None else side_by_side([rows, rows.covariates], "XZ")  # which raises
     if Y is None:
-        raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give {names[1]} of shape (n, q).")
-    sides = [rows, open_side(Y, owner, names[1])]
-    if rows.covariates is not None:
-        sides, names = [*sides, rows.covariates], f"{names}Z"
-    return side_by_side(sides, names)
+        raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give Y of shape (n, q).")
+    more = [] if rows.covariates is None else [rows.covariates]
+    return side_by_side([rows, open_side(Y, owner, "Y"), *more], "XYZ"[: 2 + len(more)])
 
 
 @dataclass(frozen=True)
