@@ -32,6 +32,7 @@ ROOMS = {
     "Inverts",
     "LabelledFeatures",
     "LinearExports",
+    "OfLabelKernel",
     "Predicts",
     "RoweisPoint",
     "RowStatistics",
