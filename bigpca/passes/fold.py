@@ -7,7 +7,7 @@ is never the result of a task, because neither queuing nor spilling bounds the m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -25,7 +25,6 @@ from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, In
 from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
-    EVERY,
     Block,
     CountedRows,
     Look,
@@ -188,7 +187,7 @@ def fold_to(
     """
     whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
-        absent = 0 if rows.counted is EVERY else rows.n_rows - rows.n_present
+        absent = rows.n_rows - rows.n_present
         own = _OfRows(finish, cost.device, absent if whole else None)
         return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
     except NoRowsLeftError:
@@ -254,7 +253,7 @@ def fold_job(
         reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
         known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
-        counted = EVERY if rows.counted is EVERY else rows.counted.part(start, stop)
+        counted = rows.counted.part(start, stop)
         task = FoldGroup(
             group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, counted, cost.device,
             layout.runs_of(group), layout.strips,
@@ -287,7 +286,7 @@ class FoldGroup:
     nan_policy: str
     templates: dict[str, Accumulator]
     stamp: str
-    counted: CountedRows = EVERY
+    counted: CountedRows = field(default_factory=CountedRows)
     device: Device | None = None
     runs: tuple[tuple[int, int], ...] = ()
     strips: int = 1

@@ -34,7 +34,7 @@ from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pa
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
-from bigpca.passes.reading.blocks import EVERY, CountedRows
+from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import (
     FILL,
@@ -425,7 +425,7 @@ class Rows:
     seed: int = 0
     nan_policy: str = "raise"
     steps: tuple[MapStep, ...] = ()
-    counted: CountedRows = EVERY
+    counted: CountedRows = field(default_factory=CountedRows)
     fill: ColumnFill | None = None
     limits: Limits | None = None
     covariates: Rows | None = None
@@ -700,7 +700,8 @@ class Prices:
         if origin.view is not None:
             chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
         row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
-        weighted = 0 if rows.counted is EVERY else math.ceil(2 * form.rows * (8 + row_bytes))
+        once = rows.counted.weights is None and rows.counted.present is None and rows.counted.coming is None
+        weighted = 0 if once else math.ceil(2 * form.rows * (8 + row_bytes))
         decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
         # The chunk being read, and its decoded form.
         return form, work + Work(2 * chunk + weighted + decoding, loops=prepared)

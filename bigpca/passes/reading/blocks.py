@@ -285,9 +285,6 @@ class CountedRows:
         return (slab, None) if present.all() else (slab[present], numbers[present])
 
 
-EVERY = CountedRows()
-
-
 def dense_strips(values: csr_array) -> Iterator[tuple[Array, int]]:
     """Yield sparse rows as dense arrays of at most 4 MiB, and the place of the first row of each."""
     step = strip_rows(values.shape[1], values.dtype.itemsize)
