@@ -5,6 +5,7 @@ All pairs of the layers of one or two networks, in one read of all.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,14 @@ from scipy.stats import chi2
 
 from bigpca.arrays import DType, Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
-from bigpca.errors import check_choice, positive_integer, real_number, required
+from bigpca.errors import (
+    ApproximationWarning,
+    check_choice,
+    positive_integer,
+    real_number,
+    required,
+    warn_approximation,
+)
 from bigpca.estimators.pairs.fits import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
@@ -431,7 +439,8 @@ def _error(states: Sequence[State], statistic: Callable[[State], Any]) -> Any:
     if len(states) < 2:
         return None
     try:
-        found = jackknife(np.array([statistic(state) for state in left_out(states)]))
+        with warnings.catch_warnings(action="ignore", category=ApproximationWarning):  # the whole was judged
+            found = jackknife(np.array([statistic(state) for state in left_out(states)]))
     except ValueError:  # of too few rows
         return None
     return found if found.ndim else float(found)
@@ -492,8 +501,19 @@ def _svcca_of(moments: Any, rows: Rows, names: Sequence[str], variance: float) -
         found = side.spectral
         shares = np.cumsum(found.s**2) / (found.s**2).sum()
         axes.append(found.duals[:, : int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1])
-    # Of principal components of length 1, the canonical correlations are singular values.
-    return _of_pairs(moments, rows, lambda S, i, j: np.minimum(svdvals(axes[i].T @ S @ axes[j]), 1.0).mean())
+
+    def similarity(S: Matrix, i: int, j: int) -> float:
+        both, most = axes[i].shape[1] + axes[j].shape[1], moments.count - 1
+        if both > most:
+            warn_approximation(
+                f"{names[i]} and {names[j]} have {both} components together, and {moments.count} rows can tell at most "
+                f"{most} apart: {both - most} of the correlations are 1 whatever the rows are. Give more rows, or a "
+                "smaller variance."
+            )
+        # Of principal components of length 1, the canonical correlations are singular values.
+        return float(np.minimum(svdvals(axes[i].T @ S @ axes[j]), 1.0).mean())
+
+    return _of_pairs(moments, rows, similarity)
 
 
 def _of_pairs(moments: Any, rows: Rows, similarity: Callable[[Matrix, int, int], float]) -> Matrix:

@@ -151,6 +151,10 @@ def test_svcca_is_the_mean_canonical_correlation_of_leading_components() -> None
 
     truth = svdvals(leading(X).T @ leading(Y)).mean()
     assert svcca(X, Y, variance=0.9).value == pytest.approx(truth, rel=1e-10)
+    few = np.random.default_rng(0).standard_normal((2, 8, 6))  # two sides
+    said = "12 components together, and 8 rows can tell at most 7 apart: 5 of the correlations are 1 whatever the rows"
+    with pytest.warns(bp.errors.ApproximationWarning, match=said):
+        svcca(*few, variance=1.0, n_folds=None)
 
 
 def test_procrustes_is_the_fit_of_the_best_rotation_and_the_bures_distance_of_gram_matrices() -> None:
