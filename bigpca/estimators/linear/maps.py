@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, working_dtype
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
@@ -159,6 +159,13 @@ class Projection(LinearRowMap):
             axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
         return axes
 
+    def dtype_of(self, dtype: DType) -> DType:
+        """Return the dtype in which rows are multiplied: float64 if inverse deviations of tiny columns leave theirs."""
+        divisors = [one[one > 0] for one in (self.scale, self.deviations) if one is not None]
+        least = float(np.prod([one.min(initial=1.0) for one in divisors]))
+        dtype = working_dtype(dtype)
+        return dtype if least * float(np.finfo(dtype).max) > 1 else np.dtype(np.float64)
+
     def check_limits(self, rows: Array, where: str) -> None:
         """Reject values outside the limits, which a model of counts of alleles has."""
         if self.limits is not None:
@@ -208,9 +215,9 @@ class Projection(LinearRowMap):
                 return self._settled(rows, scores.astype(dtype, copy=False), where)
         self.check_limits(rows, where)
         dtype = working_dtype(rows.dtype)
-        mean, axes = self.mean.astype(dtype), self._axes()
+        axes, mean = self._axes(), self.mean.astype(self.dtype_of(rows.dtype))
         with np.errstate(invalid="ignore", over="ignore"):
-            scores = self._products(rows, mean, axes.T.astype(dtype))
+            scores = self._products(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
         empty = self._complete(rows, scores) if self.nan_policy == "mean" else None

@@ -488,7 +488,7 @@ class StatisticsMap(Float64Map):
             for start, scores, shifted in _strips(self.projection, rows):
                 yield start, scores, self._squared_residuals(scores, shifted) if residuals else None
             return
-        mean, rest, inverse, axes = _standardization(self.projection, working_dtype(rows.dtype))
+        mean, rest, inverse, axes = _standardization(self.projection, self.projection.dtype_of(rows.dtype))
         scores, squares = device.scores(rows, mean, axes, rest=rest, factors=inverse, residuals=residuals and k < d)
         yield 0, scores, _no_residuals(scores) if residuals and k == d else squares
 
@@ -584,7 +584,7 @@ def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, A
     Mean and scale apply to the rows, so that no difference of large numbers remains: the rounding of the mean to
     float32 is added back. The centred rows may be overwritten.
     """
-    dtype = working_dtype(rows.dtype)
+    dtype = projection.dtype_of(rows.dtype)
     mean, rest, inverse, axes = _standardization(projection, dtype)
     strip = strip_rows(len(rows), len(mean), dtype.itemsize)
     centred, scores = np.empty((strip, len(mean)), dtype), np.empty((strip, axes.shape[1]), dtype)

@@ -256,6 +256,15 @@ def test_scores_that_overflow_float32_are_rejected() -> None:
     assert pca.transform(huge.astype(np.float64))[0, 0] > 3.5e38
 
 
+@pytest.mark.parametrize("unit", [1e-38, 1e-41])
+def test_the_inverse_deviations_of_tiny_columns_may_leave_float32(unit: float) -> None:
+    rows = (np.random.default_rng(0).standard_normal((40, 3)) * [3 * unit, 2 * unit, unit]).astype(np.float32)
+    for model in (PCA(2, whiten=True).fit(rows), PCA(2, scale=True).fit(rows)):
+        for call in (model.transform, model.mahalanobis):
+            expected = np.asarray(call(rows.astype(np.float64)))
+            np.testing.assert_allclose(call(rows), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize(
     ("solver", "lazy", "constant", "dtype"),
     [*((solver, lazy, 1e4 + 0.1, np.float32) for solver in ("covariance", "dot") for lazy in (False, True)),
