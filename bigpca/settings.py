@@ -211,15 +211,11 @@ def memory_limit() -> int:
     The same as ``distributed.system.MEMORY_LIMIT``, without the import of ``distributed``.
     """
     own = resource.getrlimit(resource.RLIMIT_RSS)[1]  # -1 without a limit
-    limits = [psutil.virtual_memory().total, own, *map(_cgroup_limit, CGROUP_LIMITS)]
+    limits = [psutil.virtual_memory().total, own]
+    for name in CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
     return int(min(limit for limit in limits if limit > 0))
-
-
-def _cgroup_limit(name: str) -> int:
-    try:
-        return int(Path("/sys/fs/cgroup", name).read_text())
-    except (OSError, ValueError):  # no such file, or "max"
-        return 0
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h

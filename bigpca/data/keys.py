@@ -509,6 +509,8 @@ def names_as_texts(names: NDArray[Any]) -> NDArray[np.str_]:
 
 def home_of(source: Any) -> Any:
     """Return beside what keys may be stored, as :attr:`bigpca.data.source.Source.home`; "" for none."""
+    if isinstance(source, Source):
+        return source.home
     if is_place(source):
         from bigpca.storage.places import Place  # for object stores only
 
@@ -521,7 +523,7 @@ def home_of(source: Any) -> Any:
         if (root := disk_path(source.store)) is not None:
             return os.path.join(root, source.path)
         return source.store_path if is_zarr_array(source) else source.store_path / "X"  # of AnnData
-    return source.home if isinstance(source, Source) else ""
+    return ""
 
 
 def _keys_beside(home: Any) -> Any:

@@ -147,9 +147,7 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
-    given = feature_names(X)
-    names = feature_names(opened) if given is None else given  # a file may have names too
-    rows = Rows.opened(opened, names=names, sample=sample, lazy=not is_held(X))
+    rows = Rows.opened(opened, names=feature_names(opened), sample=sample, lazy=not is_held(X))
     if rows.origin.stored is not None and not isinstance(X, da.Array):
         rows.origin.looked = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
