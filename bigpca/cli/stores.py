@@ -12,15 +12,7 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.output import ExitCode, command_line, plain, reporting
-from bigpca.cli.runtime import (
-    described,
-    open_sources,
-    recorded,
-    reject_existing,
-    reject_shared_paths,
-    running,
-    shown,
-)
+from bigpca.cli.runtime import described, open_sources, recorded, reject_existing, reject_shared_paths, running, shown
 from bigpca.errors import brief, listed
 from bigpca.passes.engine.events import TerminalProgress
 from bigpca.planning import format_seconds

@@ -35,14 +35,7 @@ from bigpca.data.containers import (
 from bigpca.data.grids import lazy_table
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_names, hdf5_nodes, read_dataset, written
 from bigpca.data.source import Wanted, file_stamp
-from bigpca.data.tables import (
-    PARQUET_SUFFIXES,
-    parquet_schema,
-    partition_values,
-    table_column,
-    table_paths,
-    table_rows,
-)
+from bigpca.data.tables import PARQUET_SUFFIXES, parquet_schema, partition_values, table_column, table_paths, table_rows
 from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, brief, closest, listed, naming_argument, shorten

@@ -16,15 +16,7 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
 from bigpca.data import containers
-from bigpca.data.checks import (
-    ValidRange,
-    check_dtype,
-    check_shape,
-    coalesce,
-    decoding,
-    regular_chunks,
-    row_width,
-)
+from bigpca.data.checks import ValidRange, check_dtype, check_shape, coalesce, decoding, regular_chunks, row_width
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (

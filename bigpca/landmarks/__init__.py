@@ -12,24 +12,10 @@ returns ``Landmarks`` in the dtype of the rows. ``compared_rows`` is for the mem
 Add a sampling: a function and its passes in ``samplings``, one row of ``SAMPLINGS``, one row in ``tests/landmarks``.
 """
 
-from bigpca.landmarks.samplings import (
-    SAMPLINGS as SAMPLINGS,
-)
-from bigpca.landmarks.samplings import (
-    LandmarkRequest as LandmarkRequest,
-)
-from bigpca.landmarks.samplings import (
-    Landmarks as Landmarks,
-)
-from bigpca.landmarks.samplings import (
-    compared_rows as compared_rows,
-)
-from bigpca.landmarks.samplings import (
-    landmark_passes as landmark_passes,
-)
-from bigpca.landmarks.samplings import (
-    landmark_values as landmark_values,
-)
-from bigpca.landmarks.samplings import (
-    select_landmarks as select_landmarks,
-)
+from bigpca.landmarks.samplings import SAMPLINGS as SAMPLINGS
+from bigpca.landmarks.samplings import LandmarkRequest as LandmarkRequest
+from bigpca.landmarks.samplings import Landmarks as Landmarks
+from bigpca.landmarks.samplings import compared_rows as compared_rows
+from bigpca.landmarks.samplings import landmark_passes as landmark_passes
+from bigpca.landmarks.samplings import landmark_values as landmark_values
+from bigpca.landmarks.samplings import select_landmarks as select_landmarks

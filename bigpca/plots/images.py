@@ -11,18 +11,7 @@ from bigpca.arrays import Input, Matrix, unmasked
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.label_files import whole
 from bigpca.plots.data import Weights, chosen, component_names, grid_of, name_of, shares_or_none, weights
-from bigpca.plots.style import (
-    ABSENT,
-    ACCENT,
-    COLOURS,
-    INK,
-    axes_of,
-    main_of,
-    percent,
-    percents,
-    short_names,
-    tidy,
-)
+from bigpca.plots.style import ABSENT, ACCENT, COLOURS, INK, axes_of, main_of, percent, percents, short_names, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

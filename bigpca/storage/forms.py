@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from bigpca.errors import brief
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
-from bigpca.storage.files import (
-    public,
-    to_json,
-)
+from bigpca.storage.files import public, to_json
 from bigpca.storage.grammar import KEYS, PROVENANCE, Kind
 
 KEY_COLUMN = "key"  # the same in a table

@@ -14,13 +14,7 @@ from bigpca.arrays import Input, Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import Standardization
-from bigpca.estimators.linear.model import (
-    LinearModel,
-    rows_to_fit,
-    standardization_of,
-    whole_state,
-    with_apart,
-)
+from bigpca.estimators.linear.model import LinearModel, rows_to_fit, standardization_of, whole_state, with_apart
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
     PCAResult,

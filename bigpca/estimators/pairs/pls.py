@@ -11,14 +11,7 @@ from scipy.linalg import pinv
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import positive_integer, warn_approximation
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.pairs.model import (
-    SCALED,
-    JointMoments,
-    Predicts,
-    RotatedAxesResult,
-    SideScores,
-    squared_errors,
-)
+from bigpca.estimators.pairs.model import SCALED, JointMoments, Predicts, RotatedAxesResult, SideScores, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters

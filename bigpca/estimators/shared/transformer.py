@@ -14,17 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature, signature
 from types import MappingProxyType, MethodType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Self,
-    TypeAlias,
-    TypeVar,
-    cast,
-    dataclass_transform,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray

@@ -18,12 +18,7 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
 from bigpca.estimators.shared.results import Result
-from bigpca.estimators.supervised.problems import (
-    Labelled,
-    Problem,
-    check_classes,
-    reject_singular,
-)
+from bigpca.estimators.supervised.problems import Labelled, Problem, check_classes, reject_singular
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import WithinFactor, WithinProduct

@@ -49,12 +49,7 @@ from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.model import LABELS
-from bigpca.estimators.supervised.problems import (
-    Labelled,
-    Problem,
-    cut_axes,
-    read_labels,
-)
+from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
 from bigpca.estimators.supervised.supervised_pca import OfLabelKernel, SupervisedPCA
 from bigpca.kernels.base import Kernel

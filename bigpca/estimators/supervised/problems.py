@@ -18,14 +18,7 @@ from sklearn.base import BaseEstimator
 from bigpca.arrays import Matrix, Vector, packed_size
 from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
-from bigpca.data.labels import (
-    ClassLabels,
-    Labels,
-    TargetLabels,
-    check_missing,
-    check_several,
-    open_labels,
-)
+from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_missing, check_several, open_labels
 from bigpca.errors import listed, positive_integer, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (

@@ -33,13 +33,7 @@ from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import (
-    labels_of_fit,
-    open_weighted,
-    planned_fit,
-    policies,
-    rows_of_fit,
-)
+from bigpca.estimators.shared.opening import labels_of_fit, open_weighted, planned_fit, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
