@@ -407,12 +407,7 @@ def _mask(adata: Any, mask_var: Any) -> NDArray[np.bool_]:
 
 
 def _add(
-    adata: Any,
-    model: PCA,
-    scores: NDArray[Any],
-    mask: Mask,
-    params: dict[str, Any],
-    key_added: str | None,
+    adata: Any, model: PCA, scores: NDArray[Any], mask: Mask, params: dict[str, Any], key_added: str | None
 ) -> None:
     """Add the results to AnnData, under the names that scanpy uses."""
     key_scores, key_components, key = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")

@@ -241,12 +241,7 @@ def moments_of_genes(
     mapped = rows.mapped(*(MapStep(one, d, 4 * d) for one in maps))
     # About zero: the smooth function of the means jumps where two of them differ by rounding.
     found = read_once(
-        mapped,
-        StoredColumnMoments(d),
-        name,
-        progress=progress,
-        dtype=np.dtype(np.float64),
-        about_zero=True,
+        mapped, StoredColumnMoments(d), name, progress=progress, dtype=np.dtype(np.float64), about_zero=True
     )
     if (found.mean < 0).any():
         gene = int(np.argmin(found.mean))
@@ -266,12 +261,7 @@ def moments_of_genes(
 
 
 def marked_genes(
-    rows: Rows,
-    n_top_genes: int,
-    flavor: str,
-    n_bins: int,
-    span: float,
-    progress: ProgressArgument,
+    rows: Rows, n_top_genes: int, flavor: str, n_bins: int, span: float, progress: ProgressArgument
 ) -> pd.DataFrame:
     """Return what a flavour says of each gene, from one read of the rows, or two."""
     first: list[RowMap] = [Expm1()] if flavor == "seurat" else []

@@ -393,12 +393,7 @@ def _opened(output: Streams, source: list[str], reading: o.SourceOptions) -> Any
 
 
 def _planned(
-    output: Streams,
-    model: Any,
-    source: list[str],
-    data: Any,
-    supervision: o.Labelling,
-    reading: o.SourceOptions,
+    output: Streams, model: Any, source: list[str], data: Any, supervision: o.Labelling, reading: o.SourceOptions
 ) -> Planned:
     """Return the plan and what it is of, after showing what was found."""
     from bigpca.data.provenance import fingerprint_of

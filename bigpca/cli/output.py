@@ -180,8 +180,7 @@ class Streams:
         if lost is not None and (self.as_json or lost.errno not in (errno.EPIPE, errno.EBADF)):
             what = "the JSON object" if self.as_json else "what the command prints"
             raise OutputWriteError(
-                lost.errno,
-                f"{what} could not be written to stdout ({lost.strerror}), but the command completed",
+                lost.errno, f"{what} could not be written to stdout ({lost.strerror}), but the command completed"
             )
 
     def _print_json(self, record: Mapping[str, Any]) -> None:

@@ -231,13 +231,7 @@ def ingest(
             with TerminalProgress() as bar:
                 progress = shown(bar, output, store)
                 bigpca.ingest(
-                    data,
-                    store,
-                    overwrite=overwrite,
-                    dtype=dtype,
-                    chunk_rows=chunk_rows,
-                    keys=keys,
-                    progress=progress,
+                    data, store, overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys, progress=progress
                 )
         seconds = time.monotonic() - start
         record, rows = _describe_source(store, None)

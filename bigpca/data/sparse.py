@@ -178,8 +178,7 @@ def check_csr(indices: Array, indptr: Array, stored: int, width: int, label: str
             place = start + int(np.flatnonzero((part < 0) | (part >= width))[0])
             row = first_row + int(np.searchsorted(indptr, place, side="right")) - 1
             raise _damaged(
-                label,
-                f"row {row} has a value in column {int(indices[place])}, but there are {width} columns, from 0",
+                label, f"row {row} has a value in column {int(indices[place])}, but there are {width} columns, from 0"
             )
 
 

@@ -483,14 +483,7 @@ class DotOperator(Operator):
     other_reads = 2  # of begin, and for the components
 
     def __init__(
-        self,
-        rows: Rows,
-        run: Run,
-        cost: PassCost,
-        *,
-        center: bool = True,
-        scale: LearnedScale = False,
-        seed: int = 0,
+        self, rows: Rows, run: Run, cost: PassCost, *, center: bool = True, scale: LearnedScale = False, seed: int = 0
     ) -> None:
         self.rows, self.run, self.cost = rows, run, cost
         self.center, self.scaled, self.seed = center, scale, seed

@@ -426,14 +426,7 @@ def _reads_ahead(rows: Rows, read_rows: int) -> int:
 
 
 def plan_writing(
-    rows: Rows,
-    f: RowMap,
-    width: int,
-    chunk_rows: int,
-    name: str,
-    form: Form = STORE,
-    *,
-    place: object = None,
+    rows: Rows, f: RowMap, width: int, chunk_rows: int, name: str, form: Form = STORE, *, place: object = None
 ) -> Plan:
     """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded.
 

@@ -282,12 +282,7 @@ class _EndsOf:
 
 
 def read_ends(
-    rows: Rows,
-    n: int,
-    *,
-    columns: int | None = None,
-    chosen: Integers | None = None,
-    progress: ProgressArgument = None,
+    rows: Rows, n: int, *, columns: int | None = None, chosen: Integers | None = None, progress: ProgressArgument = None
 ) -> EndsRead:
     """Return the n rows with the lowest and the n with the highest values of each column, and chosen rows: one read.
 

@@ -212,13 +212,7 @@ class KernelGroup(PanelGroup[SweepState]):
 
 
 def sweep_pass(
-    rows: Rows,
-    kernel: Kernel,
-    name: str,
-    template: SweepState,
-    *,
-    refinable: bool = False,
-    collected: bool = False,
+    rows: Rows, kernel: Kernel, name: str, template: SweepState, *, refinable: bool = False, collected: bool = False
 ) -> PassCost:
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
 

@@ -216,12 +216,7 @@ def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, flo
 
 
 def top_features(
-    model: Any,
-    component: int | str = 0,
-    n: int = 10,
-    *,
-    feature_names: Input | None = None,
-    ax: Axes | None = None,
+    model: Any, component: int | str = 0, n: int = 10, *, feature_names: Input | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the largest weights of features in a component as bars, the largest first: its loadings.
 

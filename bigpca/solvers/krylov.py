@@ -419,14 +419,7 @@ class RitzPairs:
 
 
 def ritz_pairs(
-    basis: KrylovBasis,
-    k: Wanted,
-    block: int,
-    *,
-    tol: float,
-    shift: float,
-    precision: float,
-    rank: int,
+    basis: KrylovBasis, k: Wanted, block: int, *, tol: float, shift: float, precision: float, rank: int
 ) -> RitzPairs:
     """Measure the Ritz pairs of a basis, from its stored products, and leave it the next directions.
 

@@ -121,12 +121,7 @@ def write_group(
     carrier(path).put_group(path, fill, digest, ready, overwrite=overwrite)
 
 
-def read_group(
-    path: str | os.PathLike[str],
-    *,
-    kind: str | Collection[str] | None,
-    newest: tuple[int, int],
-) -> Group:
+def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
     """Read a group that :func:`write_group` wrote, trusting nothing that is not checked.
 
     Parameters

@@ -98,9 +98,7 @@ def iterate_indefinite(
     norm = operator.norm
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
     certificate = replace(
-        frobenius_bounds(operator, np.sort(ritz)[::-1], k),
-        residuals=result.residuals[:k],
-        converged=result.converged,
+        frobenius_bounds(operator, np.sort(ritz)[::-1], k), residuals=result.residuals[:k], converged=result.converged
     )
     warn_indefinite(settings, negative, norm, whole=False)
     return result, values, certificate, negative

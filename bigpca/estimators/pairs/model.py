@@ -804,12 +804,7 @@ class Predicts(PairModel):
 
     @solving
     def score(
-        self,
-        X: Input,
-        y: Input | None = None,
-        sample_weight: Input | None = None,
-        *,
-        given: Input | None = None,
+        self, X: Input, y: Input | None = None, sample_weight: Input | None = None, *, given: Input | None = None
     ) -> float:
         """Return the mean R^2 over the columns of Y, from one read of both sides.
 

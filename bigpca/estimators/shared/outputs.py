@@ -257,17 +257,7 @@ def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, t
         rows, out = rows.begun(**policies(model)), to.out if is_objects(to.out) else path_of(to.out, "out")
         run = Run(None, report, "local" if rows.order.in_process else None)
         form = form_of(name_of(out), to.names or tuple(f"column_{i}" for i in range(columns)))
-        return project_to(
-            rows,
-            f,
-            columns,
-            out,
-            name=what,
-            run=run,
-            made=made,
-            form=form,
-            overwrite=to.overwrite,
-        )
+        return project_to(rows, f, columns, out, name=what, run=run, made=made, form=form, overwrite=to.overwrite)
 
 
 def on_fitted_grid(

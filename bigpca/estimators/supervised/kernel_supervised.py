@@ -402,11 +402,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
     """
 
     _traits = Traits(
-        KernelSpectrum,
-        "kspca",
-        LABELS,
-        UNWEIGHTED,
-        ranges={"solver": Parameter(words=("landmarks", "pairs"))},
+        KernelSpectrum, "kspca", LABELS, UNWEIGHTED, ranges={"solver": Parameter(words=("landmarks", "pairs"))}
     )
 
     n_components: NComponents = None
