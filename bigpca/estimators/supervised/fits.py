@@ -355,6 +355,7 @@ class KrylovRoweisFit(LabelledFit):
         converged = converged or not Q.shape[1]  # the basis spans the whole Krylov space
         check_classes(statistics, problem.r1, problem.r2)
         axes = replace(problem, n_components=self.k, conditioning=Conditioning()).axes(family, statistics)
+        axes = problem.certified(axes, family.within)
         if not converged:
             warn_approximation(
                 f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are "

@@ -534,7 +534,11 @@ class Problem(LabelUse):
         with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
             # One rotation, in which R2 is diagonal at every point (RDA paper, eqs. 31-36).
             family = self.family(statistics, scatter)
-            found = replace(self.axes(family, statistics), error=self.error(family.within))
+            return self.certified(self.axes(family, statistics), family.within)
+
+    def certified(self, found: Axes, within: Scatter) -> Axes:
+        """Return the axes with their estimated error, and warn of a large one."""
+        found = replace(found, error=self.error(within))
         # "pinv" asks for dependent directions to be dropped.
         asked = self.conditioning.robust or self.conditioning.regularization == "pinv"
         if not asked:

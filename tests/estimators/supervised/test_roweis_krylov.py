@@ -62,6 +62,13 @@ def test_it_ends_in_the_answer_of_the_whole_matrix(r1: float, r2: float, normali
     np.testing.assert_allclose(model.mean_, exact.mean_, rtol=1e-12)
 
 
+def test_nearly_dependent_features_are_reported_as_by_the_whole_matrix() -> None:
+    twins = np.column_stack([X, X[:, 0] + 1e-6 * np.random.default_rng(0).standard_normal(N)])
+    with pytest.warns(bp.errors.ApproximationWarning, match=r"within classes are so nearly dependent .*solve_error_"):
+        assert FisherDiscriminantAnalysis(solver="krylov").fit(twins, Y).solve_error_ > 1e-3
+    assert FisherDiscriminantAnalysis(solver="krylov").fit(X, Y).solve_error_ < 1e-9
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_where_the_space_is_not_whole_eigenvalues_are_below_the_true_ones_and_near(dtype: str) -> None:
     rows, y = wide(dtype=dtype)
