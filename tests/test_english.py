@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NOWHERE = (  # neither in pages nor in docstrings, messages and comments of the package
     "called otherwise", "nor do they", "but for it", "stands back", "without a word",
     "as it is asked", "has a say", "are no vectors", "so that neither", "take the place of", "takes the place of",
-    "have a say", " asks of", "a {type(",  # but errors.an, which knows an ApproximatePCA
+    "have a say", " asks of",
+    "a {type(",  # errors.an chooses the article
 )  # fmt: skip
 IN_NO_PAGE = ("of those that", "is taken for")
 PAGES = [

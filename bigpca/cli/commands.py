@@ -60,7 +60,7 @@ class _Command(TyperCommand):
 
 
 def _describe(options: list[Any]) -> None:
-    """Drop the type of flags, which take no value, and of arguments that are no choice; read estimators' defaults."""
+    """Drop the types of flags and of arguments without choices, and read estimators' defaults."""
     for option in options:
         shown = getattr(option, "display_type_rich", None)  # of newer versions of Typer
         text = option.param_type_name == "argument" and shown is not None and shown(None) in ("<str>", "<list[str]>")

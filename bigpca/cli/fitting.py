@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from bigpca.data.provenance import Provenance
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
-DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # of the rows of a plan
+DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # shown of a plan without --verbose
 CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
 
@@ -407,7 +407,7 @@ def _planned(
 
 
 def _show_plan(output: Streams, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
-    """Show the rows of a plan that decide, and what is written; or all of them with ``--verbose``."""
+    """Show the deciding rows of a plan, or with ``--verbose`` all of them, and what is written."""
     cells = [cell for cell in planned.cells() if shows.verbose or cell[0] in DECIDING]
     writes = [] if outputs is None else [outputs.model, outputs.scores, outputs.checkpoint]
     output.show(dict(_numbered(cells)) | {"writes": [path for path in writes if path is not None]})

@@ -61,7 +61,7 @@ MEANINGS = {
     ExitCode.INPUT: "input not found or not usable: wrong type or shape, missing or damaged chunks, NaN or infinity",
     ExitCode.SPACE: "does not fit the memory limit or the disk",
     ExitCode.OUTPUT: "output exists already, is locked by another run or cannot be written",
-    ExitCode.STATE: "checkpoint or model not usable: damaged, of a newer version, of another fit, or no model",
+    ExitCode.STATE: "checkpoint or model not usable: damaged, of a newer version, of another fit, or not a model",
     ExitCode.CLUSTER: "cluster: no workers, or the scheduler is lost",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C or SIGTERM)",
 }

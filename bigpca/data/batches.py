@@ -883,7 +883,7 @@ class BatchStream:
             rows = csr_array(rows.reshape(rows.shape[0], row_width(rows.shape)))
         if issparse(rows) and not self._sparse:
             raise TypeError(f"{label} is sparse, but the first batch is dense. Give all batches in one form.")
-        if not rows.shape[0] and 0 in rows.shape[1:] and self._row_shape is not None:  # no lists, which have no length
+        if not rows.shape[0] and 0 in rows.shape[1:] and self._row_shape is not None:  # an empty column of lists
             rows = np.zeros((0, *self._row_shape), self._dtype)
         given = rows.shape[1:]
         if self._row_shape is None:

@@ -74,7 +74,7 @@ _REMEDIES = {
     "builtins.bytes": "Pass a path as a str (os.fsdecode).",
 }
 _LISTS = re.compile(
-    r"(fixed_size_|large_)?list(_view)?<|List\(|Array\(|extension<.*[Aa]rray|extension<arrow.fixed_shape_tensor"
+    r"(fixed_size_|large_)?list(_view)?<|(List|Array)\(|extension<(.*[Aa]rray|arrow.fixed_shape_tensor)"
 )
 
 
@@ -278,7 +278,7 @@ def table_rows(X: Any, label: str) -> Any:
 
 
 def reject_sparse_forms(X: Any, label: str = "X") -> None:
-    """Reject sparse arrays that are no rows (n, d).
+    """Reject sparse arrays that are not rows (n, d).
 
     Raises
     ------

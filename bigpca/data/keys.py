@@ -502,7 +502,7 @@ def names_of_samples(labels: Any) -> NDArray[np.str_] | None:
 
 def names_as_texts(names: NDArray[Any]) -> NDArray[np.str_]:
     """Return names as strings; dates of nanoseconds, whatever their unit is."""
-    if names.dtype == object:  # of tuples, NumPy would make arrays
+    if names.dtype == object:  # tuples, which NumPy would make rows of an array
         return np.array(list(map(str, names)), np.str_)
     return (names.astype("M8[ns]") if names.dtype.kind == "M" else names).astype(np.str_)
 

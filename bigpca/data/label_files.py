@@ -310,7 +310,7 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: 
 
 def fewer(count: int, n: int) -> str:
     """Return why there may be one label fewer than rows, for the end of a message; "" for other counts."""
-    return " If they are in a CSV file without a header, its first line was taken for one." if count == n - 1 else ""
+    return " If they are in a CSV file without a header, its first line was read as a header." if count == n - 1 else ""
 
 
 def _npy(path: str) -> Array:

@@ -20,7 +20,7 @@ BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real number
 # The arguments that messages name.
 ARGUMENTS = {"label": "y", "weight": "sample_weight"}
 ARGUMENTS |= {word: f"{word}s" for word in ("key", "value", "group", "picture")}
-_OF_GAPS = {  # remedies for missing labels; what has none here is told as values are
+_OF_GAPS = {  # remedies for missing labels; other words have that of values
     "label": 'Fill them in, or leave those rows out: missing_labels="drop".',
     "group": 'Give these rows a group of their own, such as "unknown", or leave them out.',
 }

@@ -249,7 +249,7 @@ class LaggedRows(DerivedRows):
         return LaggedRows.of(self.stored, self.lags[:1], self.starts, ends)
 
     def ends_of_runs(self, rows: int) -> tuple[Runs, Runs]:
-        """Return the first ``rows`` windows of each run, which has so many, and the last ones."""
+        """Return the first and the last ``rows`` windows of each run; no run may have fewer."""
         counts = np.full(len(self.ends), rows)
         return _first_rows(np.concatenate([[0], self.ends[:-1]]), counts), _first_rows(self.ends - rows, counts)
 

@@ -85,11 +85,11 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     if isinstance(source, ZarrReader):
         return ZarrRows.of(source)
     if isinstance(source, np.memmap) and source.filename is not None:
-        # The whole of a memory map, in any shape and dtype, is read from its file; a part of one is as one in memory.
+        # A whole memory map, in any shape and dtype, is read from its file; a part of one is an array in memory.
         from bigpca.data.flat_files import raw_file  # as the other formats of files
 
         held = source.base if isinstance(source.base, np.memmap) and source.flags.c_contiguous else source
-        # What is assigned to one that is copied on write does not reach its file.
+        # Values assigned to a copy-on-write map are not in its file.
         whole = type(held.base).__name__ == "mmap" and held.nbytes == source.nbytes > 0 and source.mode != "c"
         path = os.path.abspath(str(source.filename))
         if not whole:
@@ -523,7 +523,7 @@ def _flatten(X: da.Array) -> da.Array:
             raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
         if len(X.chunks[1]) > 1:
             remedy = f"Pass X.rechunk(({max(X.chunks[0])}, -1))."
-            if getattr(X._meta, "format", "") == "csc":  # a chunk of columns may have all rows
+            if getattr(X._meta, "format", "") == "csc":  # where each chunk may hold all rows
                 remedy = "Write compressed columns (csc) once by row: adata.X = adata.X.tocsr() of AnnData in memory."
             raise ValueError(
                 f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every "

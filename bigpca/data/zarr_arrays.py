@@ -269,8 +269,7 @@ class ChunkFiles:
 
     @cached_property
     def unseen(self) -> str | None:
-        """What holds chunks that no stamp covers, such as files of virtual chunks that are not on this disk; "" for
-        nothing, and None if the store does not say when its objects change."""
+        """See :attr:`Source.unseen`: virtual chunks in files elsewhere, or all of a store that gives no times."""
         if self.directory is None and self.place is None:
             document = "zarr.json" if self.array.metadata.zarr_format == 3 else ".zarray"
             if self._looked_up([document])[0][1] is None:

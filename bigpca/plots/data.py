@@ -100,9 +100,9 @@ def shares_or_none(model: Any) -> Vector | None:
 
 
 def shares_of(found: Any) -> tuple[Vector | None, str]:
-    """Return the shares of components (k,), or None, and of what they are, from the attributes of a model or a result.
+    """Return the shares of components (k,), or None, and the name of their whole, from a fitted model or a result.
 
-    Those of discriminants are of the variance between the classes.
+    The whole is the variance between the classes for discriminants.
     """
     own = [(shares, whole) for name, whole in SHARES.items() if (shares := getattr(found, name, None)) is not None]
     shares, whole = own[0] if own else (None, "the variance")
@@ -136,7 +136,7 @@ def grid_of(model: Any) -> Any:
 
 
 def whole_of(model: Any) -> str:
-    """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
+    """Return the name of what the shares of a model are parts of, see :func:`shares_of`."""
     return shares_of(model if is_array(model) else fitted(model))[1]
 
 

@@ -748,7 +748,7 @@ def degrees_of_freedom(count: int, sums: tuple[float, float] | None, subtracted:
         return float(max(1, count - subtracted))
     total, squares = sums
     if total * (1 + count * np.finfo(np.float64).eps) < subtracted + 1:
-        effective = total**2 / squares if squares else float(count)  # of weights whose squares are 0, too
+        effective = total**2 / squares if squares else float(count)  # squares of tiny weights are 0
         within = "" if subtracted == 1 else f" within {subtracted} classes"
         remedy = "For weights that are not counts, pass sample_weight=bp.data.reliability(w)"
         if effective < subtracted + 1:

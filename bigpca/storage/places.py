@@ -494,9 +494,9 @@ class Place:
     def _probe(self) -> Conditions:
         import obstore
 
-        if type(self._held).__name__ == "LocalStore":  # whose objects have no attributes to hold the mark of a run
+        if type(self._held).__name__ == "LocalStore":  # its objects have no attributes for the mark of a run
             raise OutputWriteError(
-                f"{self} is a folder of this machine, which is only read through obstore's LocalStore. Pass its path."
+                f"{self} is a folder on this machine, and obstore's LocalStore is only read. Pass its path instead."
             )
         key = f"{PROBE}{uuid.uuid4().hex}"
 
@@ -521,7 +521,8 @@ class Place:
 
     def check_exclusive(self) -> None:
         """Raise OutputWriteError if two runs could write here at once and nobody has said that there is only one."""
-        if (found := self.conditions()) != "enforced" and not self.exclusive:
+        found = self.conditions()  # rejects a store that cannot be written, even if it is exclusive
+        if found != "enforced" and not self.exclusive:
             raise OutputWriteError(
                 f"the store of {self.describe()} {'rejects' if found == 'rejected' else 'ignores'} conditional writes, "
                 "so nothing keeps two runs from writing one output at once. If only this run writes there, say so: "

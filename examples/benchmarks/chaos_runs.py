@@ -263,7 +263,7 @@ def open_logged(work: Work, places: Places) -> Any:
 
 
 def given(name: str, n: int, folder: Path) -> dict[str, Any]:
-    """What a fit takes beside X: three classes, or a file of four responses: an array would keep the fit here."""
+    """What a fit takes beside X: three classes, or a file of four responses: with an array, no worker is used."""
     argument, kind = GIVEN.get(name, ("", ""))
     return {argument: folder / "responses.npy" if kind == "responses" else np.arange(n) % 3} if argument else {}
 

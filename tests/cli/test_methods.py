@@ -333,10 +333,9 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     inspected = run_json("info", "model.zarr")
     assert inspected["n_features_in"] == D
     assert inspected["estimator"] == ESTIMATORS[variant]
-    for name in [
-        name for _, name in model._traits.summary if name[0] != "_" and hasattr(model, name)
-    ]:  # what the table of info has
-        np.testing.assert_array_equal(inspected[name.removesuffix("_")], getattr(model, name))
+    for _, name in model._traits.summary:  # what the table of info has
+        if name[0] != "_" and hasattr(model, name):
+            np.testing.assert_array_equal(inspected[name.removesuffix("_")], getattr(model, name))
     shown = run("info", "model.zarr", "-v").stdout
     assert f"{ESTIMATORS[variant]} of {N} rows x {D} columns" in shown
     assert method != "generalized" or f"metric = numbers of shape ({D}, {D})" in shown

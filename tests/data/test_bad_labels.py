@@ -30,7 +30,7 @@ CSV_FAULTS = [
     ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns. Name the one that holds the labels, .*: a, b\."),
     ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'. Name the one .*: a, b\."),
     ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'\. Rename them: a, a\."),
-    ("1\n2\n", "", ValueError, r"are 1 labels for 2 rows.* a CSV file without a header, its first line was taken for"),
+    ("1\n2\n", "", ValueError, r"are 1 labels for 2 rows.* a CSV file without a header, its first line was read as"),
     ("", "::a", KeyError, r"has no column 'a'. Name .*: nothing"),
     ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv cannot be read as .*Row #3: Expected 2 columns, got 1"),
     ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"there are 3 labels for 2 rows"),

@@ -176,7 +176,7 @@ def test_small_floats_are_read_exactly_where_their_kind_is_known(
     save_file({"features": small[:9]}, tmp_path / "1.safetensors")
     save_file({"features": small[9:]}, tmp_path / "2.safetensors")
     places.append(tmp_path / "[12].safetensors")
-    if name == "float8_e4m3fn":  # of which the file does not say more than one byte
+    if name == "float8_e4m3fn":  # the file says only that a value takes one byte
         with pytest.raises(TypeError, match=r"view\(ml_dtypes.float8_e4m3fn\)"):
             sources.row_source(tmp_path / "x.npy")
         places.append(np.load(tmp_path / "x.npy", mmap_mode="r").view(kind))  # as those words say

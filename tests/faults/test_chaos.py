@@ -98,7 +98,7 @@ def test_a_worker_killed_and_a_connection_broken_at_a_phase_change_no_bit() -> N
         ("join", None, 0.0, "wrong answer: other bits"),
         ("kill", "no worker for 45 s", 0.0, "no result"),
         ("join", "no worker for 45 s", 0.0, "an error that nothing explains: RuntimeError: no worker for 45 s"),
-        ("stop", None, 0.2, "hang: no word for 0 s"),
+        ("stop", None, 0.2, "hang: no event for 0 s"),
     ],
 )
 def test_what_chaos_looks_for_at_a_phase_is_found_where_it_is(

@@ -719,7 +719,7 @@ def test_a_folder_as_a_store_of_objects_is_read_but_not_written(model: bp.PCA, r
         lambda: model.transform(rows, out=place), lambda: bp.FeatureWriter(place), lambda: model.save(place),
         lambda: bp.PCA(2).fit(rows, checkpoint=place), lambda: bp.ingest(rows, place, overwrite=True),
     ):  # fmt: skip
-        with pytest.raises(OutputWriteError, match="is only read through obstore's LocalStore"):
+        with pytest.raises(OutputWriteError, match="obstore's LocalStore is only read"):
             call()
     assert not [*tmp_path.iterdir()]
     assert np.array_equal(np.asarray(bp.open(Place(obstore.store.LocalStore(rows)))), X)

@@ -272,7 +272,7 @@ def test_omitting_rows_with_nan_equals_folding_the_others(name: str, tmp_path: P
 def test_rows_that_are_left_out_cost_the_others_no_digits(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each group of slabs of 25 rows begins with some of which none is used, then one of which some are."""
+    """Each group begins with slabs of 25 rows that are left out, then one that is left out in part."""
     for name in ("SLAB_BYTES", "MIN_SLAB_BYTES"):
         monkeypatch.setattr(layout, name, 8 * D * 25)
     B = normal(2000, D, mean=1e7).astype("f8")
