@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bigpca.errors import OutputWriteError, brief
+from bigpca.errors import OutputWriteError, UnansweredError, brief
 from bigpca.storage.files import (
     BUCKETS,
     PLACES,
@@ -62,6 +62,7 @@ LISTED = 1000  # objects per request of a listing
 LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
 PART_BYTES = 64 * 2**20  # of a larger one: at most 10,000 parts are allowed, so up to 625 GiB
 PARTS = 8  # at the same time
+WRITING = ("put", "delete")  # requests that change a store
 MARK = "bigpca"  # the attribute of an object that says which run wrote it
 SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential|service_account_key|shared_key")
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
@@ -576,7 +577,7 @@ class Place:
                 f"{at}: its bucket does not exist, or these credentials cannot see it. Create it, or check the name."
             ) from error
         if generic:
-            raise (OutputWriteError if verb in ("put", "delete") else OSError)(
+            raise (OutputWriteError if verb in WRITING else OSError)(
                 f"{at}: the store could not {verb} it ({brief(_reason(error), 300)}). Check the address, the network "
                 "and the credentials of this process."
             ) from error
@@ -598,9 +599,10 @@ class Place:
                 if tries.left <= 0:
                     if is_denied(error):
                         raise denied(self.describe(key), verb, why) from error
-                    raise OutputWriteError(
+                    raise (OutputWriteError if verb in WRITING else UnansweredError)(
                         f"{self.describe(key)}: the store could not {verb} it for {tries.seconds:.0f} s "
-                        f"({why}). Check the address and the network, and run it again: it resumes."
+                        f"({why}). Check the address and the network, and run it again"
+                        f"{': it resumes' if verb in WRITING else ''}."
                     ) from error
             time.sleep(pause)
 
