@@ -376,7 +376,7 @@ class MemoryRows(Source):
     array: Array
     format: str = field(default="numpy", kw_only=True)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         return check_dtype(self.array.dtype)
 

@@ -198,8 +198,10 @@ class WriteGroup:
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Write the chunks; memory: the slab in use and those being read, one mapped slab and one output chunk."""
         reader, steps = with_inputs(self.reader, inputs), inputs[SHARED].get(MAPS, ())
-        reads = {chunk: self._reads(chunk) for chunk in self.chunks}
-        rows_done, begun = 0, list[Future[ChunkRecord]]()
+        reads, rows_done, begun = dict[int, list[tuple[int, int]]](), 0, list[Future[ChunkRecord]]()
+        for chunk in self.chunks:
+            start, stop = self.writer.row_range(chunk)
+            reads[chunk] = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
         ahead = read_ahead(reader, list(chain.from_iterable(reads.values())), self.ahead)
         try:
             with one_blas_thread(), closing(ahead):
@@ -213,10 +215,6 @@ class WriteGroup:
         if self.logs:
             self.writer.log(records)
         return PassState({}, rows_done, 0, {self.index: json.dumps([astuple(record) for record in records])})
-
-    def _reads(self, chunk: int) -> list[tuple[int, int]]:
-        start, stop = self.writer.row_range(chunk)
-        return [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
 
     def _write(
         self,
