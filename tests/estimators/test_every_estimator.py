@@ -169,6 +169,14 @@ def assert_same_scores(found: Any, expected: Any, tolerance: float = 1e-6) -> No
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
+@every
+def test_a_class_that_extends_an_estimator_fits_as_that(name: str) -> None:
+    model = known(name)
+    own = type("Own", (type(model),), {})(**model.get_params(deep=False))
+    y = CASES[name].y
+    assert_same_scores(own.fit(X, *(() if y is None else (y,))).transform(NEW), model.transform(NEW))
+
+
 @reading
 @pytest.mark.usefixtures("small_groups")
 def test_threads_give_the_bits_of_one_thread(name: str, store: Path) -> None:

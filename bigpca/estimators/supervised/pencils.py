@@ -262,6 +262,11 @@ class PencilModel(SumsModel[PencilResult]):
     n_samples_, n_omitted_ : int
     """
 
+    @property
+    def _pencil(self) -> Pencil:
+        """The row of the class, or of that which it extends."""
+        return next(PENCILS[one.__name__] for one in type(self).__mro__ if one.__name__ in PENCILS)
+
     @abstractmethod
     def _facts(self, state: Unchecked, k: int) -> dict[str, Unchecked]:
         """Return the mean of rows, and what else the result of k components holds."""
@@ -277,7 +282,7 @@ class PencilModel(SumsModel[PencilResult]):
         state = self._finished(state)
         sums = getattr(state, "weight_sums", None)
         check_enough_rows(state.count, omitted, sums=sums)
-        found = [self._axes(*pair) for pair in PENCILS[type(self).__name__].summed(self, state, roundings[0])]
+        found = [self._axes(*pair) for pair in self._pencil.summed(self, state, roundings[0])]
         components = np.concatenate([one.components for one in found])
         # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
         patterns = found[0].patterns if len(found) == 1 else np.asarray(pinv(components))
@@ -290,7 +295,7 @@ class PencilModel(SumsModel[PencilResult]):
         )  # fmt: skip
 
     def _axes(self, A: Sums, B: Sums) -> PencilAxes:
-        pencil, d = PENCILS[type(self).__name__], len(B.noise)
+        pencil, d = self._pencil, len(B.noise)
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
             scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
