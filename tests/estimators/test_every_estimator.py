@@ -175,6 +175,8 @@ def test_a_class_that_extends_an_estimator_fits_as_that(name: str) -> None:
     own = type("Own", (type(model),), {})(**model.get_params(deep=False))
     y = CASES[name].y
     assert_same_scores(own.fit(X, *(() if y is None else (y,))).transform(NEW), model.transform(NEW))
+    with pytest.raises(TypeError, match=r"Own is a class of your own, which bigpca\.load would not know\. Pickle"):
+        own.save("unused")
 
 
 @reading

@@ -527,9 +527,16 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         ------
         OutputExistsError
             If the path exists and ``overwrite`` is False.
+        TypeError
+            For a class of your own that extends one of bigpca.
         """
         check_is_fitted(self)
         fitted_preprocessors(self)
+        if "_traits" not in vars(type(self)):
+            raise TypeError(
+                f"{type(self).__name__} is a class of your own, which bigpca.load would not know. Pickle the model, or "
+                "fit one of the class that it extends."
+            )
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
     def _score_variances(self) -> Vector | None:
