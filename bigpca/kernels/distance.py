@@ -59,7 +59,8 @@ class DistanceKernel(WithGamma):
     def blocks_at(self, A: Any, B: Any, gammas: Sequence[float]) -> Iterator[Block]:
         """Yield the block for each of several gammas; the distances are computed once.
 
-        Needs :meth:`entry_bytes` and one more number per entry, in addition to the blocks that the caller keeps.
+        Needs :meth:`entry_bytes` and one more number per entry, in addition to the blocks that the caller keeps. Widths
+        beyond the range of float32 are computed one by one.
 
         Raises
         ------
@@ -70,12 +71,18 @@ class DistanceKernel(WithGamma):
             checked_gamma(gamma)
         if not gammas:
             return
+        if not all(map(_fits32, gammas)):
+            yield from (self.with_gamma(gamma).block(A, B) for gamma in gammas)
+            return
         distances = self._negative_distances(A, B, widest := max(gammas))
         for gamma in gammas:
             yield self._values(distances, gamma, A, B, kept_for=widest)
 
     def diagonal_of(self, A: Any) -> Vector:
         return np.ones(self._rows_of(A))
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return itemsize if self.gamma is None or _fits32(self.gamma) else 8
 
     @abstractmethod
     def _columns_of(self, A: Any) -> int:
@@ -95,10 +102,11 @@ class DistanceKernel(WithGamma):
             xp = A.rows.xp
             return cast(Block, xp.exp(xp.minimum(exponents, xp.zeros_like(exponents[:1, :1]))))
         out: Block = distances if kept_for is None else np.empty_like(distances)
-        factor = out.dtype.type(gamma * self._scale)
+        factor = _factor(gamma * self._scale, out.dtype)
         for where, strip in strips(out):
             np.minimum(distances[where], 0, out=strip)
-            strip *= factor
+            with np.errstate(over="ignore"):  # exp(-inf) is 0
+                strip *= factor
             np.exp(strip, out=strip)
         if A is B:
             mirror_upper(out)
@@ -148,13 +156,13 @@ class RBF(DistanceKernel):
         return len(A.squares)
 
     def _negative_distances(self, A: Prepared, B: PreparedRows, gamma: float) -> Block:
-        dtype = _distance_dtype(A, B)
+        dtype = _distance_dtype(A, B, gamma)
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
             return products(A, B, dtype, less_squares=True, scale_there=2 * gamma)
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
-        if isinstance(A, PreparedThere) and gamma * error > harmless:  # pair by pair: not on the device
-            distances = self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma)
-            return cast(Block, A.rows.put(distances * dtype.type(2 * gamma)))
+        if isinstance(A, PreparedThere) and (gamma * error > harmless or not _fits32(gamma)):
+            # Pair by pair: not on the device.
+            return _put(self._negative_distances(PreparedRows(A.columns, A.squares), B, gamma), 2 * gamma, A)
         result = products(A, B, dtype, less_squares=True, exact=dtype == np.float32, scale_there=2 * gamma)
         if gamma * error > harmless:
             # -|x - y|^2 / 2 again from differences. An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the
@@ -224,7 +232,7 @@ class Laplacian(DistanceKernel):
             return _negative_lengths(A, B, gamma)
         from bigpca.kernels import loops  # Numba is imported with it
 
-        dtype = np.result_type(A, B)
+        dtype = np.result_type(A, B) if _fits32(gamma) else np.dtype(np.float64)
         result: Block = np.empty((len(A), len(B)), dtype)
         loops.negative_l1(A.astype(dtype, copy=False), B.astype(dtype, copy=False), result)
         return result
@@ -240,10 +248,28 @@ def _shift_error(a: float, b: float, dtype: Any) -> float:
     return float(np.finfo(dtype).eps) / 4 * (sqrt(a) + sqrt(b))
 
 
-def _distance_dtype(A: Prepared, B: PreparedRows) -> np.dtype[Any]:
-    """Return the dtype of squared distances: that of the rows, or float64 where float32 does not hold their squares."""
+def _fits32(gamma: float) -> bool:
+    """Whether float32 holds exponents of this width: distances that it does not hold then have a kernel of 0 or 1."""
+    return SMALLEST32 <= gamma <= LARGEST32
+
+
+def _factor(factor: float, dtype: np.dtype[Any]) -> Any:
+    """Return a factor of distances in their dtype, finite: infinity times the distance 0 of equal rows is no number."""
+    return dtype.type(min(factor, float(np.finfo(dtype).max)))
+
+
+def _put(distances: Block, factor: float, A: PreparedThere) -> Block:
+    """Return exponents on the device of these rows."""
+    with np.errstate(over="ignore"):
+        return cast(Block, A.rows.put(distances * _factor(factor, distances.dtype)))
+
+
+def _distance_dtype(A: Prepared, B: PreparedRows, gamma: float) -> np.dtype[Any]:
+    """Return the dtype of distances: that of the rows, or float64 where float32 does not hold their squares or the
+    width.
+    """
     largest = max(A.largest, B.largest)
-    fits = SMALLEST32 <= largest <= LARGEST32 or not largest
+    fits = (SMALLEST32 <= largest <= LARGEST32 or not largest) and _fits32(gamma)
     return np.result_type(A.dtype, B.dtype) if fits else np.dtype(np.float64)
 
 
@@ -259,18 +285,18 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
     harmless`` are computed again; these are few, unless many rows are equal. If ``sqrt(e) > gamma e / harmless``, even
     equal rows among the other pairs have an error of at most ``gamma sqrt(e) < harmless``.
     """
-    dtype = _distance_dtype(A, B)
+    dtype = _distance_dtype(A, B, gamma)
     if isinstance(A, PreparedThere):
-        if gamma * sqrt(square_error(A, B, np.float64)) > HARMLESS:
-            lengths = _negative_lengths(PreparedRows(A.columns, A.squares), B, gamma)
-            return cast(Block, A.rows.put(lengths * dtype.type(gamma)))
+        if gamma * sqrt(square_error(A, B, np.float64)) > HARMLESS or not _fits32(gamma):
+            return _put(_negative_lengths(PreparedRows(A.columns, A.squares), B, gamma), gamma, A)
         xp = A.rows.xp
         squares = products(A, B, np.dtype(np.float64), less_squares=True, scale_there=-2 * gamma**2)
         lengths = -xp.sqrt(xp.maximum(squares, xp.zeros_like(squares[:1, :1])))
         return cast(Block, xp.astype(lengths, getattr(xp, dtype.name), copy=False))
     # Pairs whose distance is lost in the rounding of |x|^2 + |y|^2 - 2 x'y, if the square root magnifies it.
     nearest = NEAREST * max(A.largest, B.largest)
-    close = (gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)) ** 2
+    close = gamma * square_error(A, B, dtype) / (HARMLESS if dtype == np.float32 else HARMLESS64)
+    close *= close  # infinite for the largest gamma, where a power would raise
     # Too many would be near in float32: products in float64, whose nearest pairs are few.
     exact = dtype == np.float32 and close > nearest
     result = products(A, B, dtype, less_squares=True, exact=exact)

@@ -408,7 +408,8 @@ class Polynomial(AffineKernel):
         return self.coef0 >= 0
 
     def _check_rows(self, A: Prepared, first_row: int) -> None:
-        bounds = self.gamma_for(A.width) * A.squares + abs(self.coef0)
+        with np.errstate(over="ignore"):
+            bounds = self.gamma_for(A.width) * A.squares + abs(self.coef0)
         largest = LARGEST64 ** (1 / self.degree)
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
@@ -474,12 +475,13 @@ class Tanh(AffineKernel):
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         d = A.width
         largest = max(A.largest, B.largest)
-        safe = SMALLEST32 <= largest <= LARGEST32
+        safe = SMALLEST32 <= largest <= LARGEST32 and abs(self.coef0) <= LARGEST32
         accurate = product_error(d, np.dtype(np.float32)) * self.gamma_for(d) * largest <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
     def _values(self, products: Any, d: int, xp: Any = np) -> Any:
-        base = self._affine(products, d)
+        with np.errstate(over="ignore"):  # tanh(inf) is 1
+            base = self._affine(products, d)
         return np.tanh(base, out=base) if xp is np else xp.tanh(base)
 
     def flops_per_entry(self, d: int) -> float:

@@ -58,7 +58,7 @@ def test_a_gamma_that_is_not_above_0_is_rejected(kind: Any, gamma: float) -> Non
         (
             lambda: as_kernel("gaussian"),
             r"kernel = 'gaussian' is not known. Did you mean rbf\? Give a Kernel, or one of linear \(coef0\), "
-            r"poly \(gamma, coef0, degree\), rbf \(gamma\), .*, JensenShannon\.$",
+            r"poly \(gamma, coef0, degree\), rbf \(gamma\), .*, JensenShannon\b",
         ),
         (lambda: as_kernel("Normalized"), r"kernel = 'Normalized' requires values for inner"),
     ],
@@ -95,6 +95,8 @@ def test_an_overflow_of_float64_names_the_row_and_both_sides_of_the_bound_are_ri
     row = np.zeros((3, 2))
     row[2, 0] = 10.0
     assert Polynomial(gamma=1.0, coef0=0.0, degree=74)(row)[2, 2] == pytest.approx(1e148, rel=1e-12)
+    with pytest.raises(ValueError, match=r"row 9: gamma \|x\|\^2 \+ \|coef0\| = inf; at most 1e\+150"):
+        Polynomial(gamma=1e308, degree=1).prepare(row, None, 7)
     with pytest.raises(
         ValueError,
         match=r"row 9: gamma \|x\|\^2 \+ \|coef0\| = 100; at most 94.1 is possible, because .* the power 76.*Scale",
@@ -249,6 +251,14 @@ def test_kernels_of_very_small_or_large_rows_keep_their_digits(scale: float, dty
         (normalized(Linear()), G / np.outer(lengths, lengths)),
     ):  # fmt: skip
         np.testing.assert_allclose(kernel(rows), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("parameter", [1e39, -1e39, 1e308, -1e308])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_parameters_of_tanh_beyond_float32_saturate_it(parameter: float, dtype: Any) -> None:
+    rows = (1e9 * X).astype(dtype)
+    np.testing.assert_array_equal(Tanh(1.0, parameter)(rows), np.sign(parameter))
+    np.testing.assert_array_equal(Tanh(abs(parameter), 0.0)(rows), np.sign(rows.astype("f8") @ rows.T.astype("f8")))
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])

@@ -172,3 +172,30 @@ def test_equal_rows_are_all_alike_and_no_rows_give_an_empty_block(name: str) -> 
     np.testing.assert_allclose(KERNELS[name](X), 1, rtol=0, atol=0)
     assert KERNELS[name](X[:0]).shape == (0, 0)
     assert KERNELS[name](X, X[:0]).shape == (20, 0)
+
+
+WIDTHS = [1e-320, 1e-46, 1e-38, 1e38, 1e39, 1e200, 1.7e308]  # beyond what float32 holds, or nearly
+
+
+@each_kernel
+@each_dtype
+@pytest.mark.parametrize("scale", [0.0, 1e-18, 1.0, 1e15])
+@pytest.mark.parametrize("gamma", WIDTHS)
+def test_equal_rows_are_alike_at_any_width(name: str, dtype: Any, scale: float, gamma: float) -> None:
+    X = (scale * np.random.default_rng(8).standard_normal((20, 4))).astype(dtype)
+    kernel = KERNELS[name].with_gamma(gamma)
+    A, B = kernel.prepare(X), kernel.prepare(X[:9])
+    with np.errstate(over="ignore"):
+        truth = expected(name, X, X[:9], gamma)
+    for K in (kernel.block(A, B), *kernel.blocks_at(A, B, [gamma])):
+        np.testing.assert_allclose(K, truth, rtol=0, atol=1e-5)
+        assert K.dtype.itemsize <= kernel.entry_bytes(dtype(0).itemsize)
+    narrow, _ = kernel.blocks_at(A, B, [0.1, gamma])
+    np.testing.assert_allclose(narrow, expected(name, X, X[:9], 0.1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [1e-39, 1e39])
+def test_sums_of_differences_beyond_float32_count_at_widths_beyond_it(gamma: float) -> None:
+    """Such sums are infinite or lose digits in float32."""
+    X = np.array([[3e38, 3e38], [-3e38, 0.0]] if gamma < 1 else [[1e-39, 0.0], [0.0, 3e-40]], np.float32)
+    np.testing.assert_allclose(Laplacian(gamma)(X), expected("l1", X, X, gamma), rtol=0, atol=1e-6)

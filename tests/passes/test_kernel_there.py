@@ -93,9 +93,9 @@ def test_a_sweep_is_the_product_with_the_whole_matrix(
 def test_one_product_serves_several_widths(kernel: Any) -> None:
     device, X = Device("array_api_strict", "device1"), rows()[:40].astype("f8")
     A, there = kernel.prepare(X, X.mean(0)), kernel.prepare(device.rows(X), X.mean(0))
-    widths = [1e-3, 0.05, 2.0, 1e4]
-    for K, expected in zip(kernel.blocks_at(there, there, widths), kernel.blocks_at(A, A, widths), strict=True):
-        np.testing.assert_allclose(device.fetch(K), expected, rtol=0, atol=1e-6)
+    for widths in ([1e-3, 0.05, 2.0, 1e4], [1e-200, 1e-39, 1.0, 1e39, 1e308]):
+        for K, expected in zip(kernel.blocks_at(there, there, widths), kernel.blocks_at(A, A, widths), strict=True):
+            np.testing.assert_allclose(device.fetch(K), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunks", [1, 7, 48, 100, N])
