@@ -165,12 +165,14 @@ CHILD = """
 import sys
 from pathlib import Path
 import dask
+from bigpca.passes.engine.events import resolve_progress
 from tests.passes.kit import logged
 from tests.passes.test_project import written
 folder = Path(sys.argv[1])
 dask.config.set(scheduler="threads", num_workers=2)
 X = logged(folder / "x.zarr", folder / "log", delay=0.05)
-written(X, folder / "out.zarr", progress=lambda event: print(type(event).__name__, flush=True))
+progress = resolve_progress(lambda event: print(type(event).__name__, flush=True))  # one thread at a time
+written(X, folder / "out.zarr", progress=progress)
 """
 
 

@@ -50,7 +50,7 @@ class Run:
     Attributes
     ----------
     checkpoint : Checkpoint or None
-    progress : callable taking events, from any thread
+    progress : callable taking events, from any thread; a :class:`~bigpca.passes.engine.events.Reporter` takes turns
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
         Planned peak of one worker thread, for errors; 0 without a plan.
