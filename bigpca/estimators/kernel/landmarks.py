@@ -261,22 +261,22 @@ def fold_features(
 
 
 def solve_features(
-    state: LandmarkMoments, which: int, features: LandmarkFeatures, settings: KernelSettings, *, omitted: int = 0
+    state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings, *, omitted: int = 0
 ) -> KernelSpectrum:
-    """Compute the kernel principal components from the moments of the features.
+    """Compute the kernel principal components from the moments of one kernel's features.
 
     ``eig(HBB'H)`` are the eigenvalues of the features' scatter; with eigenvectors V (r, k) the scores are
     ``(B - mean) V = k(x, L) T V - mean'V``.
     """
-    moments: Moments = state.moments[which]
-    n, T = moments.count, features.transform
-    reject_underflow(features.kernel, float(state.diagonals[which]))
+    moments: Moments = state.moments[0]
+    n, T, diagonal = moments.count, features.transform, float(state.diagonals[0])
+    reject_underflow(features.kernel, diagonal)
     # The nonzero eigenvalues of H B B'H are those of B'H B (r, r), the scatter of the features about the mean over all
     # rows. It is positive semi-definite: negative eigenvalues are rounding.
     everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
     everything = np.maximum(everything, 0.0)
-    reject_contradicted(features.kernel, _excess(everything, state, which, features))
-    residual = float(state.residuals[which])
+    reject_contradicted(features.kernel, _excess(everything, state, features))
+    residual = float(state.residuals[0])
     # trace(HKH) is trace(H B B'H) and that of H (K - B B') H, which is at most trace(K - B B'), the residual.
     total = float(everything.sum()) + residual
     rank = max(1, int(np.count_nonzero(everything > len(everything) * FLOAT64 * everything[0])))
@@ -285,19 +285,18 @@ def solve_features(
     V = fix_signs(vectors[:k]).T  # (r, k)
     expansion = landmark_expansion(features, V, moments.mean)
     # HKH - HBB'H is positive semi-definite, its trace at most the residual's: that bounds the eigenvalues of HKH.
-    slack = features.rounding(float(state.diagonals[which]), state.precision)
+    slack = features.rounding(diagonal, state.precision)
     bounds = trace_bounds(everything, k, total, slack)
     captured = np.array(captured_variance_bounds(everything, k, total, slack))
     share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
     certificate = Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
-    diagonal = float(state.diagonals[which])
     return KernelSpectrum(
         n,
         omitted,
         everything[:k],
         total,
         expansion,
-        state.evaluations // len(state.moments),
+        state.evaluations,
         certificate,
         trace_error_=residual / diagonal if diagonal > 0 else 0.0,
         rank_=int(T.shape[1]),
@@ -319,11 +318,11 @@ def completed_features(
     return completed(found, settings.n_components, rounding, where, MORE)
 
 
-def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
+def _excess(values: Vector, state: LandmarkMoments, features: LandmarkFeatures) -> str | None:
     """Return evidence against a kernel that is positive semi-definite by declaration only: |B(x)|^2 above k(x, x)."""
     if not features.kernel.taken_on_trust:
         return None
-    moments, trace = state.moments[which], float(state.diagonals[which])
+    moments, trace = state.moments[0], float(state.diagonals[0])
     found = float(values.sum() + moments.weight * (moments.mean @ moments.mean))
     rounding = rounding_slack(trace, precision=state.precision * features.amplification)
     if found <= trace * (1 + SIGNIFICANT) + rounding:
@@ -362,7 +361,7 @@ def fit_landmarks(
     precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
     features = features_of(settings.kernel, landmarks, shift, precision, settings.threads, 0)
     found = fold_features(run, features_pass(rows, (settings.kernel,), len(landmarks.rows)), rows, (features,))
-    return replace(solve_features(found.state, 0, features, settings, omitted=found.omitted), state=found.state)
+    return replace(solve_features(found.state, features, settings, omitted=found.omitted), state=found.state)
 
 
 def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
@@ -564,7 +563,7 @@ class NystromFit(LandmarksFit):
         for which, own in enumerate(features):
             state = _single(found.state, which)
             settings = replace(self.settings, kernel=own.kernel)
-            spectrum = solve_features(state, 0, own, settings, omitted=found.omitted)
+            spectrum = solve_features(state, own, settings, omitted=found.omitted)
             spectrum = completed_features(spectrum, state, own, settings)
             _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
             spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
@@ -660,7 +659,7 @@ class MomentsGrowth(Growth):
 def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:
     """Return the fit to all rows, from their statistics."""
     state, features = cast("LandmarkMoments", grown.state), landmark_features(grown)
-    found = solve_features(state, 0, features, settings, omitted=grown.n_omitted_)
+    found = solve_features(state, features, settings, omitted=grown.n_omitted_)
     return replace(
         completed_features(found, state, features, settings),
         state=state,
