@@ -33,6 +33,7 @@ def lazily(
 
     Examples
     --------
+    >>> import bigpca.rows
     >>> get, names, _ = lazily("bigpca.rows", {"bigpca.passes.reading.row_maps": "L2 Power"})
     >>> names(), get("L2").__name__
     (['L2', 'Power'], 'L2')
