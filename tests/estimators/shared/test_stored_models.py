@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import bigpca as bp
 from bigpca.blas import numerical_environment
 from bigpca.estimators.loading import CLASSES
 from bigpca.storage import read_group
-from tests.estimators.stored_models.make import LABELS, MODELS, results
+from tests.estimators.stored_models.make import LABELS, MODELS, main, results
 
 FOLDER = Path(__file__).parents[1] / "stored_models"
 
@@ -27,6 +28,28 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_model_of_each_class_is_stored() -> None:
     assert MODELS.keys() == CLASSES.keys()
+
+
+def test_a_model_is_added_to_those_that_are_stored_and_none_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contents() -> dict[str, bytes | None]:
+        with tarfile.open(tmp_path / "models.tar.xz") as archive:
+            return {one.name: part.read() if (part := archive.extractfile(one)) else None for one in archive}
+
+    for name in ("models.tar.xz", "expected.npz"):
+        shutil.copy(FOLDER / name, tmp_path)
+    before = contents()
+    monkeypatch.setitem(MODELS, "More", MODELS["PCA"])
+    main(tmp_path, "More")
+    after = contents()
+    assert before.items() <= after.items()
+    assert {name.partition("/")[0] for name in after.keys() - before.keys()} == {"More"}
+    with np.load(FOLDER / "expected.npz") as old, np.load(tmp_path / "expected.npz") as new:
+        assert all(new[key].tobytes() == old[key].tobytes() for key in old)
+        assert {key.partition("/")[0] for key in set(new) - set(old)} == {"More"}
+    with pytest.raises(FileExistsError):
+        main(tmp_path, "More")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,13 +1,14 @@
-"""Fit and save a small model of every class, with what it returns for new rows: ``python make.py FOLDER``.
+"""Fit and save a small model of every class, with what it returns for new rows.
 
-``models.tar.xz`` and ``expected.npz`` in this folder are made again only where a change of the format is meant, which
-the change log then says: until then every change reads them, and finds the same numbers.
+``python make.py --add NAME`` adds the model of a new class to ``models.tar.xz`` and ``expected.npz`` in this folder.
+``python make.py`` makes both again: only where a change of the format is meant, which the change log then says. Until
+then every change reads them, and finds the same numbers.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import sys
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -96,19 +97,29 @@ def results(model: Any, labels: Any) -> dict[str, Any]:
     return {name: np.asarray(values) for name, values in found.items()}
 
 
-def main(folder: Path) -> None:
-    """Write both files."""
-    expected: dict[str, Any] = {}
-    with TemporaryDirectory() as place, tarfile.open(folder / "models.tar.xz", "w:xz") as archive:
-        for name, make in MODELS.items():
+def main(folder: Path, added: str | None = None) -> None:
+    """Write both files, or add a model to them."""
+    models, expected = folder / "models.tar.xz", dict[str, Any]()
+    with TemporaryDirectory() as place:
+        if added is not None:
+            expected |= np.load(folder / "expected.npz")
+            with tarfile.open(models) as archive:
+                archive.extractall(place, filter="data")
+        for name in MODELS if added is None else [added]:
             with threadpool_limits(1), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                make().save(Path(place, name))
-            archive.add(Path(place, name), arcname=name)
+                MODELS[name]().save(Path(place, name))  # which refuses to replace a model
             returned = results(bp.load(Path(place, name)), LABELS.get(name))
             expected |= {f"{name}/{result}": values for result, values in returned.items()}
+        with tarfile.open(models, "w:xz") as archive:
+            for path in sorted(Path(place).iterdir()):
+                archive.add(path, arcname=path.name)
     np.savez_compressed(folder / "expected.npz", **expected)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--add", metavar="NAME", choices=MODELS, help="a key of MODELS")
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent)
+    given = parser.parse_args()
+    main(given.folder, given.add)
