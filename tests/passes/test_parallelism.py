@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import bigpca as bp
 from bigpca import arrays, blas
-from bigpca.estimators import HOMES
 from bigpca.passes.accumulators import dot_matrix
 from bigpca.passes.project import output_chunk_rows, plan_writing
 from bigpca.passes.reading import layout
@@ -88,12 +87,6 @@ def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
         few += [("transform", *one) for one in plan.parallelism.items() if one[1] < 32]
         assert plan.parallelism
     assert few == []
-
-
-def test_the_table_of_fits_has_every_estimator() -> None:
-    X = np.zeros((99, 9), "f4")
-    names = {type(case(X, X, np.zeros(99))[0]).__name__ for case in FITS.values()}
-    assert names == {name for names in HOMES.values() for name in names.split() if name[0].isupper()}
 
 
 @pytest.mark.parametrize(("chunk", "least"), [(2000, 6.5), (100, 60)])

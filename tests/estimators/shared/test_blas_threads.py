@@ -13,7 +13,7 @@ import pytest
 
 import bigpca as bp
 from bigpca.blas import numerical_environment
-from tests.estimators.shared.every_fit import FITS, RECORD, every, public
+from tests.estimators.shared.every_fit import RECORD, every, public
 
 SCRIPT = Path(__file__).with_name("every_fit.py")
 
@@ -62,8 +62,3 @@ def test_public_results_have_the_bits_on_record(one_thread: dict[str, str]) -> N
 def test_a_cluster_that_was_started_before_the_first_fit_gives_the_bits_of_threads() -> None:
     fits = "covariance", "krylov", "rpcholesky", "kernel dense"
     assert differing(digests("cluster", 2, *fits), digests("threads", 1, *fits)) == []
-
-
-def test_every_estimator_is_among_the_fits() -> None:
-    classes = {type(make()).__name__ for make, _ in FITS.values()}
-    assert classes == {name for name in bp.__all__ if hasattr(getattr(bp, name), "fit")}

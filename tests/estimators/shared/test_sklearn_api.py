@@ -57,21 +57,21 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     return expected
 
 
+CHECKED = [
+    PCA(whiten=True), PCA(2, solver="krylov", scale=True), ApproximatePCA(2, scale=True),
+    KernelPCA(), KernelPCA(2, kernel="rbf", fit_inverse_transform=True),
+    ApproximateKernelPCA(2, kernel="rbf", approximation="ritz"), NystromKernelPCA(2, kernel="rbf", n_landmarks=10),
+    bp.SupervisedPCA(), bp.SupervisedRandomProjection(), bp.FisherDiscriminantAnalysis(),
+    bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
+    bp.KernelSupervisedPCA(), bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
+    bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1), bp.Ridge([0.1, 1.0]),
+    bp.ContrastivePCA(1, background=1), bp.GeneralizedPCA(), bp.CorrespondenceAnalysis(),
+    bp.FactorAnalysis(1), bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
+]  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
-@parametrize_with_checks(
-    [
-        PCA(whiten=True), PCA(2, solver="krylov", scale=True), ApproximatePCA(2, scale=True),
-        KernelPCA(), KernelPCA(2, kernel="rbf", fit_inverse_transform=True),
-        ApproximateKernelPCA(2, kernel="rbf", approximation="ritz"), NystromKernelPCA(2, kernel="rbf", n_landmarks=10),
-        bp.SupervisedPCA(), bp.SupervisedRandomProjection(), bp.FisherDiscriminantAnalysis(),
-        bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
-        bp.KernelSupervisedPCA(), bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
-        bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1), bp.Ridge([0.1, 1.0]),
-        bp.ContrastivePCA(1, background=1), bp.GeneralizedPCA(), bp.CorrespondenceAnalysis(),
-        bp.FactorAnalysis(1), bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
-    ],
-    expected_failed_checks=expected_failures,
-)  # fmt: skip
+@parametrize_with_checks(CHECKED, expected_failed_checks=expected_failures)
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -11,7 +11,6 @@ import pytest
 
 import bigpca as bp
 from bigpca.blas import numerical_environment
-from bigpca.estimators.loading import CLASSES
 from bigpca.storage import read_group
 from tests.estimators.stored_models.make import LABELS, MODELS, main, results
 
@@ -24,10 +23,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(FOLDER / "models.tar.xz") as archive:
         archive.extractall(place, filter="data")
     return place
-
-
-def test_a_model_of_each_class_is_stored() -> None:
-    assert MODELS.keys() == CLASSES.keys()
 
 
 def test_a_model_is_added_to_those_that_are_stored_and_none_is_replaced(
