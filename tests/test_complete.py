@@ -109,7 +109,7 @@ ESTIMATORS: dict[str, tuple[Callable[[], set[str]], set[str]]] = {
         {"RotatedPCA", "SketchTransformer"},
     ),
     "FITS of tests/estimators/shared/every_fit.py": (lambda: kinds(fit() for fit, _ in every_fit.FITS.values()), set()),
-    "digests.json, by python tests/estimators/shared/every_fit.py record": (recorded, set()),
+    "digests.json, by python tests/estimators/shared/every_fit.py record FIT": (recorded, set()),
     "MODELS of tests/estimators/stored_models/make.py": (lambda: set(make.MODELS), set()),
     "models.tar.xz, by python tests/estimators/stored_models/make.py --add NAME": (stored, set()),
 }

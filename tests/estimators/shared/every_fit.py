@@ -2,8 +2,8 @@
 
 ``python every_fit.py memory|threads|cluster [FIT ...]``: rows in memory, lazy ones, or lazy ones on a LocalCluster that
 was started before the first fit. ``python every_fit.py record``, with OPENBLAS_NUM_THREADS=1, writes those of public
-results to ``digests.json``, with which a test compares: one record for each set of vector instructions. On a processor
-with AVX-512, run it again with NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" for those without, and with
+results to ``digests.json``, with which a test compares: one record for each set of vector instructions. ``record FIT
+...`` adds those of new fits, and leaves all others as they are. On a processor with AVX-512, run it again with NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" for those without, and with
 "AVX512_SPR" added where NumPy finds that too.
 """
 
@@ -162,6 +162,15 @@ def every(where: str, names: list[str]) -> dict[str, str]:
     return found
 
 
+def record(found: dict[str, str], *, added: bool) -> None:
+    """Write digests to the record of this environment: in place of those that it has, or beside those of other fits."""
+    environment, records = numerical_environment(), json.loads(RECORD.read_text())
+    known = [one["digests"] for one in records if added and one["environment"] == environment]
+    others = [one for one in records if one["environment"] != environment]
+    digests = {**(known[0] if known else {}), **public(found)}
+    RECORD.write_text(json.dumps([*others, {"environment": environment, "digests": digests}], indent=1) + "\n")
+
+
 def main(where: str, names: list[str]) -> None:
     """Print all digests as JSON."""
     warnings.simplefilter("ignore")
@@ -174,10 +183,7 @@ def main(where: str, names: list[str]) -> None:
     bp.config(solve_threads=2).keep()
     found = every(where, names)
     if where == "record":
-        environment = numerical_environment()
-        others = [one for one in json.loads(RECORD.read_text()) if one["environment"] != environment]
-        record = [*others, {"environment": environment, "digests": public(found)}]
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        record(found, added=bool(names))
     else:
         print(json.dumps(found))
     if cluster is not None:

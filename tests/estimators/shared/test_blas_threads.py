@@ -13,6 +13,7 @@ import pytest
 
 import bigpca as bp
 from bigpca.blas import numerical_environment
+from tests.estimators.shared import every_fit
 from tests.estimators.shared.every_fit import RECORD, every, public
 
 SCRIPT = Path(__file__).with_name("every_fit.py")
@@ -56,6 +57,18 @@ def test_public_results_have_the_bits_on_record(one_thread: dict[str, str]) -> N
     if not here:
         pytest.skip(f"the records are of {[one['environment'] for one in records]}")
     assert differing(here[0], public(one_thread)) == []
+
+
+def test_digests_of_a_new_fit_are_recorded_beside_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, here = {"environment": "other", "digests": {"a": "1"}}, numerical_environment()
+    path = tmp_path / "digests.json"
+    path.write_text(json.dumps([{"environment": here, "digests": {"a": "2", "b": "3"}}, other]))
+    monkeypatch.setattr(every_fit, "RECORD", path)
+    new = {"b: scores": "5", "c: scores": "6"}
+    every_fit.record(new, added=True)
+    assert json.loads(path.read_text()) == [other, {"environment": here, "digests": {"a": "2", **public(new)}}]
+    every_fit.record(new, added=False)
+    assert json.loads(path.read_text()) == [other, {"environment": here, "digests": public(new)}]
 
 
 @pytest.mark.cluster
