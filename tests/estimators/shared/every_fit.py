@@ -3,8 +3,8 @@
 ``python every_fit.py memory|threads|cluster [FIT ...]``: rows in memory, lazy ones, or lazy ones on a LocalCluster that
 was started before the first fit. ``python every_fit.py record``, with OPENBLAS_NUM_THREADS=1, writes those of public
 results to ``digests.json``, with which a test compares: one record for each set of vector instructions. ``record FIT
-...`` adds those of new fits, and leaves all others as they are. On a processor with AVX-512, run it again with NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" for those without, and with
-"AVX512_SPR" added where NumPy finds that too.
+...`` adds those of new fits, and leaves all others as they are. On a processor with AVX-512, run it again with
+NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" for those without, and with "AVX512_SPR" added where NumPy finds that too.
 """
 
 from __future__ import annotations
