@@ -159,6 +159,8 @@ class NystromKernelPCA(KernelModel):
         )
 
     def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
+        m = len(landmark_features(kept).landmarks)
+        check_kernel_components(self.n_components, kept.n_samples_, self.n_features_in_, m)
         return partial(solve_grown, kept, settings)
 
     def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> MomentsGrowth:

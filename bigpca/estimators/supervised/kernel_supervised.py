@@ -350,7 +350,9 @@ class LabelledFeatures(KernelModel):
         return LabelledGrowth(rows, settings, features, labelled, problem, whole)
 
     def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
-        return partial(solve_labels, kept, self._problem())
+        problem = self._problem()
+        problem.check(kept_labels(kept).statistics.moments.n_features)
+        return partial(solve_labels, kept, problem)
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes

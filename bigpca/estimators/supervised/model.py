@@ -133,6 +133,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
 
     def _solution(self, kept: KeptStatistics) -> tuple[Callable[[], SupervisedResult], str]:
         problem = self._problem()
+        problem.check(self.n_features_in_)
         if problem.whole:
             kept.statistics.check_whole()
         return partial(_solved, kept, problem), self.solver_
