@@ -56,7 +56,7 @@ from bigpca.passes.rows import Rows, check_unchanged
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import integers
-from bigpca.solvers.components import NComponents, resolve_components
+from bigpca.solvers.components import NComponents, check_total, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
 
 if TYPE_CHECKING:
@@ -199,6 +199,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
         constant = within + between <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
         F = between / max(1, c - 1) / np.maximum(within, np.maximum(noise, np.finfo(np.float64).tiny)) * max(1, n - c)
         return np.where(constant, 0.0, F)
+    check_total(float(np.trace(spread.scatter)), "the scatter of the labels", spread.mean)
     cross = statistics.psi  # (m, d)
     # Psi_j'(Y'H Y)^-1 Psi_j, the scatter that regression on the labels explains; their columns may be collinear.
     explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
@@ -323,9 +324,9 @@ def _take_folds(state: PassState) -> list[ClassMoments]:
 
 @dataclass(frozen=True)
 class Scoring(LabelledReading):
-    """The read that the scores of features are computed from; where rows may be omitted, with real labels beside them.
+    """The read from which the scores of features are computed.
 
-    The spread of the labels is then that of the same rows.
+    If rows may be omitted, real labels are read beside them, so that their spread is that of the same rows.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("labels",)
