@@ -49,7 +49,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     Raises
     ------
     FileNotFoundError
-        If there is nothing.
+        If the path does not exist.
     ModelFormatError
         If the file is truncated, altered, of a newer format, or not a bigpca model, or if its training rows are in a
         place that ``references`` does not allow.

@@ -37,7 +37,7 @@ def merge(a: Model, b: Model) -> Model:
 
     Parameters
     ----------
-    a, b : fitted models of one linear class
+    a, b : fitted models of one class
         With labels or without. Models of labels may have different classes; with real labels they must have a linear
         label kernel, or random features of the same seed and ``label_gamma``.
 
@@ -49,7 +49,7 @@ def merge(a: Model, b: Model) -> Model:
     Raises
     ------
     TypeError
-        If their classes differ.
+        If their classes differ, or are of models that cannot be merged, such as those with landmarks.
     ValueError
         If they differ in features, in parameters that change the statistics (centring, scaling), or in the kind or
         features of labels, or if one of them has no statistics.

@@ -521,7 +521,7 @@ class DotOperator(Operator):
         divisor = degrees_of_freedom(self.rows.n_present, self.rows.counted.sums)
         product /= divisor
         self.trace = float(total) / divisor
-        check_total(self.trace, mean=self.mean)  # said before a solve meets products that are not finite
+        check_total(self.trace, mean=self.mean)  # before a solve meets products that are not finite
         return product
 
 

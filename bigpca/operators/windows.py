@@ -58,7 +58,7 @@ class WindowOperator(Weighted, Operator):
         Numbers of the first and the last rows of the runs, as many of each as the largest lag. Of lags that are s rows
         apart, the rows that are s rows after each other are those of one series.
     lags : tuple of int
-        Of the windows: those of the state, or some of them, whose blocks of the matrix are multiplied.
+        Of the windows: all lags of the state, or some. Only the blocks of these lags are multiplied.
     center, scale, seed, threads
         As of :class:`bigpca.operators.covariance.CovarianceOperator`.
 
@@ -95,8 +95,8 @@ class WindowOperator(Weighted, Operator):
         # Sums of windows, and the diagonal of their scatter: of the first rows, and what changes from row to row.
         whole = np.stack([state.earlier[0], np.diagonal(state.cross[0])])
         with np.errstate(over="ignore", invalid="ignore"):
-            most = 4 * float(whole[1].sum())  # with rows at both ends
-        if not np.isfinite(most):  # else the scale is what overflows, before the trace is known
+            most = 4 * float(whole[1].sum())  # at least ``added`` below, where rows at an end count twice
+        if not np.isfinite(most):  # named here: the deviations overflow before the trace is known
             check_total(most)
         h, f = np.stack([ends.sum(axis=1), (ends**2).sum(axis=1)], axis=1)
         first = (whole - f.sum(axis=1))[:, None]
@@ -148,7 +148,7 @@ class WindowOperator(Weighted, Operator):
 
     @property
     def precision(self) -> float:
-        """That of float64, and of as many additions as a transform has, of terms that cancel."""
+        """The rounding of float64, over the additions of a transform, of terms that cancel."""
         return float(np.finfo(np.float64).eps) * (1 + log2(2 * self._lags)) * self._cancelled
 
     def begin(self, V: Matrix) -> Products:

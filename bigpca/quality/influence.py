@@ -683,8 +683,8 @@ def feature_replacement_bound(
     center : bool, default True
         Subtract the means; False bounds the eigenvalues of the uncentred X.
     memory_limit : int, str or None, default None
-        Per process; None for that of :class:`bigpca.config`, or else the limit of the live workers, or
-        the machine's free memory.
+        Per process; None for that of :class:`bigpca.config`, or else the limit of the live workers, or the machine's
+        free memory.
     progress : True for a bar, or a callable that receives events, default None
 
     Returns

@@ -500,7 +500,7 @@ def compare(a: Any, b: Any) -> Comparison:
                 f"{name} is {an(type(model).__name__)}, which has no components_ with variances along them; two linear "
                 "models such as PCA were expected. Compare scores, or their spectra, instead."
             )
-    if (getattr(a, "scale_", None) is None) != (getattr(b, "scale_", None) is None):  # of factors there is none
+    if (getattr(a, "scale_", None) is None) != (getattr(b, "scale_", None) is None):  # FactorAnalysis has none
         raise ValueError("only one model has scaled features: fit both with the same scale.")
     _check_same_preprocess(a, b)
     # rotation keeps the span and the variance along it, but not one variance for each of orthonormal axes

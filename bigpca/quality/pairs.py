@@ -528,14 +528,15 @@ def _of_pairs(moments: Any, rows: Rows, similarity: Callable[[Matrix, int, int],
 
 
 def _traces(moments: Any, edges: Sequence[slice], names: Sequence[str]) -> Vector:
-    """Return the trace (L,) of the scatter of each block; raises ValueError for one that is constant, or lost."""
-    paired = isinstance(moments, PairedMoments)
-    own = ((one.squares, one.mean) for one in moments.own) if paired else ()
-    parts = [*own] or [(moments.squares[one], moments.mean[one]) for one in edges]
-    for name, (squares, mean) in zip(names, parts, strict=True):
-        check_total(float(squares.sum()), f"the total variance of {name}", mean)
-        if not squares.sum() > 0:
+    """Return the trace (L,) of the scatter of each block; raises ValueError if it is constant, or not in float64."""
+    if isinstance(moments, PairedMoments):
+        parts = [(one.squares.sum(), one.mean) for one in moments.own]
+    else:
+        parts = [(moments.squares[one].sum(), moments.mean[one]) for one in edges]
+    for name, (trace, mean) in zip(names, parts, strict=True):
+        check_total(float(trace), f"the total variance of {name}", mean)
+        if not trace > 0:
             raise ValueError(
                 f"{name} is constant in all {moments.count} rows, so nothing is similar to it. Leave it out."
             )
-    return np.array([squares.sum() for squares, _ in parts])
+    return np.array([trace for trace, _ in parts])

@@ -584,7 +584,7 @@ def test_batches_in_any_order_give_the_model_of_one_fit(name: str, tmp_path: Pat
         assert_same_scores(found[0], np.abs(known(name).transform(NEW)))
 
 
-MERGING = [  # of all kinds of rows; those with landmarks or features of their own labels are other models
+MERGING = [  # without models whose landmarks, selected features or label features are those of their own rows
     name for name in GROWING
     if not {"n_landmarks", "n_features_to_select"} & set(CASES[name].make().get_params())
     and getattr(CASES[name].make(), "label_kernel", "") != "rbf"

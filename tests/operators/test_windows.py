@@ -128,7 +128,7 @@ def test_a_stopped_fit_continues_and_no_number_of_threads_changes_a_bit(
 
 @pytest.mark.parametrize("case", ["weights", "omitted", "scaled before", "graph"])
 def test_rows_whose_sums_do_not_make_the_matrix_are_read_for_each_product(case: str, tmp_path: Path) -> None:
-    """A window has a weight, a missing row, or a length of its own, which the same rows in another window have not."""
+    """A window has its own weight, missing rows or norm; sums over rows do not know them."""
     series = X - 1e3
     if case == "omitted":
         series[60, 2] = np.nan

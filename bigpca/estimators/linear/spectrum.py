@@ -507,7 +507,7 @@ def without_covariates(
     Raises
     ------
     ValueError
-        If there are so many covariates that they determine every column of so few rows.
+        If the covariates determine every column, because they are as many as the rows.
     """
     from bigpca.solvers.moments import least_squares  # which other fits do not need
 

@@ -12,7 +12,7 @@ from bigpca.arrays import Integers
 from bigpca.data.lags import LaggedRows
 from bigpca.data.sources import open_source
 from bigpca.estimators.linear.krylov import KrylovFit, size_iteration
-from bigpca.estimators.linear.spectrum import PCAResult, Settings, check_enough_rows
+from bigpca.estimators.linear.spectrum import PCAResult, Settings
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES
 from bigpca.operators.windows import WindowOperator, window_bytes, window_flops
@@ -58,12 +58,12 @@ class WindowsFit(KrylovFit):
 
     @cached_property
     def series(self) -> Rows:
-        """The rows that are in windows."""
+        """The rows that the windows are cut from."""
         return replace(self.rows, origin=Origin.of(open_source(self.windows.series), lazy=self.rows.origin.lazy))
 
     @cached_property
     def ends(self) -> tuple[Integers, Integers]:
-        """The rows at the beginning and at the end of each run, which are not in all positions of windows."""
+        """The first and the last rows of each run, which do not occur at every position of a window."""
         return self.windows.series.ends_of_runs(self.windows.reach)
 
     @cached_property
@@ -95,7 +95,6 @@ class WindowsFit(KrylovFit):
     def run(self, run: Run) -> PCAResult:
         """Read the sums, and iterate until the eigenvalues are known to ``tol``."""
         state = fold(run, self.sums, self.series, self.template).state  # one pass over X
-        check_enough_rows(self.rows.n_rows)
         own = self.settings
         # The matrix, and not the rows, is multiplied from here on.
         operator = WindowOperator(

@@ -235,7 +235,7 @@ def in_memory(
     if rounded:
         warn_rounded(rounded)
     sample = shape[1:] if column or len(shape) > 2 else checked.shape[1:]
-    # Those of a RecordBatch, which scikit-learn does not find.
+    # scikit-learn does not find the names of a RecordBatch.
     names = feature_names(X) if hasattr(X, "schema") else getattr(asked, "feature_names_in_", None)
     return checked, names, sample
 

@@ -146,7 +146,7 @@ def rows_of_fit(
     alone: bool = True,
     memory_limit: int | str | None = None,
 ) -> Rows:
-    """Return the rows that a fit reads, preprocessed, within the limit, or that of the model.
+    """Return the rows that a fit reads, preprocessed, within ``memory_limit``; None for that of the model.
 
     Raises
     ------

@@ -222,7 +222,7 @@ def shown_of(model: Tables) -> Tables:
 
 def captured(found: Result | Waiting[Unchecked] | None) -> str:
     """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    from bigpca.plots.data import shares_of  # imports what reads the rows of figures
+    from bigpca.plots.data import shares_of  # imports the readers of figures' rows
 
     k, (shares, whole) = getattr(found, "n_components_", None), shares_of(found)
     share = "" if shares is None else f" with {100 * float(shares.sum()):.3g} % of {whole}"

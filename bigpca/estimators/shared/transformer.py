@@ -550,7 +550,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 
     @property
     def preprocess_(self) -> tuple[RowPreprocessor, ...]:
-        """The steps that are applied to each row first, in order, with what the fit found for them (a target)."""
+        """The steps that are applied to each row first, in order; a target that the fit found is filled in."""
         check_is_fitted(self)
         return fitted_preprocessors(self)
 

@@ -201,7 +201,7 @@ class LabelStatistics:
         return replace(self, cross=replace(cross, product=product, weight=cross.weight - self.weight * more))
 
     def of_columns(self, d: int) -> LabelStatistics:
-        """Return the statistics of the first d columns, without those of products of columns."""
+        """Return the statistics of the first d columns, where only the diagonal of the scatter is kept."""
         own, cross = self.moments, self.cross
         if cross is not None:
             shift = None if cross.shift is None else cross.shift[:d]

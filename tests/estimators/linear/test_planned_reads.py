@@ -67,7 +67,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "GeneralizedPCA": lambda: bp.GeneralizedPCA(2, metric=np.diag(np.arange(1.0, D + 1))),
     "CorrespondenceAnalysis": lambda: bp.CorrespondenceAnalysis(2),
     "FactorAnalysis": lambda: bp.FactorAnalysis(2),
-    **{f"{kind}": lambda kind=kind: getattr(bp, kind)(1) for kind in ("CCA", "PLSSVD", "PLSRegression", "Ridge")},
+    **{kind: lambda kind=kind: getattr(bp, kind)(1) for kind in ("CCA", "PLSSVD", "PLSRegression", "Ridge")},
     "PLSRegression of folds": lambda: bp.PLSRegression(bp.rules.CrossValidated(3)),
     **{f"windows by {s}": lambda s=s: bp.PCA(2, solver=s) for s in ("krylov", "covariance")},
 }  # fmt: skip
@@ -78,7 +78,7 @@ SIDES = (bp.CCA, bp.PLSSVD, bp.PLSRegression, bp.Ridge)
 
 
 def by_rule(model: Any) -> bool:
-    """Whether the plan states what is saved at most: the rows decide, or the matrices of the solve are stated."""
+    """Whether the plan states an upper bound of what is saved, since the rows decide, or whole matrices are counted."""
     return not isinstance(getattr(model, "n_components", 0), int | None) or isinstance(model, (SumsModel, *SIDES))
 
 
