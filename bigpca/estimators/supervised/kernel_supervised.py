@@ -61,7 +61,7 @@ from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part
-from bigpca.solvers.components import NComponents
+from bigpca.solvers.components import NComponents, check_total
 from bigpca.solvers.roweis import Axes
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks
@@ -283,6 +283,7 @@ class DualFit(PairsFit):
         rows, settings = self.rows, self.settings
         operator, delta, Y = self.multiply(run)
         G = delta.T @ Y
+        check_total(float(np.abs(np.diagonal(G)).sum()), "Delta'H K H Delta")
         values, vectors = np.linalg.eigh((G + G.T) / 2)
         order = np.argsort(values)[::-1]
         values, vectors = values[order], vectors[:, order]

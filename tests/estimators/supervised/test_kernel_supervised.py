@@ -219,6 +219,13 @@ def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> N
         assert np.isfinite(model.transform(NEW)).all()
 
 
+@pytest.mark.parametrize("unit", [1e-160, 1e155, 1e200])
+def test_labels_whose_squares_leave_float64_are_named(unit: float) -> None:
+    model, y = KernelSupervisedPCA(1, solver="pairs", gamma=GAMMA), X[:, 0] * unit
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"Delta'H K H Delta is .*: squares of"):
+        model.fit(X, y)
+
+
 def test_more_axes_than_the_labels_determine_are_rejected_or_warn() -> None:
     for solver in ("landmarks", "pairs"):
         with pytest.raises(ValueError, match="n_components = 4, but the labels determine 3 axes"):
