@@ -21,7 +21,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, Path, Vector
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.provenance import Provenance
-from bigpca.errors import MemoryBudgetError, an, format_bytes
+from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.landmarks import Growth
 from bigpca.estimators.kernel.maps import Expansion, FeatureProjection, FixedPoint, KernelScores, Novelty, RidgePreimage
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, with_regression
@@ -248,10 +248,7 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
             Rows in the space of the features. Lazy if X is lazy.
         """
         check_is_fitted(self)
-        expansion = self._result.expansion
-        if not isinstance(expansion, Expansion):
-            raise TypeError(f"the fit is {an(type(expansion).__name__)}; an expansion over rows was expected")
-        back = FixedPoint(expansion, max_iter, tol)
+        back = FixedPoint(self._result.over_rows, max_iter, tol)
         return mapped_to_rows(self, X, back, Destination(out, overwrite))
 
     @property

@@ -135,7 +135,7 @@ class KernelSpectrum(RowCounts, Certified):
     @property
     def landmarks_(self) -> Array | None:
         """Landmarks (m, d)."""
-        return None if self.landmark_transform_ is None else self._expansion.references.rows
+        return None if self.landmark_transform_ is None else self.over_rows.references.rows
 
     @property
     def eigenvectors_(self) -> Matrix | None:
@@ -143,10 +143,11 @@ class KernelSpectrum(RowCounts, Certified):
         known = isinstance(self.expansion, Expansion) and self.landmark_transform_ is None
         if not known or self.n_unlabelled_ is not None:
             return None
-        return self._expansion.coefficients * np.sqrt(np.maximum(self.eigenvalues_, 0.0))
+        return self.over_rows.coefficients * np.sqrt(np.maximum(self.eigenvalues_, 0.0))
 
     @property
-    def _expansion(self) -> Expansion:
+    def over_rows(self) -> Expansion:
+        """The expansion; raises TypeError for a fit by the features of a kernel, which has none."""
         if not isinstance(self.expansion, Expansion):
             raise TypeError(f"the fit is {an(type(self.expansion).__name__)}; an expansion over rows was expected")
         return self.expansion
