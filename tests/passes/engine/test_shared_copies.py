@@ -82,6 +82,22 @@ def test_workers_with_more_threads_take_more_and_those_that_left_none() -> None:
     assert copies.take(2, {})[0].worker == "new"  # nobody is there just now: Dask waits for somebody
 
 
+def test_a_group_goes_to_the_thread_with_the_fewest_groups_in_flight() -> None:
+    """In turn, half of the last groups waited behind those of a slow worker while another had none."""
+    copies, _, _ = copies_of(0)
+    live, flying, taken = {"fast": 1, "slow": 1, "wide": 2}, list[str](), Counter[str]()
+    for _ in range(20):
+        (copy,) = copies.take(1, live, flying)
+        taken[copy.worker] += 1
+        if copy.worker == "slow":  # it finishes none
+            flying.append(copy.key)
+    assert taken["slow"] == 1
+    assert 3 < taken["fast"] < taken["wide"]
+    keys = {worker: copy.key for worker, copy in copies.copies.items()}
+    assert [copy.worker for copy in copies.take(3, live, [keys["wide"], keys["slow"], keys["slow"]])].count("slow") == 0
+    assert {copy.worker for copy in copies.take(2, live, [keys["fast"], keys["slow"]])} == {"wide"}
+
+
 def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> None:
     copies, live, client = copies_of(3)
     before = {copy.key for copy in copies.take(3, live)}

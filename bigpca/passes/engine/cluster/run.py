@@ -22,9 +22,11 @@ import queue
 import time
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -218,8 +220,8 @@ class Segment:
         How often that was because its tasks were cancelled, and because workers died during one that reads nothing.
     avoids : frozenset of str
         Stalled workers that its last tasks were submitted around.
-    copies : set of str
-        The copies of the broadcast values that its tasks take.
+    copies : list of str
+        The copies of the broadcast values that its tasks take, one for each group.
     later : Future or None
         Its finished task, whose state stays on a worker until its turn comes.
     """
@@ -230,7 +232,7 @@ class Segment:
     cancelled: int = 0
     unread: int = 0
     avoids: frozenset[str] = frozenset()
-    copies: Set[str] = frozenset()
+    copies: list[str] = field(default_factory=list)
     later: Future | None = None
 
 
@@ -381,18 +383,23 @@ class SharedCopies:
     _first: int = 0  # index of the first of the current copies
     _turn: int = 0
 
-    def take(self, count: int, workers: Mapping[str, int]) -> list[Future]:
+    def take(self, count: int, workers: Mapping[str, int], flying: Iterable[str] = ()) -> list[Future]:
         """Return the copies for ``count`` consecutive groups; neighbours, whose states are merged, share a worker.
 
         Parameters
         ----------
         workers : mapping of str to int
             Live workers and their threads.
+        flying : iterable of str
+            The copy that each group in flight takes: fewer groups than there are threads go where fewest are.
         """
-        seats = [worker for worker in sorted(workers) for _ in range(workers[worker])]
+        seats = [(worker, thread) for worker in sorted(workers) for thread in range(workers[worker])]
         if not seats:  # no worker at the moment: Dask waits for one
             return [self._made[-1] if self._made[self._first :] else self._make(None)] * count
-        chosen = [seats[i] for i in self._places(count, seats)]
+        busy = Counter(flying)
+        waiting = {worker: busy[copy.key] for worker, copy in self.copies.items()}
+        rounds = [(waiting.get(worker, 0) - thread - 1) // workers[worker] for worker, thread in seats]  # ahead of it
+        chosen = [seats[i][0] for i in self._places(count, rounds)]
         for worker in chosen:
             if worker not in self.copies:
                 self.copies[worker] = self._make(worker)
@@ -408,11 +415,12 @@ class SharedCopies:
         self._made.append(copy)
         return copy
 
-    def _places(self, count: int, seats: Sequence[str]) -> list[int]:
-        total, turn = len(seats), self._turn
+    def _places(self, count: int, rounds: Sequence[int]) -> list[int]:
+        total, turn = len(rounds), self._turn
         if total > count:
             self._turn += count
-            return [(turn + i) % total for i in range(count)]
+            free = sorted(range(total), key=lambda i: rounds[(turn + i) % total])[:count]
+            return [(turn + i) % total for i in sorted(free)]
         self._turn += 1
         return [(turn + i * total // count) % total for i in range(count)]
 
@@ -550,7 +558,7 @@ class ClusterRun:
             self.stalls.forgotten.clear()
         if self.stalls.workers.keys() - before and self.copies is not None:
             waiting = self.copies.renew_all()  # of a copy that a stalled worker was to pass on
-            held_up |= {segment.index for segment in self.segments.values() if segment.copies & waiting}
+            held_up |= {segment.index for segment in self.segments.values() if waiting.intersection(segment.copies)}
         if self.stalls.workers and self._awake():
             around = frozenset(self.stalls.workers)
             for key, flight in [*self.flights.items()]:
@@ -583,8 +591,9 @@ class ClusterRun:
         """Return the copies for the groups of a segment that are submitted."""
         if self.copies is None:
             return [None] * count
-        taken = self.copies.take(count, self._awake() or self.watch.workers)
-        segment.copies = {copy.key for copy in taken}
+        flying = chain.from_iterable(other.copies for other in self.segments.values() if other.later is None)
+        taken = self.copies.take(count, self._awake() or self.watch.workers, flying)
+        segment.copies = [copy.key for copy in taken]
         return taken
 
     def submit(self, what: str, function: Callable[..., object], *args: object) -> None:
@@ -718,7 +727,7 @@ class ClusterRun:
         # NOTE: their state does not tell whether they are lost. A restart forgets all tasks, but if some are left there
         # that no client asks for any more, it fails (an assertion of Dask's) before it tells the clients.
         if self.copies is not None:
-            self.copies.renew(segment.copies)
+            self.copies.renew({*segment.copies})
         for other in self.segments.values():
             if other.later is not None:  # cancelled too, if all were
                 self.events.put(other.later)
