@@ -107,7 +107,7 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
 
     @abstractmethod
     def _solved(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> Solved:
-        """Return the axes of the rows of a state; raises ValueError where there are none."""
+        """Return the axes of the rows of a state in the host's memory; raises ValueError where there are none."""
 
     def _placed(self, template: Unchecked, rows: Rows, y: Unchecked) -> Unchecked:
         """Return the sums of these rows: a hook for those that depend on labels of the rows."""
