@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from bigpca import __version__
 from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
 from bigpca.cli.models import compare, export, extremes, plot, report
@@ -86,9 +87,7 @@ for command in COMMANDS:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"bigpca {version('bigpca')}")
+        typer.echo(f"bigpca {__version__}")
         raise typer.Exit
 
 

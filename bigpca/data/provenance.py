@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -293,11 +294,12 @@ def _of_table(path: str | os.PathLike[str]) -> Any:
 
 
 @lru_cache
-def _version(name: str) -> str:
+def version_of(package: str) -> str:
+    """Return the version of a package, also of one that runs from its folder, without being installed."""
     try:
-        return version(name)
+        return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return str(getattr(sys.modules.get(package), "__version__", "not installed"))
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -306,7 +308,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     >>> versions(["numpy"])["python"] == platform.python_version()
     True
     """
-    return {"python": platform.python_version()} | {name: _version(name) for name in packages}
+    return {"python": platform.python_version()} | {name: version_of(name) for name in packages}
 
 
 def recording(command: str) -> AbstractContextManager[None]:

@@ -17,7 +17,6 @@ import tomllib
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector
 from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import label_values, one_each
+from bigpca.data.provenance import version_of
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
@@ -453,7 +453,7 @@ def methods_of(model: Any) -> str:
     """Return a paragraph for the methods section of a paper."""
     inner = fitted(model)
     n, d, k = (int(getattr(inner, f"n_{name}_", 0)) for name in ("samples", "features_in", "components"))
-    versions = f"version {version('bigpca')}; Python {platform.python_version()}, NumPy {np.__version__}"
+    versions = f"version {version_of('bigpca')}; Python {platform.python_version()}, NumPy {np.__version__}"
     text = f"The {n:,} rows of {model.n_features_in_ or d:,} features were reduced to {counted(k, 'component')} by "
     if hasattr(inner, "n_targets_"):
         text = f"{n:,} rows of {model.n_features_in_:,} and {inner.n_targets_:,} features were analysed together by "

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from sklearn.base import BaseEstimator
 from bigpca.arrays import Matrix
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held
+from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
@@ -302,7 +302,7 @@ def dataset_of(model: BaseEstimator, side: str = "") -> xr.Dataset:
         if values is not None:
             found[name] = (grid.dims, fields(np.asarray(values)[None])[0])
     own = {
-        "bigpca_version": version("bigpca"),
+        "bigpca_version": version_of("bigpca"),
         "call": called(model) if made is None else made.call,
         "solver": getattr(model, "solver_", ""),
         "n_samples": int(model.n_samples_),

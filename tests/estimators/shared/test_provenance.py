@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ import pytest
 from sklearn.base import clone
 
 import bigpca as bp
+from bigpca.data import provenance
 from bigpca.data.provenance import MAX_TEXT, Provenance, measuring, provenance_of, recording
 from bigpca.errors import format_bytes
+from bigpca.report.describing import methods_of
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(60, power_law(6), mean=2.0)[0]
@@ -30,6 +34,21 @@ def rows(tmp_path: Path) -> Path:
 
 def files(store: Path) -> dict[str, bytes]:
     return {str(path.relative_to(store)): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+def test_a_package_that_is_not_installed_has_the_version_that_it_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(provenance, "version", absent)
+    provenance.version_of.cache_clear()
+    assert provenance.versions(["bigpca", "numpy", "no_such_package"]) == {
+        "python": platform.python_version(), "bigpca": bp.__version__, "numpy": np.__version__,
+        "no_such_package": "not installed",
+    }  # fmt: skip
+    model = bp.PCA(2).fit(X)
+    assert f"bigpca (version {bp.__version__};" in methods_of(model)
+    provenance.version_of.cache_clear()
 
 
 def test_a_fit_records_what_it_read_and_how(rows: Path, tmp_path: Path) -> None:
