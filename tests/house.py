@@ -194,9 +194,11 @@ def formatted_lines() -> int:
 
 
 def one_importer() -> list[str]:
-    """Modules, but for packages, that exactly one other imports."""
-    rooms = {file.module for file in files() if file.path.name == "__init__.py"}
-    return [module for module, users in importers().items() if len(users) == 1 and module not in rooms]
+    """Modules that exactly one other imports, but for packages and homes of public names, which users import."""
+    from bigpca import HOMES
+
+    other = {file.module for file in files() if file.path.name == "__init__.py"} | HOMES.keys()
+    return [module for module, users in importers().items() if len(users) == 1 and module not in other]
 
 
 def protocols() -> list[str]:

@@ -1,7 +1,7 @@
 """The house does not become shallower: shares and shapes of the code are no worse than those on record.
 
 ``tests/house.json`` has the record. A change that improves a figure records it: ``python tests/house.py >
-tests/house.json``. One that makes a figure worse has a reason, and says it where it records the figure.
+tests/house.json``. One that makes a figure worse does so, too, and says the reason in its commit message.
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ def test_the_walk_on_the_page_names_every_file_that_the_fit_enters_or_its_room(w
     rooms = tuple(name for name in named if name.endswith("/"))
     entered = walks["covariance fit"].entered
     assert [file for file in entered if file not in named and not file.startswith(rooms)] == []
+
+
+def test_a_file_of_a_public_name_needs_no_second_importer() -> None:
+    homes, single = {"bigpca.estimators.linear.factor_analysis", "bigpca.data.ingest"}, set(house.one_importer())
+    assert all(len(house.importers()[module]) == 1 for module in homes)
+    assert not homes & single
+    assert "bigpca.kernels.fisher" in single
 
 
 def test_files_entered_are_counted() -> None:
