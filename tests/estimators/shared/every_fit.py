@@ -165,9 +165,11 @@ def every(where: str, names: list[str]) -> dict[str, str]:
 def record(found: dict[str, str], *, added: bool) -> None:
     """Write digests to the record of this environment: in place of those that it has, or beside those of other fits."""
     environment, records = numerical_environment(), json.loads(RECORD.read_text())
-    known = [one["digests"] for one in records if added and one["environment"] == environment]
+    known = [one["digests"] for one in records if one["environment"] == environment]
+    if added and not known:
+        raise SystemExit(f"{RECORD.name} has no record of this environment, {environment}. Record all fits.")
     others = [one for one in records if one["environment"] != environment]
-    digests = {**(known[0] if known else {}), **public(found)}
+    digests = {**(known[0] if added else {}), **public(found)}
     RECORD.write_text(json.dumps([*others, {"environment": environment, "digests": digests}], indent=1) + "\n")
 
 

@@ -67,6 +67,11 @@ def test_digests_of_a_new_fit_are_recorded_beside_all_others(tmp_path: Path, mon
     new = {"b: scores": "5", "c: scores": "6"}
     every_fit.record(new, added=True)
     assert json.loads(path.read_text()) == [other, {"environment": here, "digests": {"a": "2", **public(new)}}]
+    monkeypatch.setattr(every_fit, "numerical_environment", lambda: {"new": "one"})
+    with pytest.raises(SystemExit, match="has no record of this environment"):
+        every_fit.record(new, added=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(every_fit, "RECORD", path)
     every_fit.record(new, added=False)
     assert json.loads(path.read_text()) == [other, {"environment": here, "digests": public(new)}]
 
