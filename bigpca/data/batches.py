@@ -1230,8 +1230,8 @@ def unread_batches(X: da.Array) -> Iterable[Any]:
     return source.stream.unread()
 
 
-def reject_batches(X: da.Array, what: str) -> None:
-    """Reject a Dask array that is computed from batches.
+def reject_batches(X: da.Array, what: str, why: str = f"would be computed from batches by Dask, {IN_ORDER}") -> None:
+    """Reject a Dask array that is computed from batches; ``what`` and ``why`` are the message.
 
     Raises
     ------
@@ -1239,7 +1239,7 @@ def reject_batches(X: da.Array, what: str) -> None:
     """
     for name, layer in graph_of(X).layers.items():
         if name.startswith("original-") and getattr(_behind(layer, name), "format", "") == FORMAT:
-            raise TypeError(f"{what} would be computed from batches by Dask, {IN_ORDER}")
+            raise TypeError(f"{what} {why}")
 
 
 def _behind(layer: Any, name: str) -> Any:

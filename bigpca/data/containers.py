@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -177,10 +178,25 @@ def reject_foreign(X: Any, label: str = "X", expected: str = "An array of rows, 
 
 
 def table_schema(X: Any) -> list[tuple[Any, Any]] | None:
-    """Return the names and types of the columns of a table (pandas, polars, pyarrow, Dask); None for anything else."""
+    """Return the names and types of the columns of a table (pandas, polars, pyarrow, Dask); None for anything else.
+
+    Raises
+    ------
+    ValueError
+        For columns of one name.
+    """
     if hasattr(X, "schema") and hasattr(X.schema, "types"):  # of Arrow
-        return list(zip(X.schema.names, X.schema.types, strict=True))
-    return list(zip(X.columns, X.dtypes, strict=True)) if hasattr(X, "columns") and hasattr(X, "dtypes") else None
+        names, types = X.schema.names, X.schema.types
+    elif hasattr(X, "columns") and hasattr(X, "dtypes"):
+        names, types = list(X.columns), X.dtypes
+    else:
+        return None
+    if shared := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(
+            f"{names.count(shared[0])} of {len(names)} columns of the table are named {brief(repr(shared[0]))}, but "
+            "columns are compared by their names, which must differ. Rename them, or pass the values alone."
+        )
+    return list(zip(names, types, strict=True))
 
 
 def check_columns(X: Any, label: str = "X") -> None:

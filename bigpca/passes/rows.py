@@ -57,6 +57,10 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 
 
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
+BESIDE = (
+    "comes in batches, but {} are read side by side, in any order, but batches come in one. Write the batches with "
+    "bigpca.FeatureWriter and open the store. CCA, PLSSVD, PLSRegression and Ridge also take batches of pairs (X, Y)."
+)
 SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
 
@@ -929,8 +933,9 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
         label_places,
     )
 
-    for side in sides:
-        reject_batches(side.X, "rows beside others")
+    together = " and ".join(names)
+    for name, side in zip(names, sides, strict=True):
+        reject_batches(side.X, name, BESIDE.format(together))
     sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
     arrays = [side.X for side in sides]
     n = int(arrays[0].shape[0])

@@ -539,3 +539,29 @@ def test_every_argument_that_may_be_an_array_is_in_one_of_the_tables() -> None:
     unknown = found.keys() - OPENED - BY_THE_DOOR_OF_X - NO_ARRAYS_BESIDE_X
     assert not unknown, {name: found[name] for name in unknown}  # say by what they are opened, and try them there
     assert not OPENED - found.keys()
+
+
+SHARED = pd.DataFrame(np.ones((9, 3)), columns=list("aab"))
+
+
+@pytest.mark.parametrize("table", [SHARED, pa.table([[1.0] * 9] * 2, names=["a", "a"])], ids=["pandas", "pyarrow"])
+def test_columns_of_one_name_are_named(table: Any) -> None:
+    rows = np.random.default_rng(0).standard_normal((9, 3))
+    for call in (
+        lambda: bp.PCA(1).fit(table),
+        lambda: bp.PCA(1).fit(rows, given=table),
+        lambda: bp.PCA(1).fit(rows).transform(table),
+        lambda: bp.PCA(1).fit(bp.from_batches([table])),
+        lambda: bp.Ridge(1.0).fit(rows, table),
+        lambda: bp.open(table),
+        lambda: quality.cka(table, rows),
+    ):
+        with pytest.raises(ValueError, match=r"2 of [23] columns of the table are named 'a', .*which must differ"):
+            call()
+
+
+def test_a_list_of_dicts_is_no_rows() -> None:
+    layers = {"a": np.ones((9, 2)), "b": np.ones((9, 3))}
+    for call in (bp.PCA(1).fit, bp.compare_layers, lambda X: quality.cka(X, np.ones((9, 1)))):
+        with pytest.raises(TypeError, match=r"is a list of 2 dicts\. Batches of blocks of rows, .*from_batches\(X\)"):
+            call([layers, layers])

@@ -248,5 +248,5 @@ def test_blocks_that_do_not_belong_together_are_rejected(batches: Any, message: 
 
 
 def test_rows_in_batches_beside_a_store_are_rejected() -> None:
-    with pytest.raises(TypeError, match="rows beside others would be computed from batches"):
+    with pytest.raises(TypeError, match=r"^X comes in batches, but X and Y are read side by side, in any order, but"):
         beside(bp.from_batches([A]), B)

@@ -205,6 +205,11 @@ def in_memory(
                 f"X is {an(type(X).__name__)} of {counted(len(X), 'array')}, the first of shape {shapes[0]}. Batches "
                 "of rows are bp.from_batches(X); samples of several dimensions are np.stack(X)."
             )
+        if any(isinstance(one, Mapping) for one in X):
+            raise TypeError(
+                f"X is {an(type(X).__name__)} of {counted(len(X), 'dict')}. Batches of blocks of rows, {{name: rows}}, "
+                "are bp.from_batches(X); records of numbers are pandas.DataFrame(X)."
+            )
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
     if isinstance(X, np.ndarray):
