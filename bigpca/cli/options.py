@@ -25,7 +25,7 @@ import typer
 from bigpca.errors import closest
 from bigpca.parameters import PARAMETERS, Parameter, number_of
 
-# What is asked for -> the estimator. A new estimator is one row.
+# What is asked for -> the estimator. A new estimator is one row, and a new method without labels one of those below.
 ESTIMATORS = {
     ("pca",): "PCA",
     ("pca", "sketch"): "ApproximatePCA",
