@@ -147,7 +147,7 @@ class RBF(DistanceKernel):
         """Bound the errors of |x - y|^2 and of shifted rows, since ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
         gamma, dtype = self.gamma_for(A.width), np.result_type(A.dtype, B.dtype)
         error = _remaining_error(gamma * square_error(A, B, dtype), dtype)
-        return error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype)
+        return min(1.0, error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype))
 
     def _columns_of(self, A: Prepared) -> int:
         return A.width
@@ -217,9 +217,9 @@ class Laplacian(DistanceKernel):
             dtype, there = np.result_type(A.dtype, B.dtype), isinstance(A, PreparedThere)
             error = gamma * sqrt(square_error(A, B, np.float64 if there else dtype))
             error = TYPICAL * error if there else _remaining_error(error, dtype)
-            return error + gamma * _shift_error(A.largest, B.largest, dtype)
+            return min(1.0, error + gamma * _shift_error(A.largest, B.largest, dtype))
         a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
-        return gamma * _shift_error(a, b, np.result_type(A, B))
+        return min(1.0, gamma * _shift_error(a, b, np.result_type(A, B)))
 
     def _columns_of(self, A: Any) -> int:
         return int(A.width if self.norm == "l2" else A.shape[1])

@@ -190,6 +190,7 @@ def test_equal_rows_are_alike_at_any_width(name: str, dtype: Any, scale: float, 
     for K in (kernel.block(A, B), *kernel.blocks_at(A, B, [gamma])):
         np.testing.assert_allclose(K, truth, rtol=0, atol=1e-5)
         assert K.dtype.itemsize <= kernel.entry_bytes(dtype(0).itemsize)
+    assert 0 <= kernel.entry_error(A, B) <= 1  # as values are between 0 and 1
     narrow, _ = kernel.blocks_at(A, B, [0.1, gamma])
     np.testing.assert_allclose(narrow, expected(name, X, X[:9], 0.1), rtol=0, atol=1e-5)
 
