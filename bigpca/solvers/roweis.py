@@ -13,7 +13,7 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.records import stored
 from bigpca.solvers.eigh import ROUNDED, complete_orthonormal, fix_signs, top_eigenpairs
-from bigpca.solvers.moments import Scatter
+from bigpca.solvers.moments import Scatter, Solution
 
 STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -219,6 +219,43 @@ class RoweisFamily:
         lost = total * self._lost_of_total + r1 * self._scales[0] * self._lost_of_psi
         sure = values > np.maximum(len(L) * FLOAT64 * values[0], axes**2 @ lost / self.unit(r2))
         return Axes(values, axes, int(np.flatnonzero(sure).max(initial=-1)) + 1)
+
+
+class FisherPencil:
+    """The point (0, 1) of the family where S_W has full rank: c - 1 axes of ``S_B v = (lambda - 1) S_W v``.
+
+    By the Cholesky factor of S_W, in which S_B is a thin product: a pencil has no units, and no rotation.
+
+    Parameters
+    ----------
+    solution : Solution
+        V with ``V'S_W V = I``.
+    between : ndarray of shape (c, d)
+    divisor : float
+        As of :class:`RoweisFamily`.
+    """
+
+    def __init__(self, solution: Solution, between: Matrix, divisor: float) -> None:
+        self.solution, self.within, self.divisor = solution, solution.scatter, divisor
+        self.size = len(self.within.S)
+        self._between = self._across(between)
+
+    def _across(self, rows: Matrix) -> Matrix:
+        return self.solution.across(self.within.frame.into(rows.T))
+
+    def constraint(self, r2: float, conditioning: Conditioning = PLAIN) -> tuple[Vector, float]:
+        """Return that all directions have a scatter, of 1 along V, and that nothing was added."""
+        return np.ones(self.size), 0.0
+
+    def solve(self, r1: float, r2: float, k: int, conditioning: Conditioning = PLAIN) -> Axes:
+        """Return the k leading generalised eigenpairs, c - 1 at most."""
+        U, s, _ = np.linalg.svd(self._between, full_matrices=False)
+        axes = fix_signs(self.solution.along(U[:, :k]).T * np.sqrt(self.divisor))
+        return Axes(1 + s[:k] ** 2, axes, k)
+
+    def inverses(self, rows: Matrix, count: float, conditioning: Conditioning = PLAIN) -> Matrix:
+        """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``."""
+        return self.solution.along(self._across(rows)).T * count
 
 
 def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, threads: int | None = None) -> Axes:

@@ -46,7 +46,7 @@ from bigpca.solvers.components import (
     resolve_components,
 )
 from bigpca.solvers.moments import Scatter, warn_dependent
-from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, RoweisFamily, completed, supervised_axes
+from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, FisherPencil, RoweisFamily, completed, supervised_axes
 
 SHOWN = 5  # classes that a message names
 MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
@@ -533,8 +533,15 @@ class Problem(LabelUse):
         check_classes(statistics, self.r1, self.r2)
         with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
             # One rotation, in which R2 is diagonal at every point (RDA paper, eqs. 31-36).
-            family = self.family(statistics, scatter)
-            return self.certified(self.axes(family, statistics), family.within)
+            within, k = scatter or statistics.scatter, counted(self.n_components)
+            few = not is_share(self.n_components) and (k or 0) < statistics.n_classes
+            plain = self.fisher and few and not self.normalize and self.conditioning == PLAIN
+            family: RoweisFamily | FisherPencil
+            if plain and within.solved().triangular is not None:
+                family = FisherPencil(within.solved(), statistics.between, statistics.freedom)
+            else:
+                family = self.family(statistics, within)
+            return self.certified(self.axes(family, statistics), within)
 
     def certified(self, found: Axes, within: Scatter) -> Axes:
         """Return the axes with their estimated error, and warn of a large one."""
@@ -564,7 +571,7 @@ class Problem(LabelUse):
             threads=self.threads,
         )
 
-    def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
+    def axes(self, family: RoweisFamily | FisherPencil, statistics: LabelStatistics) -> Axes:
         """Return the axes at this point of a family, and the classifier if r2 = 1.
 
         Raises
