@@ -43,7 +43,8 @@ class SupervisedPCA(OfLabelKernel, SupervisedModel):
         Of real labels. "rbf" is exact up to 256 distinct labels; for more, 256 landmarks are drawn by randomly pivoted
         Cholesky, and ``missed_label_trace_`` is the share of the label kernel's trace that they miss.
     label_gamma : float or None, default None
-        None for 1 / (the sum of the variances of the label columns).
+        None for 1 / (the sum of the variances of the label columns), by weight; it must be given with
+        ``nan_policy="omit"``.
     missing_labels : {"raise", "drop"}, default "raise"
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
