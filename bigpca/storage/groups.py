@@ -154,7 +154,8 @@ def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
         raise ModelFormatError(
-            f"{target} holds {an(repr(body['kind']))}, not {known}. Load it with the function for its kind."
+            f"{target} holds {an(repr(body['kind']))}, but {known} was expected. "
+            "Load it with the function for its kind."
         )
     arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items()}
     major, minor = body["format"]
