@@ -357,7 +357,7 @@ def column_norm(request: LandmarkRequest) -> Landmarks:
     Raises
     ------
     ValueError
-        If all entries of K are 0.
+        If all entries of K are 0, or rows may be left out.
 
     Notes
     -----
@@ -373,6 +373,7 @@ def column_norm(request: LandmarkRequest) -> Landmarks:
 
 def column_norm_passes(request: LandmarkRequest) -> tuple[PassCost, PassCost]:
     """Declare the sweep and the pass of :func:`column_norm`."""
+    _reject_absent(request.rows, "column-norm")
     return squares_pass(request.rows, request.kernel), draw_pass(request, request.count)
 
 
@@ -681,7 +682,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     Raises
     ------
     ValueError
-        If rows are strings, or those of a precomputed matrix, which have no mean; if ``nan_policy="omit"``; if X has
+        If rows are strings, or those of a precomputed matrix, which have no mean; if rows may be left out; if X has
         missing values.
 
     Notes
@@ -689,8 +690,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     NOTE: dask-ml draws ``oversampling_factor`` candidates per round, 2 by default; Bahmani et al. (2012) draw 2 m in
     each of 5 rounds, as here.
     """
-    _reject(request)
-    _check_clustering()
+    (cost,) = kmeans_passes(request)
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
     X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
@@ -723,7 +723,6 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         X = np.ldexp(X, -exponent)
         clusters.fit(X)  # 2 n_iter_ + 15 passes over X at most
     centres = np.unique(np.ldexp(np.asarray(clusters.cluster_centers_, X.dtype), exponent), axis=0)
-    (cost,) = kmeans_passes(request)
     request.run.read_beside(cost, 2 * clusters.n_iter_ + START_READS)
     return Landmarks(centres, None)
 
@@ -734,6 +733,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     It holds the distances of all rows of a chunk to all candidates; k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
+    _reject(request)
     _check_clustering()
     check_any_order(request.rows, 'sampling="kmeans"')
     # Centres and distances beside one chunk: what dask-ml holds, since it does not say.
@@ -778,10 +778,14 @@ def _reject(request: LandmarkRequest) -> None:
             f'sampling="kmeans" averages rows, but {request.kernel} does not compare vectors. '
             'Use sampling="rpcholesky" or "uniform".'
         )
-    if request.rows.nan_policy == "omit":
+    _reject_absent(request.rows, "kmeans")
+
+
+def _reject_absent(rows: Rows, sampling: str) -> None:
+    if rows.nan_policy == "omit" or rows.n_present < rows.n_rows or rows.counted.coming is not None:
         raise ValueError(
-            'sampling="kmeans" cannot omit rows with missing values (nan_policy="omit"). '
-            'Use sampling="rpcholesky" or "uniform", or repair the data.'
+            f'sampling="{sampling}" looks at all rows: it cannot omit rows with missing values (nan_policy="omit") or '
+            'without a label (missing_labels="drop"). Use sampling="rpcholesky" or "uniform", or repair the data.'
         )
 
 

@@ -866,19 +866,27 @@ LEAVING = CASES | {
     "Ridge of folds": Case(lambda: bp.Ridge([0.1, 0.5], cv=3), NUMBERS),
     "SupervisedPCA by the spread of labels": Case(lambda: bp.SupervisedPCA(2, label_kernel="rbf"), NUMBERS),
     "KernelSupervisedPCA of all rows": Case(lambda: bp.KernelSupervisedPCA(2, **RBF), CLASSES),
+    **{
+        f"KernelSupervisedPCA {way}": Case(
+            lambda way=way: bp.KernelSupervisedPCA(2, sampling=way, **LANDMARKS), CLASSES
+        )
+        for way in ("column-norm", "kmeans", "leverage")
+    },
 }
 # Drawn or paired by the numbers of rows, or iterated until a step is small: the fit of the other rows alone is another
 # one, but that of rows with other rubbish is not.
 BY_NUMBER = {name for name, case in LEAVING.items() if getattr(case.make(), "n_landmarks", None)} | {
     *STEPPED, "FactorAnalysis", "PLSRegression of folds", "Ridge of folds"
 }  # fmt: skip
+LOOKING = {"KernelSupervisedPCA column-norm", "KernelSupervisedPCA kmeans"}
 PAIRING = {"PCA dot", "KernelPCA dense", "KernelPCA krylov", "ApproximateKernelPCA", "KernelSupervisedPCA dual"}
 UNABLE = {
-    "nan_policy": {*PAIRING, "SupervisedPCA by the spread of labels"},
-    "missing_labels": {"KernelSupervisedPCA dual"},
+    "nan_policy": {*PAIRING, *LOOKING, "SupervisedPCA by the spread of labels"},
+    "missing_labels": {"KernelSupervisedPCA dual", *LOOKING},
     "sample_weight": {
         "CorrespondenceAnalysis", "KernelPCA features", "KernelRoweisDiscriminantAnalysis", "KernelSupervisedPCA",
-        "NystromKernelPCA", "ScoredPCA", "SketchTransformer", *STEPPED, *PAIRING - {"PCA dot"},
+        "KernelSupervisedPCA leverage", "NystromKernelPCA", "ScoredPCA", "SketchTransformer", *LOOKING, *STEPPED,
+        *PAIRING - {"PCA dot"},
     },
 }  # fmt: skip
 ORDERED = [name for name in LEAVING if not name.startswith(("CCA", "PLS", "Ridge", "PCA dot", "KernelPCA"))]
