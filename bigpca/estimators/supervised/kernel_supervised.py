@@ -61,7 +61,7 @@ from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part
-from bigpca.solvers.components import NComponents, check_total
+from bigpca.solvers.components import NComponents, check_total, counted
 from bigpca.solvers.roweis import Axes
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks
@@ -268,9 +268,8 @@ class DualFit(PairsFit):
         return replace(product_pass(self.rows, self.settings.kernel, columns), driver_bytes=held)
 
     def solve_cost(self) -> SolveCost:
-        given, rank = self.settings.n_components, self.labelled.rank
-        k = rank if given is None else min(rank, int(given))  # type: ignore[arg-type]
-        return self.cost_of(k)
+        rank = self.labelled.rank
+        return self.cost_of(min(rank, counted(self.settings.n_components) or rank))
 
     def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
         """Return the operator, the centred label features (n, m), and its product with them: one sweep."""
@@ -426,7 +425,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
         if self.solver == "landmarks":
             return super()._fit(rows, y)
         problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
-        problem.check(rows.n_columns)
+        problem.check(rows.n_rows)
         rows, labelled = read_labels(self, rows, y, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
