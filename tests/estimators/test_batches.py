@@ -551,7 +551,9 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         r"labels hold integers \(1\) and strings \('1'\)",
     ),
     "labels of one class": (
-        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES * 0, 50), classes=[0, 1])), "belong to 1 class"
+        lambda: bp.SupervisedPCA(1, missing_labels="drop").fit(
+            bp.from_batches(_pairs(np.where(CODES > 0, np.nan, CODES), 50), classes=[0, 1])
+        ), f"all {np.count_nonzero(CODES == 0)} labels belong to 1 class",
     ),
     "a class of one row": (
         lambda: bp.FisherDiscriminantAnalysis(1).fit(

@@ -149,7 +149,7 @@ class LabelsBeside:
         check_missing(gaps, self.column.missing)
         if before.classes is not None and not self.added:
             labels = ClassLabels(values, before.classes, 0)
-            check_several(labels.classes[labels.counts > 0], len(gaps), 2)
+            check_several(labels.classes[labels.counts > 0], int(labels.counts.sum()), 2)
             if self.paired:
                 reject_singletons(labels)
         if features is not None and isinstance(features, ColumnLabels):
