@@ -193,8 +193,8 @@ def draw_rows(
     request.run.add_evaluations(drawn.evaluations)
     if drawn.count < request.count:
         raise ValueError(
-            f"{request.count} landmarks were requested, but only {drawn.count} of {request.rows.n_rows} rows are free "
-            "of missing values. Request fewer, or repair the data."
+            f"{request.count} landmarks were requested, but only {drawn.count} of {request.rows.n_rows} rows are not "
+            "left out (for missing values, or no label). Request fewer, or repair the data."
         )
     return drawn
 
@@ -297,8 +297,8 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
         wanted, missing = wanted[np.isin(wanted, found.indices)], missing[:0]
     if len(missing) or found.rows is None:
         raise ValueError(
-            f"row {missing[0]} was given as a landmark, but it is omitted because of missing values, or has weight "
-            f"0. Choose another, or repair the data."
+            f"row {missing[0]} was given as a landmark, but it is left out (for missing values, weight 0 or no label). "
+            "Choose another, or repair the data."
         )
     # The read finds rows in ascending order; landmarks are in the order that was given.
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)

@@ -421,7 +421,7 @@ class Choice:
             return cls(len(given) if n_landmarks is None else n_landmarks, given)
         m = by_default if n_landmarks is None else n_landmarks
         if m > n:
-            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
+            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X that count. Use {n} or fewer.")
         return cls(m, sampling)
 
     @property

@@ -94,7 +94,7 @@ def landmark_block(kernel: Kernel, A: object, landmarks: object) -> Array:
 def _check_consecutive(kernel: Kernel, rows: Integers) -> None:
     if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
         raise ValueError(
-            f"rows between {rows[0]} and {rows[-1]} were omitted because of missing values, or have weight 0, but "
+            f"rows between {rows[0]} and {rows[-1]} were left out (for missing values, weight 0 or no label), but "
             f"{kernel} identifies rows by number and requires a complete matrix. Remove those rows and columns from it "
             "first."
         )

@@ -111,6 +111,8 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     ),
     "solver": (KernelSupervisedPCA, {"solver": "primal"}, Y, ValueError, "solver = 'primal' is unknown"),
     "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "61 is more than the 60 rows of X"),
+    "landmarks, gaps": (KernelSupervisedPCA, {"n_landmarks": N - 1, "missing_labels": "drop"}, gaps(Y), ValueError,
+        "59 is more than the 58 rows of X that count"),
     "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
     "dual, gaps": (
         KernelSupervisedPCA, {"solver": "pairs", "missing_labels": "drop"}, gaps(Y), ValueError,
@@ -258,6 +260,19 @@ def test_a_class_of_one_row_is_rejected_where_the_scatter_within_classes_counts(
 def test_supervised_pca_takes_classes_of_one_row() -> None:
     assert SupervisedPCA().fit(X[:8], np.arange(8)).n_components_ == D
     assert RoweisDiscriminantAnalysis(r1=0.5, r2=0).fit(X[:8], np.arange(8)).n_samples_ == 8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"sampling": np.array([3, 4, 5])}, r"row 4 was given as a landmark, but it is left out \(for .* no label\)"),
+        ({"kernel": "precomputed"}, "rows between 0 and 59 were left out .*no label.*by number"),
+    ],
+)
+def test_landmarks_without_a_label_are_named(parameters: dict[str, Any], message: str) -> None:
+    rows = X @ X.T if "kernel" in parameters else X
+    with pytest.raises(ValueError, match=message):
+        KernelSupervisedPCA(1, missing_labels="drop", **parameters).fit(rows, gaps(Y))
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
