@@ -162,6 +162,22 @@ def test_real_labels_come_with_the_rows_in_one_read() -> None:
     assert bits(drawn.fit(bp.from_batches(_pairs(X[:, :2], 17), X.shape))) == expected
 
 
+def test_a_first_batch_without_labels_does_not_say_that_they_are_numbers() -> None:
+    known = CODES.astype("U1").astype(object)
+    known[:50] = None
+
+    class Loader:
+        def __iter__(self) -> Iterator[tuple[Array, Array]]:
+            return _pairs(known, 17)
+
+    def dropping() -> Any:
+        return bp.SupervisedPCA(2, missing_labels="drop")
+
+    assert bits(dropping().fit(bp.from_batches(Loader(), X.shape))) == bits(dropping().fit(X, known))
+    with pytest.raises(ValueError, match="needs all labels before it reads the rows"):
+        dropping().fit(bp.from_batches(iter(Loader()), X.shape))
+
+
 def test_iterations_and_patterns_take_labels_with_the_rows() -> None:
     class Loader:
         def __iter__(self) -> Iterator[tuple[Array, Array]]:
