@@ -187,7 +187,7 @@ def trial(work: Work, places: Places, phase: str, act: str, expected: str, phase
         phases.hear(None)
         faults += ["no result"] if len(errors) == MAX_ATTEMPTS else []
         faults += [f"an error that nothing explains: {e}" for e in errors if not any(part in e for part in explained)]
-        faults += [f"hang: no word for {phases.silence:.0f} s"] if phases.silence > SILENCE_SECONDS else []
+        faults += [f"hang: no event for {phases.silence:.0f} s"] if phases.silence > SILENCE_SECONDS else []
         faults += [f"left behind: {name}" for name in [*litter(places), *there.client.futures]]
     faulthandler.cancel_dump_traceback_later()
     seconds, silence = round(time.monotonic() - began, 1), round(phases.silence, 1)
