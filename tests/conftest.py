@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -180,6 +181,15 @@ def two_workers() -> Iterator[Client]:
         for handler, level in levels.items():  # pytest's, which the cluster silences as long as it lives
             handler.setLevel(level)
         yield client
+
+
+def settle(server: ObjectStore) -> None:
+    """Wait until the server has logged what it has answered."""
+    for _ in range(100):
+        if not server.middleware._in_flight:
+            return
+        time.sleep(0.001)
+    server.middleware._in_flight = 0  # connections that were reset are not counted down
 
 
 @pytest.fixture(scope="session")

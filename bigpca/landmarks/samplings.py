@@ -293,7 +293,7 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
     template = RowsAt(d, np.sort(wanted), cost.dtype.itemsize)
     found = fold(request.run, cost, request.rows, template, shift=np.zeros(d)).state  # one pass over X
     missing = np.setdiff1d(wanted, found.indices)
-    if len(wanted) == request.rows.n_present:  # all rows: those that are left out are no landmarks either
+    if len(wanted) == request.rows.n_present:  # all rows were wanted: omitted ones are not landmarks
         wanted, missing = wanted[np.isin(wanted, found.indices)], missing[:0]
     if len(missing) or found.rows is None:
         raise ValueError(

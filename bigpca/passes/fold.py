@@ -399,9 +399,10 @@ def shift_pass(rows: Rows, layout: Layout) -> PassCost:
 
 
 def _first_reads(rows: Rows, layout: Layout) -> Sequence[tuple[int, int]]:
-    """Return the first read with a row that counts; where rows may be omitted, all, of which the first may have none.
+    """Return the read that has the first row that counts, or all that may have it.
 
-    Batches come once.
+    Which rows are omitted is known only after they are read, so all reads may be needed. Batches can be read only once:
+    only their first read is returned.
     """
     present = rows.counted.present
     reads = layout.reads if present is None else [read for read in layout.reads if present[slice(*read)].any()]

@@ -46,6 +46,7 @@ from bigpca.storage import places, requests
 from bigpca.storage.places import Place
 from bigpca.storage.requests import Request, joined
 from tests.cli.running import run, words
+from tests.conftest import settle
 from tests.passes.kit import normal
 
 N, D, ROWS = 48, 16, 8
@@ -79,15 +80,6 @@ def write(store: ObjectStore[Any], rows: np.ndarray, **layout: Any) -> None:
         store, shape=rows.shape, dtype=rows.dtype, overwrite=True, config={"write_empty_chunks": True}, **made
     )
     z[:] = rows
-
-
-def settle(server: Server) -> None:
-    """Wait until the server has logged what it has answered."""
-    for _ in range(100):
-        if not server.middleware._in_flight:
-            return
-        time.sleep(0.001)
-    server.middleware._in_flight = 0  # connections that were reset are not counted down
 
 
 def asked(server: Server, key: str = "") -> Counter[str]:

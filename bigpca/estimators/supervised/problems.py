@@ -170,7 +170,7 @@ class Labelled:
         Delta (n, m) of real labels; None for classes.
     supervision : Supervision
     counted : CountedRows
-        The rows that have a label, of those that count.
+        The rows that still count: those without a label do not.
     beside : LabelsBeside or None
         Of labels that come with the rows: ``supervision`` is then completed after the read.
     """

@@ -82,7 +82,7 @@ def assert_same(one: NystromKernelPCA, other: NystromKernelPCA, rtol: float = 1e
     assert (one.n_samples_, one.n_components_, one.rank_) == (other.n_samples_, other.n_components_, other.rank_)
     for name in ("eigenvalues_", "eigenvalue_bounds_", "total_variance_", "trace_error_", "captured_variance_bounds_"):
         scale = np.max(np.abs(getattr(other, name)))
-        atol = 1e-15 if name == "trace_error_" else rtol * scale  # a share, of which rounding is all where it is 0
+        atol = 1e-15 if name == "trace_error_" else rtol * scale  # a share: where it is 0, rounding is left
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=rtol, atol=atol, err_msg=name)
     assert_columns(one.transform(NEW), other.transform(NEW), 1e-6 * np.abs(other.transform(NEW)).max())
 

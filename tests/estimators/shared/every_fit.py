@@ -163,7 +163,7 @@ def every(where: str, names: list[str]) -> dict[str, str]:
 
 
 def record(found: dict[str, str], *, added: bool) -> None:
-    """Write digests to the record of this environment: in place of those that it has, or beside those of other fits."""
+    """Write digests to the record of this environment: they replace it, or are ``added`` to those of other fits."""
     environment, records = numerical_environment(), json.loads(RECORD.read_text())
     known = [one["digests"] for one in records if one["environment"] == environment]
     if added and not known:

@@ -76,7 +76,7 @@ def assert_alike(model: Any, truth: Any, *, rtol: float = 1e-8) -> None:
         if expected is not None and name not in OF_WEIGHTS | OF_ITERATIONS and np.asarray(expected).dtype.kind == "f":
             found = getattr(model, name)
             scale = max(float(np.abs(expected).max(initial=0)), 1e-300)
-            scale = 1.0 if name == "missed_label_trace_" else scale  # a share, of which rounding is left
+            scale = 1.0 if name == "missed_label_trace_" else scale  # a share that is 0 but for rounding
             np.testing.assert_allclose(found, expected, rtol=0, atol=rtol * scale, err_msg=name)
             compared += 1
     assert compared >= 4
