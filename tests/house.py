@@ -277,6 +277,7 @@ def floors(room: str) -> int:
     return max(map(height, below))
 
 
+INLINE = re.compile(r"<(genexpr|listcomp|dictcomp|setcomp)>")  # no functions, and from Python 3.12 on often no frames
 READS = re.compile(r"passes/reading/readers\.py:(\w+\.read|read_ahead|begin_read)")  # a thread may read for another
 
 
@@ -291,6 +292,8 @@ class Walk:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
+        if INLINE.fullmatch(code.co_name):
+            return
         if event == "call":
             self.codes.add(code)
         if self.before is not None or event not in ("call", "return") or not code.co_filename.startswith(str(PACKAGE)):
