@@ -15,9 +15,9 @@ And axes learned from the order of rows, which are generalised eigenproblems too
 - ``statistics``        the statistics from one read of labelled rows, and what a model keeps of them
 - ``fits``              fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
 
-Add a pencil: a row of ``PENCILS``, and a class with the empty sums. Add other features of labels: a ``Problem`` that
-makes them, which an estimator returns from ``_problem``. Every point of the family is solved from one read: counts,
-means, and the within-class scatter, which is accumulated directly. The family and the pencils have solvers of their
-own: the identity in R2 is in the units of the columns, and its rotation serves all points; a pencil has no units, and
-is solved by a Cholesky factor, in a third of the time.
+Add a pencil: a class on ``PencilModel`` with its ``Pencil`` and the empty sums. Add other features of labels: a
+``Problem`` that makes them, which an estimator returns from ``_problem``. Every point of the family is solved from one
+read: counts, means, and the within-class scatter, which is accumulated directly. The family and the pencils have
+solvers of their own: the identity in R2 is in the units of the columns, and its rotation serves all points; a pencil
+has no units, and is solved by a Cholesky factor, in a third of the time.
 """

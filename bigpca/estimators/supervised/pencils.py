@@ -1,7 +1,7 @@
 """One pencil for many methods: two symmetric matrices A and B, summed over rows, and the axes of extreme v'Av / v'Bv.
 
-A method is a row of :data:`PENCILS`: what is summed, what is solved, and what the scores are called. All are solved by
-:func:`bigpca.solvers.moments`: columns may have any units, and may be dependent.
+Each class states its method as a :class:`Pencil`: what is summed, which axes come first, and the unit of the scores.
+All are solved by :mod:`bigpca.solvers.moments`: columns may have any units, and may be dependent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Self, TypeAlias, cast
+from typing import ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -103,6 +103,8 @@ class Pencil:
         What becomes of axes along which ``v'A v`` is rounding.
     signed : bool
         Whether ``v'A v`` may be less than 0.
+    dependent : (str, str)
+        What B is of, and what to do if it is nearly singular.
     """
 
     summed: Callable[[Unchecked, Unchecked, float], Iterator[Pair]]
@@ -111,10 +113,22 @@ class Pencil:
     of_a: bool = False
     unknown: str = "reported"
     signed: bool = False
+    dependent: tuple[str, str] = ("the columns", "Leave out columns that follow from others.")
+
+
+def _paired(state: SteppedMoments) -> tuple[Moments, Moments]:
+    """Return moments of the steps, and of the rows or of sums of pairs, once there are two pairs."""
+    (steps,), (level,) = state.steps, state.level
+    if steps.count < 2:
+        raise ValueError(
+            f"{state.count:,} rows have {steps.count} pairs at a lag of {state.lags[0]}; at least 2 were expected. "
+            "Give trajectories that are longer than the lag."
+        )
+    return steps, level
 
 
 def _slowness(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
-    (steps,), (level,) = state.steps, state.level
+    steps, level = _paired(state)
     yield Sums.of(steps, eps * np.sqrt(2), level), Sums.of(level, eps, level)
 
 
@@ -126,7 +140,7 @@ def _noise(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[P
 def _lagged(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
     # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
     # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
-    (steps,), (level,) = state.steps, state.level
+    steps, level = _paired(state)
     d, s = Sums.of(steps, eps, level, about_zero=True), Sums.of(level, eps, level)
     both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, 2 * steps.count - 1)
     yield replace(d, divisor=both.divisor), both
@@ -151,17 +165,6 @@ def _of_metric(model: GeneralizedPCA, state: Moments, eps: float) -> Iterator[Pa
 def _inertia(model: CorrespondenceAnalysis, state: ProfileMoments, eps: float) -> Iterator[Pair]:
     profiles = state.moments
     yield replace(Sums.of(profiles, eps, profiles), divisor=profiles.weight), Sums.known(np.diag(profiles.mean))
-
-
-PENCILS = {
-    # method: A and B, the eigenvalue by v'Av / v'Bv, those that come first, and the unit of scores
-    "SlowFeatureAnalysis": Pencil(_slowness, order=lambda slowness: slowness),
-    "MinimumNoiseFraction": Pencil(_noise, lambda ratio: 1 / ratio, of_a=True),
-    "TICA": Pencil(_lagged, lambda ratio: 1 - 2 * ratio, lambda correlation: -np.abs(correlation)),
-    "ContrastivePCA": Pencil(_contrast, unknown="kept", signed=True),
-    "GeneralizedPCA": Pencil(_of_metric, unknown="kept"),
-    "CorrespondenceAnalysis": Pencil(_inertia, unknown="left out"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +252,7 @@ class PencilModel(SumsModel[PencilResult]):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        PencilAxes v, which are not orthonormal.
+        Axes v, which are not orthonormal.
     patterns_ : ndarray of shape (d, k)
         What a score of 1 is in the units of the columns: ``inverse_transform`` is ``mean_ + patterns_ y``, the least
         squares of rows on scores.
@@ -262,10 +265,7 @@ class PencilModel(SumsModel[PencilResult]):
     n_samples_, n_omitted_ : int
     """
 
-    @property
-    def _pencil(self) -> Pencil:
-        """The row of the class, or of that which it extends."""
-        return next(PENCILS[one.__name__] for one in type(self).__mro__ if one.__name__ in PENCILS)
+    _pencil: ClassVar[Pencil]
 
     @abstractmethod
     def _facts(self, state: Unchecked, k: int) -> dict[str, Unchecked]:
@@ -340,7 +340,7 @@ class PencilModel(SumsModel[PencilResult]):
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
         super()._warn(found)
-        warn_dependent(found.solve_error_, "the columns", "Leave out columns that follow from others.")
+        warn_dependent(found.solve_error_, *self._pencil.dependent)
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
@@ -369,15 +369,6 @@ class SteppedModel(PencilModel):
 
     def _facts(self, state: SteppedMoments, k: int) -> dict[str, Unchecked]:
         return {"mean_": state.level[0].mean / (2 if state.sums else 1), "lag": state.lags[0]}
-
-    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
-        check_enough_rows(state.count, omitted)
-        if (n_pairs := state.steps[0].count) < 2:
-            raise ValueError(
-                f"{state.count:,} rows have {n_pairs} pairs at a lag of {state.lags[0]}; at least 2 were expected. "
-                "Give trajectories that are longer than the lag."
-            )
-        return super()._solved(state, omitted, roundings)
 
 
 @with_parameters
@@ -414,6 +405,7 @@ class SlowFeatureAnalysis(SteppedModel):
     [0.0025]
     """
 
+    _pencil = Pencil(_slowness, order=lambda slowness: slowness)
     _traits = Traits(
         SteppedResult, "sfa", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("slowness", "eigenvalues_"),),
@@ -470,6 +462,7 @@ class MinimumNoiseFraction(SteppedModel):
     True
     """
 
+    _pencil = Pencil(_noise, lambda ratio: 1 / ratio, of_a=True)
     _traits = Traits(
         SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("signal", "eigenvalues_"), ("noise_fraction", "noise_fractions_")),
@@ -574,6 +567,7 @@ class TICA(SteppedModel):
     [0.99]
     """
 
+    _pencil = Pencil(_lagged, lambda ratio: 1 - 2 * ratio, lambda correlation: -np.abs(correlation))
     _traits = Traits(
         TimescalesResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("autocorrelation", "eigenvalues_"), ("timescale", "timescales_")),
@@ -691,6 +685,7 @@ class ContrastivePCA(PencilModel):
     [[0.0, 1.0, 0.0]]
     """
 
+    _pencil = Pencil(_contrast, unknown="kept", signed=True)
     _traits = Traits(
         ContrastResult, "cpca", frozenset({"labels"}),
         summary=(("alpha", "alphas_"), *VARIANCES),
@@ -838,7 +833,7 @@ class GeneralizedPCA(PencilModel):
     eigenvalues_ : ndarray of shape (k,), descending
         Variances of the scores.
     components_ : ndarray of shape (k, d)
-        PencilAxes with ``components_ M components_' = I``.
+        Axes with ``components_ M components_' = I``.
     patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
         See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
 
@@ -849,6 +844,9 @@ class GeneralizedPCA(PencilModel):
     [[0.0, 1.0]]
     """
 
+    _pencil = Pencil(
+        _of_metric, unknown="kept", dependent=("the rows of metric", "Add a multiple of the identity to it.")
+    )
     _traits = Traits(PencilResult, "gpca")
 
     n_components: int | None = None
@@ -936,6 +934,7 @@ class CorrespondenceAnalysis(PencilModel):
     ([0.539], 0.762)
     """
 
+    _pencil = Pencil(_inertia, unknown="left out")
     _traits = Traits(
         CorrespondenceResult, "ca", unweighted="the sum of a row is its weight",
         summary=(("inertia", "eigenvalues_"), ("share", "explained_inertia_ratio_")),

@@ -334,10 +334,18 @@ def test_neighbours_along_dimensions_that_are_not_there_are_rejected_unread() ->
         bp.MinimumNoiseFraction(width=12, neighbours="x").fit(rows)
 
 
-def test_nearly_dependent_columns_are_reported() -> None:
-    twin = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
-    with pytest.warns(bp.errors.ApproximationWarning, match=r"rounding may change the solution by .* \(solve_error_\)"):
-        bp.SlowFeatureAnalysis(2).fit(np.column_stack([X, twin]))
+TWIN = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
+NEARLY = {
+    "the columns are": (bp.SlowFeatureAnalysis(2), np.column_stack([X, TWIN])),
+    "the rows of metric are": (bp.GeneralizedPCA(2, metric=np.eye(D) + 1e12), X),
+}
+
+
+@pytest.mark.parametrize("what", NEARLY)
+def test_what_is_nearly_dependent_is_named(what: str) -> None:
+    model, rows = NEARLY[what]
+    with pytest.warns(bp.errors.ApproximationWarning, match=rf"^{what} so .* by .* \(solve_error_\)"):
+        model.fit(rows)
 
 
 @pytest.mark.parametrize("unit", [1e-160, 1e-170, 1e-310])
