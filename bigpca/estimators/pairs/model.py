@@ -20,7 +20,7 @@ from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
 from bigpca.errors import positive_integer
-from bigpca.estimators.linear.maps import Projection, Standardization, projected
+from bigpca.estimators.linear.maps import Projection, Reconstruction, Standardization, projected
 from bigpca.estimators.linear.spectrum import (
     Regression,
     Remainder,
@@ -31,6 +31,7 @@ from bigpca.estimators.linear.spectrum import (
     without_covariates,
 )
 from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
+from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
@@ -46,7 +47,14 @@ from bigpca.estimators.shared.opening import (
     reject_groups,
     without_absent_columns,
 )
-from bigpca.estimators.shared.outputs import Destination, mapped, mapped_as_given, maps_rows, on_fitted_grid
+from bigpca.estimators.shared.outputs import (
+    Destination,
+    mapped,
+    mapped_as_given,
+    mapped_back,
+    maps_rows,
+    on_fitted_grid,
+)
 from bigpca.estimators.shared.results import RowCounts, checked_count
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.parameters import SWITCH
@@ -689,7 +697,7 @@ class PairModel(Estimator[PairResult], Grows):
 
 
 @of_all
-class SideScores(PairModel):
+class SideScores(PairModel, Inverts):
     """A model of two sides that has scores of both along axes: ``x_`` and ``y_`` of the attribute that it names."""
 
     scale: bool = True
@@ -723,6 +731,36 @@ class SideScores(PairModel):
         scores = mapped_as_given(self, beside, maps, len(of_targets.components), to)
         labels = rows.origin.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
+
+    @solving
+    @maps_rows
+    def inverse_transform(
+        self, X: Input, Y: Input | None = None, *, out: Path | None = None, overwrite: bool = False
+    ) -> Lazy:
+        """Return rows of X (n, p) from their scores; with Y, the scores of Y, a tuple of rows of X and of Y.
+
+        ``x_mean_ + x_std_ * (scores @ x_loadings_.T)``, as in scikit-learn; of PLSSVD, which has no loadings, with
+        ``x_weights_``. Preprocessing is not undone, and covariates are at their means.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores of X.
+        Y : array-like, Dask array, path and so on, of shape (n, k), default None
+            Scores of Y.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p), or a tuple of two
+            Lazy if the scores are lazy.
+        """
+        check_is_fitted(self)
+        rows = mapped_back(self, X, self._reconstruction(), Destination(out, overwrite))
+        return rows if Y is None else (rows, mapped_back(self, Y, self._reconstruction("y"), Destination(), "y_"))
+
+    def _reconstruction(self, side: str = "x") -> Reconstruction:
+        mean, std, weights = (getattr(self, f"{side}_{name}_") for name in ("mean", "std", "weights"))
+        return Reconstruction(mean, std, np.ascontiguousarray(getattr(self, f"{side}_loadings_", weights).T))
 
     @solving
     def to_xarray(self) -> tuple[xr.Dataset, xr.Dataset]:

@@ -51,7 +51,7 @@ from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, nami
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, as_given
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Seen, digest, one_look
 
@@ -157,7 +157,7 @@ def open_scores(model: BaseEstimator, X: Unchecked) -> Rows:
     """Open scores of a model; raises as :func:`bigpca.data.roles.are_scores`."""
     rows = open_rows(_by_component(X, len(model.get_feature_names_out())), type(model).__name__)
     are_scores(model, X, rows.X, "scores")
-    return rows
+    return as_given(rows, lazy=rows.origin.lazy and not is_held(X))
 
 
 def _by_component(X: Any, k: int) -> Any:

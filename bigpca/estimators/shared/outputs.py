@@ -226,10 +226,13 @@ def mapped_to_rows(model: BaseEstimator, X: Unchecked, f: RowMap, to: Destinatio
     return on_fitted_grid(model, X, rows, found, to.what)
 
 
-def mapped_back(model: BaseEstimator, X: Unchecked, back: RowMap, to: Destination) -> Lazy:
-    """Return ``back`` of scores X (n, k): rows (n, d), on the grid of the fit if X is a DataArray."""
-    rows, to = open_scores(model, X), replace(to, what=ROWS)
-    return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, model.n_features_in_, to))
+def mapped_back(model: BaseEstimator, X: Unchecked, back: RowMap, to: Destination, side: str = "") -> Lazy:
+    """Return ``back`` of scores X (n, k): rows (n, d), or rows of Y (``side`` "y_"), on the grid of the fit if X is a
+    DataArray.
+    """
+    rows, to = open_scores(model, X), replace(to, what=f"{ROWS} of Y" if side else ROWS)
+    columns = model.n_targets_ if side else model.n_features_in_
+    return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, columns, to), grid=grid_of(model, side))
 
 
 def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:

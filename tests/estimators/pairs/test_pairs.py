@@ -143,6 +143,15 @@ def test_each_side_has_maps_on_its_own_grid(make: Any, tmp_path: Path) -> None:
         assert of_y.sizes["component"] == 2
         strength = "correlations" if make is bp.CCA else "squared_covariance_fraction"
         np.testing.assert_allclose(of_x[strength], getattr(model, f"{strength}_"))
+    plain = make(2).fit(X, Y[:, 1:])
+    for chunks in (False, True):
+        sides = (one.chunk(time=50) if chunks else one for one in (SEA, OCEAN))
+        x, y = model.inverse_transform(*model.transform(*sides))
+        assert (x.dims, y.dims, x.chunks is None) == (SEA.dims, OCEAN.dims, not chunks)
+        assert y[:, 0, 0].isnull().all()
+        expected = plain.inverse_transform(*plain.transform(X, Y[:, 1:]))
+        for own, other in zip((x, y), expected, strict=True):
+            np.testing.assert_allclose(own.to_numpy().reshape(N, -1)[:, -other.shape[1] :], other, atol=1e-9)
     frame = pd.DataFrame(Y, columns=list("abcd"))
     by_name = make(2).fit(X, frame)
     assert by_name.to_xarray()[1].feature.values.tolist() == list("abcd")
@@ -157,7 +166,9 @@ def test_cca_is_that_of_scikit_learn(scale: bool) -> None:
     theirs = cross_decomposition.CCA(3, scale=scale, tol=1e-20, max_iter=100_000).fit(X, Y)
     for name in ("x_weights", "x_rotations", "x_loadings", "y_loadings", "y_rotations", "coef"):
         np.testing.assert_allclose(getattr(ours, f"{name}_"), getattr(theirs, f"{name}_"), atol=1e-6, err_msg=name)
-    for own, other in zip(ours.transform(X, Y), theirs.transform(X, Y), strict=True):
+    scores, expected = ours.transform(X, Y), theirs.transform(X, Y)
+    back = zip(ours.inverse_transform(*scores), theirs.inverse_transform(*expected), strict=True)
+    for own, other in [*zip(scores, expected, strict=True), *back]:
         np.testing.assert_allclose(own, other, atol=1e-6)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-6)
     np.testing.assert_allclose(X @ ours.coef_.T + ours.intercept_, ours.predict(X), atol=1e-9)
@@ -171,6 +182,9 @@ def test_plssvd_is_that_of_scikit_learn(scale: bool) -> None:
     ours, theirs = (one(2, scale=scale).fit(X, Y) for one in (bp.PLSSVD, cross_decomposition.PLSSVD))
     for own, other in zip(ours.transform(X, Y), theirs.transform(X, Y), strict=True):
         np.testing.assert_allclose(own, other, atol=1e-6)
+    W, scores = ours.x_weights_, ours.transform(X)
+    back = ours.x_mean_ + ours.x_std_ * ((X - ours.x_mean_) / ours.x_std_ @ W @ W.T)
+    np.testing.assert_allclose(ours.inverse_transform(scores), back, atol=1e-12)
     cross = np.cov(*(np.asarray(one).T for one in ours.transform(X, Y)))[:2, 2:]
     np.testing.assert_allclose(cross, np.diag(ours.singular_values_), atol=1e-10)
     assert not hasattr(ours, "predict")

@@ -57,8 +57,10 @@ def test_names_and_numbers_are_those_of_scikit_learn(scale: bool) -> None:
         expected = getattr(theirs, name)
         np.testing.assert_allclose(getattr(model, name), expected, atol=1e-6 * np.abs(expected).max(), err_msg=name)
     np.testing.assert_allclose(model.predict(X), theirs.predict(X), atol=1e-6)
-    for found, expected in zip(model.transform(X, Y), theirs.transform(X, Y), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
+    scores, expected = model.transform(X, Y), theirs.transform(X, Y)
+    back = zip(model.inverse_transform(*scores), theirs.inverse_transform(*expected), strict=True)
+    for own, other in [*zip(scores, expected, strict=True), *back]:
+        np.testing.assert_allclose(own, other, atol=1e-6 * np.abs(other).max())
 
 
 @pytest.mark.parametrize("units", [1e80, 1e-80, 10.0 ** np.arange(-40, 40, 10)], ids=["up", "down", "own"])
