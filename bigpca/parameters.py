@@ -190,7 +190,8 @@ PANELS = {
             form="NAMES",
             acts="sums",
         ),
-        "method": Parameter(words=("varimax", "promax")),
+        "method": Parameter(words=("varimax", "quartimax", "promax")),
+        "rotation": Parameter(words=("varimax", "quartimax"), none="none"),
         "power": Parameter("", "(1, inf)", "a power that sharpens the loadings, such as 4,"),
     },
     "Where it runs": {

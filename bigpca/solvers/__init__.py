@@ -20,6 +20,7 @@
   coordinates in which one more read finds more digits.
 - ``pairs``  Two blocks of columns and their centred moments: alignment of kernels, canonical correlations,
   covariances.
+- ``rotation``  Rotations of loadings to simple structure: varimax, quartimax and promax.
 - ``components``  How many components: from ``n_components`` and a spectrum, whole or partial, to k.
 - ``scaling``  Scales of columns and of scores: rules that users give instead of True or a vector.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Matrix, Vector, unpack
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, low_rank_plus_diagonal
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.inputs import Lazy
@@ -24,6 +25,7 @@ from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, fix_signs, rounded_squares, top_eigenpairs
+from bigpca.solvers.rotation import simple_structure
 
 EXPECTED = 30  # iterations in plans
 LEAST = 1e-6  # of the variance of a column: its noise is at least that
@@ -68,6 +70,9 @@ class FactorAnalysis(SumsModel[FactorResult]):
         the noise of any column.
     max_iter : int, default 500
         Iterations after which it stops with a warning.
+    rotation : {"varimax", "quartimax"} or None, default None
+        Rotate the factors to simple structure, as scikit-learn does: without Kaiser's normalisation. The likelihood is
+        the same.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values raise an error, or are left out.
@@ -77,7 +82,8 @@ class FactorAnalysis(SumsModel[FactorResult]):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Loadings W; factors are determined up to a rotation, here that of the largest shares of the variance first.
+        Loadings W; factors are determined up to a rotation: without ``rotation``, that of the largest shares of the
+        variance first.
     noise_variance_ : ndarray of shape (d,)
         At least 1e-6 of the variance of a column: less would mean that factors determine it (a Heywood case). 0 for
         constant columns.
@@ -114,6 +120,7 @@ class FactorAnalysis(SumsModel[FactorResult]):
     _: KW_ONLY
     tol: float = 1e-7
     max_iter: int = 500
+    rotation: str | None = None
 
     def _sizes(self) -> tuple[int, int]:
         return EXPECTED, 1
@@ -147,6 +154,8 @@ class FactorAnalysis(SumsModel[FactorResult]):
         converged = slope <= max(self.tol, least)
         components, variances = np.zeros((k, d)), np.zeros(d)
         components[: len(W), own], variances[own] = W * deviations, noise * deviations**2
+        if self.rotation is not None:
+            components = simple_structure(components.T, self.rotation, normalized=False).T @ components
         if not converged:
             warn_approximation(
                 f"the likelihood still has a slope of {slope:.1g} after {len(likelihoods)} iterations; tol = "
@@ -236,9 +245,37 @@ class FactorAnalysis(SumsModel[FactorResult]):
         ndarray of shape (d, d), float64
         """
         check_is_fitted(self)
-        found: Matrix = self.components_.T @ self.components_
-        found.flat[:: len(found) + 1] += self.noise_variance_
-        return found
+        return low_rank_plus_diagonal(self.components_, np.ones(len(self.components_)), self.noise_variance_)
+
+    @solving
+    def get_precision(self) -> Matrix:
+        """Return the inverse of :meth:`get_covariance` (d, d), by the matrix inversion lemma.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+
+        Raises
+        ------
+        ValueError
+            If a column has no noise: the covariance is singular.
+        """
+        noise, W = self._density()
+        weighted = W / np.sqrt(noise)
+        L = np.linalg.cholesky(np.eye(len(W)) + weighted @ weighted.T)
+        reduced = solve_triangular(L, W / noise, lower=True)
+        return low_rank_plus_diagonal(reduced, np.full(len(W), -1.0), 1 / noise)
+
+    def _density(self) -> tuple[Vector, Matrix]:
+        """Return the noise and the loadings of a model that has a density; raises ValueError for others."""
+        check_is_fitted(self)
+        noise = self.noise_variance_
+        if not (noise > 0).all():
+            raise ValueError(
+                f"the model has no density: {np.count_nonzero(noise <= 0)} of {len(noise)} columns are constant. Leave "
+                "them out."
+            )
+        return noise, self.components_
 
     @solving
     @maps_rows
@@ -256,13 +293,7 @@ class FactorAnalysis(SumsModel[FactorResult]):
         ValueError
             If a column has no noise: the model has no density.
         """
-        check_is_fitted(self)
-        noise, W = self.noise_variance_, self.components_
-        if not (noise > 0).all():
-            raise ValueError(
-                f"the model has no density: {np.count_nonzero(noise <= 0)} of {len(noise)} columns are constant. Leave "
-                "them out."
-            )
+        noise, W = self._density()
         # Of columns divided by the deviations of their noise the model is a PCA with noise of one variance; the
         # geometric mean of these deviations is its unit, so that the determinant is that of the columns.
         unit = float(np.exp(np.log(noise).mean() / 2))

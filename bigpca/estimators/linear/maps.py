@@ -612,8 +612,8 @@ def dual_axes(axes: Matrix) -> Matrix:
     return np.asarray(np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes)
 
 
-def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float) -> Matrix:
-    """Return ``components' diag(weights) components + diagonal I`` (d, d): a model's covariance or its inverse.
+def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: Vector | float) -> Matrix:
+    """Return ``components' diag(weights) components + diag(diagonal)`` (d, d): a model's covariance or its inverse.
 
     Raises
     ------

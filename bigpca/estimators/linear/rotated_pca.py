@@ -1,11 +1,10 @@
-"""Rotated principal components: the axes of a PCA turned to simple structure by varimax or promax."""
+"""Rotated principal components: the axes of a PCA turned to simple structure by varimax, quartimax or promax."""
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.errors import an, warn_approximation
+from bigpca.errors import an
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.maps import Projection, Reconstruction, limits_of
 from bigpca.estimators.linear.monitoring import has_covariance
@@ -30,88 +29,7 @@ from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_paramet
 from bigpca.passes.rows import Rows
 from bigpca.records import of_part, stored
 from bigpca.solvers.components import NComponents
-
-MAX_SWEEPS = 500
-ROUNDING = 1e-15  # radians
-TOLERANCE = 1e-10  # radians by which a sweep turns its planes at most, at the end
-
-
-def varimax(A: Matrix) -> tuple[Matrix, float]:
-    """Return the orthogonal R (k, k) that maximises the variance of the squared entries of each column of ``A R``.
-
-    Planes of two columns are turned one after the other, each to the maximum of its own criterion, so that the sum
-    never decreases. NOTE: the usual iteration, R from the singular vectors of the gradient, turns all planes at a time;
-    near a perfect simple structure it alternates between two rotations and does not converge.
-
-    Returns
-    -------
-    R : ndarray of shape (k, k)
-    turned : float
-        The largest angle of the last sweep, in radians; converged if it is at most ``TOLERANCE``.
-
-    Notes
-    -----
-    Kaiser (1958).
-    """
-    columns, R = np.array(A.T, order="C"), np.eye(A.shape[1])
-    turned = 0.0
-    for _ in range(MAX_SWEEPS):
-        turned = 0.0
-        for i, j in combinations(range(len(columns)), 2):
-            angle = _plane_angle(columns[i], columns[j])
-            if abs(angle) > ROUNDING:
-                # Both the loadings and R are turned in this plane.
-                turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-                columns[[i, j]] = turn @ columns[[i, j]]
-                R[:, [i, j]] = R[:, [i, j]] @ turn.T
-            turned = max(turned, abs(angle))
-        if turned <= TOLERANCE:
-            break
-    return R, turned
-
-
-def _plane_angle(x: Vector, y: Vector) -> float:
-    """Return the angle by which varimax turns two columns: ``tan 4 phi = (D - 2 A B / d) / (C - (A^2 - B^2) / d)``."""
-    u, v = x**2 - y**2, 2 * x * y
-    a, b = float(u.sum()), float(v.sum())
-    over = 2 * float(u @ v) - 2 * a * b / len(x)
-    under = float(u @ u - v @ v) - (a**2 - b**2) / len(x)
-    return float(np.arctan2(over, under)) / 4
-
-
-def _simple_structure(A: Matrix, method: str, power: float) -> tuple[Matrix, float]:
-    """Return the T by which loadings A (d, k) are rotated, with Kaiser's normalisation: rows have length 1 meanwhile.
-
-    Promax fits ``B Q`` to ``sign(B) |B|^power``, B the varimax loadings, with factors of variance 1 (Hendrickson &
-    White 1964).
-
-    Parameters
-    ----------
-    method : {"varimax", "promax"}
-    power : float
-        Of promax.
-
-    Returns
-    -------
-    T : ndarray of shape (k, k)
-        Orthogonal for varimax; the columns of ``A T`` have descending sums of squares and fixed signs.
-    turned : float
-        As of :func:`varimax`.
-    """
-    lengths = np.linalg.norm(A, axis=1, keepdims=True)
-    normal = A[lengths[:, 0] > 0] / lengths[lengths > 0][:, None]  # constant features do not count
-    T, turned = varimax(normal)
-    if method == "promax":
-        B = normal @ T
-        # Least squares fit of B to the target sign(B) |B|^power.
-        Q = np.linalg.solve(B.T @ B, B.T @ (B * np.abs(B) ** (power - 1)))
-        # Columns scaled so that the factors, whose covariance is (T'T)^-1, have variance 1.
-        T = T @ (Q * np.sqrt(np.diagonal(np.linalg.inv(Q.T @ Q))))
-    T = T[:, np.argsort(-((A @ T) ** 2).sum(axis=0), kind="stable")]
-    B = A @ T
-    # The entry of largest magnitude of each column is positive.
-    largest = B[np.abs(B).argmax(axis=0), np.arange(B.shape[1])]
-    return T * np.where(largest < 0, -1.0, 1.0), turned
+from bigpca.solvers.rotation import simple_structure
 
 
 @dataclass(frozen=True)
@@ -190,15 +108,16 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
 
     With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A
     T) (T^-1 z)``: the span, and therefore the reconstruction, is that of the PCA. Varimax takes the orthogonal T that
-    maximises the variance of the squared loadings of each component; promax lets components correlate. Kaiser's
-    normalisation is on: features have the same weight, whatever share of their variance the components explain.
+    maximises the variance of the squared loadings of each component, quartimax the sum of their squares; promax lets
+    components correlate. Kaiser's normalisation is on: features have the same weight, whatever share of their variance
+    the components explain.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None, default None
         Number of components of the PCA; unused with an ``estimator``.
-    method : {"varimax", "promax"}, default "varimax"
-        An orthogonal rotation, or an oblique one.
+    method : {"varimax", "quartimax", "promax"}, default "varimax"
+        Two orthogonal rotations, and an oblique one.
     power : float, default 4
         For promax: the target is this power of the varimax loadings.
     estimator : PCA, ApproximatePCA or None, default None
@@ -220,7 +139,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     rotation_matrix_ : ndarray of shape (k, k)
         T.
     phi_ : ndarray of shape (k, k)
-        Correlations of the scores, ``(T'T)^-1``; I for varimax.
+        Correlations of the scores, ``(T'T)^-1``; I except for promax.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (k,)
         Sums of squares of the loadings (with promax ``diag(phi_ loadings_' loadings_)``), and their share of the total
         variance; they add up to those of the PCA.
@@ -231,8 +150,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
 
     Notes
     -----
-    Kaiser (1958); Hendrickson & White (1964). The scores have variance 1, like those of a whitened PCA: rotated
-    unscaled scores would be correlated.
+    Kaiser (1958); Neuhaus & Wrigley (1954); Hendrickson & White (1964). The scores have variance 1, like those of a
+    whitened PCA: rotated unscaled scores would be correlated.
 
     Examples
     --------
@@ -259,8 +178,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         ----------
         model : fitted PCA or ApproximatePCA
             Is not changed.
-        method : {"varimax", "promax"}, default "varimax"
-            An orthogonal rotation, or an oblique one.
+        method : {"varimax", "quartimax", "promax"}, default "varimax"
+            Two orthogonal rotations, and an oblique one.
         power : float, default 4
             Of promax.
 
@@ -370,11 +289,4 @@ def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
             f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "
             f"{sound} components."
         )
-    with one_blas_thread():
-        T, turned = _simple_structure(model.loadings_, method, power)
-    if turned > TOLERANCE:
-        warn_approximation(
-            f"varimax still rotated by {turned:.1g} radians after {MAX_SWEEPS} sweeps; at most {TOLERANCE:g} was "
-            "expected. Keep fewer components, or treat the rotation as approximate."
-        )
-    return T
+    return simple_structure(model.loadings_, method, power)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 from sklearn import decomposition
+from sklearn.decomposition._factor_analysis import _ortho_rotation
 
 import bigpca as bp
 
@@ -46,9 +47,15 @@ def test_loadings_and_noise_are_those_of_the_fixed_point(chunk: int) -> None:
     assert len(model.loglike_) == model.n_iter_
 
 
-def test_names_and_numbers_are_those_of_scikit_learn() -> None:
-    model = bp.FactorAnalysis(K).fit(X)
+@pytest.mark.parametrize("rotation", [None, "varimax", "quartimax"])
+def test_names_and_numbers_are_those_of_scikit_learn(rotation: str | None) -> None:
+    model = bp.FactorAnalysis(K, rotation=rotation).fit(X)
     theirs = decomposition.FactorAnalysis(K, tol=0.0, max_iter=20_000, svd_method="lapack").fit(X)
+    if rotation is not None:  # at the 1e-6 of its criterion where scikit-learn stops, loadings are known to 2e-4
+        turned = _ortho_rotation(theirs.components_.T, rotation, tol=0.0, max_iter=1000)
+        theirs.components_ = turned[np.argsort(-(turned**2).sum(axis=1))]
+    for name in ("get_covariance", "get_precision"):
+        np.testing.assert_allclose(getattr(model, name)(), getattr(theirs, name)(), atol=1e-6)
     np.testing.assert_allclose(model.noise_variance_, theirs.noise_variance_, rtol=1e-6)
     assert model.loglike_[-1] == pytest.approx(theirs.loglike_[-1], rel=1e-9)
     np.testing.assert_allclose(np.abs(model.components_), np.abs(theirs.components_), atol=1e-5)
@@ -62,6 +69,7 @@ def test_scores_of_rows_are_densities_of_the_covariance_of_the_model() -> None:
     model = bp.FactorAnalysis(K).fit(X)
     density = multivariate_normal(model.mean_, model.get_covariance())
     np.testing.assert_allclose(model.score_samples(X[:50]), density.logpdf(X[:50]), rtol=1e-9)
+    np.testing.assert_allclose(model.get_precision() @ model.get_covariance(), np.eye(D), atol=1e-12)
     expected = (X - model.mean_) @ np.linalg.solve(model.get_covariance(), model.components_.T)
     np.testing.assert_allclose(model.transform(X), expected, atol=1e-9)
     rows = model.inverse_transform(model.transform(X))
@@ -95,8 +103,9 @@ def test_constant_columns_have_neither_loadings_nor_noise() -> None:
     assert model.noise_variance_[-1] == 0
     assert not model.components_[:, -1].any()
     np.testing.assert_allclose(model.transform(wide), plain.transform(X), atol=1e-6)
-    with pytest.raises(ValueError, match="the model has no density: 1 of 10 columns are constant"):
-        model.score_samples(wide)
+    for call in (lambda: model.score_samples(wide), model.get_precision):
+        with pytest.raises(ValueError, match="the model has no density: 1 of 10 columns are constant"):
+            call()
     with pytest.raises(ValueError, match=r"all 3 columns are constant in 20 rows"):
         bp.FactorAnalysis(1).fit(np.full((20, 3), 7.1))
 
