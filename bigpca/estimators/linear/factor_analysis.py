@@ -82,8 +82,8 @@ class FactorAnalysis(SumsModel[FactorResult]):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Loadings W; factors are determined up to a rotation: without ``rotation``, that of the largest shares of the
-        variance first.
+        Loadings W; factors are determined up to a rotation: without ``rotation``, the first have the largest variance
+        in units of the noise of the columns.
     noise_variance_ : ndarray of shape (d,)
         At least 1e-6 of the variance of a column: less would mean that factors determine it (a Heywood case). 0 for
         constant columns.

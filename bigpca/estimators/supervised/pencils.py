@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes, reject_gaps
-from bigpca.errors import an, brief, positive_integer, real_number, warn_approximation
+from bigpca.errors import an, brief, counted, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import whole_state
 from bigpca.estimators.linear.pca import PCA
@@ -119,12 +119,22 @@ class Pencil:
 def _paired(state: SteppedMoments) -> tuple[Moments, Moments]:
     """Return moments of the steps, and of the rows or of sums of pairs, once there are two pairs."""
     (steps,), (level,) = state.steps, state.level
-    if steps.count < 2:
-        raise ValueError(
-            f"{state.count:,} rows have {steps.count} pairs at a lag of {state.lags[0]}; at least 2 were expected. "
-            "Give trajectories that are longer than the lag."
-        )
+    reject_few_pairs(steps.count, state.count, state.lags[0])
     return steps, level
+
+
+def reject_few_pairs(pairs: int, n: int, lag: int) -> None:
+    """Reject fewer than two pairs of n rows.
+
+    Raises
+    ------
+    ValueError
+    """
+    if pairs < 2:
+        raise ValueError(
+            f"{n:,} rows have {counted(pairs, 'pair')} at a lag of {lag}; at least 2 were expected. Give trajectories "
+            "that are longer than the lag."
+        )
 
 
 def _slowness(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
@@ -149,7 +159,11 @@ def _lagged(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[
 def _contrast(model: ContrastivePCA, state: FoldStates, eps: float) -> Iterator[Pair]:
     B, C = (_covariance(cast("Moments", one), eps) for one in state.states)
     for alpha in model._alphas:
-        yield Sums.known(C - alpha * B), Sums.known(np.eye(len(C)))
+        with np.errstate(over="ignore"):
+            A = C - alpha * B
+        if not np.isfinite(A).all():
+            raise ValueError(f"alpha = {alpha:g} times the covariance of the background overflows float64.")
+        yield Sums.known(A), Sums.known(np.eye(len(C)))
 
 
 def _covariance(moments: Moments, eps: float) -> Matrix:
@@ -200,14 +214,14 @@ class TimescalesResult(SteppedResult):
     def timescales_(self) -> Vector:
         """Implied timescales (k,), in rows; infinite for an eigenvalue of 1."""
         with np.errstate(divide="ignore"):
-            return -self.lag / np.log(np.abs(self.eigenvalues_))
+            return np.abs(self.lag / np.log(np.abs(self.eigenvalues_)))
 
     @property
     def implied_timescales_(self) -> Matrix:
         """Those at each lag (l, m)."""
         correlations = self.eigenvalues_[None] if self.correlations is None else self.correlations
         with np.errstate(divide="ignore"):
-            return -self.lags_[:, None] / np.log(np.abs(correlations))
+            return np.abs(self.lags_[:, None] / np.log(np.abs(correlations)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,6 +373,8 @@ class SteppedModel(PencilModel):
     """
 
     def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
+        if "_found" not in vars(self) and not (np.isnan(rows.n_rows) or rows.order.open_ended):
+            reject_few_pairs(max(rows.n_rows - template.reach, 0), rows.n_rows, template.reach)
         if rows.groups is None:
             return template
         placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
@@ -866,6 +882,8 @@ class GeneralizedPCA(PencilModel):
         wrong = f"has shape {M.shape}" if M.shape != (d, d) else ""
         if not wrong and not np.isfinite(M).all():
             wrong = "has values that are not finite"
+        if not wrong and (0 < (sizes := np.abs(np.diagonal(M))).min() < 1e-300 or sizes.max() > 1e300):
+            wrong = f"has diagonal entries from {sizes.min():.3g} to {sizes.max():.3g}, beyond 1e-300 to 1e300"
         if not wrong and (apart := np.abs(M - M.T).max()) > 1e-8 * np.abs(M).max():
             wrong = f"differs from its transpose by up to {apart:.3g}"
         if wrong:

@@ -107,6 +107,8 @@ def test_what_cannot_be_contrasted_is_rejected() -> None:
         bp.ContrastivePCA(1).fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha = \(\) has no number; one or several"):
         bp.ContrastivePCA(1, alpha=()).fit(X, Y)
+    with pytest.raises(ValueError, match=r"alpha = 1e\+308 times the covariance of the background overflows float64"):
+        bp.ContrastivePCA(1, alpha=1e308, background="none").fit(X, Y)
     with pytest.raises(
         ValueError, match=r"1 of 350 row labels are missing .* Fill them in, or leave those rows out\.$"
     ):
@@ -141,6 +143,8 @@ def test_what_is_no_metric_is_rejected_unread() -> None:
         (np.full((D, D), np.nan), "metric has values that are not finite; a finite"),
         (np.ones((D, D)), "metric has 1 directions of positive length to rounding; 5 were expected"),
         (np.diag([1.0, 1, 1, 1, -1]), "metric has 4 directions"),
+        (np.diag([1.0, 1, 1, 1, 1e-310]), "metric has diagonal entries from 1e-310 to 1, beyond 1e-300 to 1e300;"),
+        (np.eye(D) * 1.7e308, r"metric has diagonal entries from 1.7e\+308 to"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             bp.GeneralizedPCA(metric=metric).plan(lazy)

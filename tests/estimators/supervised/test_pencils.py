@@ -137,6 +137,10 @@ def test_steps_below_the_rounding_of_stored_values_are_reported() -> None:
         bp.SlowFeatureAnalysis().fit(rows)
     with pytest.raises(ValueError, match="1 of 2 directions vary, but rows that are pairs do not differ along them"):
         bp.MinimumNoiseFraction().fit(rows)
+    with pytest.warns(bp.errors.ApproximationWarning, match="1 of 1 components"):
+        still = bp.TICA(lag=(1, 2)).fit(np.repeat([[0.0], [1.0]], 9, axis=0), groups=np.repeat([0, 1], 9))
+    assert (still.timescales_ == np.inf).all()
+    assert (still.implied_timescales_ == np.inf).all()
     few = np.random.default_rng(0).standard_normal((6, 5))
     for model in (bp.SlowFeatureAnalysis(), bp.TICA(), bp.TICA(1)):  # whose last are -1 or 1, whatever the rows are
         with pytest.warns(bp.errors.ApproximationWarning, match="5 pairs of rows cannot tell 5 directions apart: some"):
@@ -151,6 +155,9 @@ def test_what_has_no_pairs_or_no_variance_is_rejected(name: str) -> None:
     lag = {"slow": 1, "noise": WIDTH + 1, "lagged": LAG}[name]
     with pytest.raises(ValueError, match=rf"{N} rows have 0 pairs at a lag of {lag}; at least 2 were expected"):
         make().fit(X, groups=np.arange(N))
+    few = WIDTH if name == "noise" else lag + 1
+    with pytest.raises(ValueError, match=rf"^{few} rows have (0 pairs|1 pair) at a lag of {lag}; at least 2 were"):
+        make().plan(da.from_array(X[:few]))
     with pytest.raises(ValueError, match="n_components = 8"):
         make(8).fit(X)
     with pytest.raises(
