@@ -15,6 +15,7 @@ from bigpca.arrays import Integers, Vector
 from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import with_values
 from bigpca.errors import required
+from bigpca.estimators.shared.measurement import read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
@@ -33,7 +34,6 @@ from bigpca.passes.reading.row_maps import (
 )
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Lesson, totals_lesson
-from bigpca.quality.measurement import read_once
 
 if TYPE_CHECKING:
     import pandas as pd

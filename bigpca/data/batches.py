@@ -696,7 +696,7 @@ class BatchStream:
                 if self.once:
                     why, other = "which an iterator yields only once", "an iterable that can be iterated again (a list)"
                 raise ValueError(
-                    f"the labels come with the batches, {why}, but this fit needs all labels before it reads the rows. "
+                    f"the labels come with the batches, {why}, but all labels are needed before the rows are read. "
                     "Discriminants and supervised PCA take named classes: from_batches(batches, classes=[...]). Else "
                     f"pass {other}, or all labels as y, or call partial_fit(X, y) for each batch."
                 )

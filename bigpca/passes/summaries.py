@@ -267,18 +267,11 @@ class EndsRead:
     omitted: int
 
 
-@dataclass(frozen=True)
-class _EndsOf:
+def _ends_of(state: PassState) -> EndsRead:
     """Picklable; runs where the merged state is."""
-
-    n_columns: int
-
-    def __call__(self, state: PassState) -> EndsRead:
-        found, kept = state.part("ends", Furthest), state.part("chosen", RowsAt)
-        chosen = np.zeros((0, self.n_columns)) if kept.rows is None else kept.rows
-        order = np.argsort(kept.indices)
-        ends = Ends(found.rows[0], found.values[0], found.rows[1], -found.values[1])
-        return EndsRead(ends, chosen[order], kept.indices[order], state.omitted)
+    found, (numbers, chosen) = state.part("ends", Furthest), state.part("chosen", RowsAt).found()
+    ends = Ends(found.rows[0], found.values[0], found.rows[1], -found.values[1])
+    return EndsRead(ends, chosen, numbers, state.omitted)
 
 
 def read_ends(
@@ -313,4 +306,4 @@ def read_ends(
     plan.check()
     with resolve_progress(progress) as report:
         run = Run(None, report, "local" if rows.order.in_process else None, plan.peak_bytes)
-        return fold_to(run, cost, rows, templates, _EndsOf(width), shift=np.zeros(width))  # one pass over X
+        return fold_to(run, cost, rows, templates, _ends_of, shift=np.zeros(width))  # one pass over X

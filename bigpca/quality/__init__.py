@@ -7,11 +7,10 @@
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels, canonical correlations and
   shapes, with errors.
-- ``measurement``  One planned read of X for a measurement, of all rows or of chosen ones, and the row maps that
-  several share.
+- ``measurement``  A planned read of chosen rows for a measurement, and the row maps that several share.
 
-A measurement opens X, makes a ``Measurement`` (a plan of one read) and folds an accumulator of rows, or of what a map
-makes of them; its numbers are returned as a frozen record. Nothing below imports this package.
+A measurement opens X, and by ``read_once`` of the estimators' ``measurement`` plans a read and folds an accumulator of
+rows, or of what a map makes of them; its numbers are returned as a frozen record. Nothing below imports this package.
 
 Add a measurement: a row map, if its numbers are sums over rows of something else than their columns, and a function
 that calls ``read_once``.

@@ -25,6 +25,7 @@ from bigpca.estimators.linear.model import LinearModel, standardization_of, whol
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.measurement import read_once
 from bigpca.estimators.shared.opening import open_like, rows_of_fit
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -33,7 +34,7 @@ from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
-from bigpca.quality.measurement import Replaced, SquaredScores, read_once, strip_rows
+from bigpca.quality.measurement import Replaced, SquaredScores, strip_rows
 from bigpca.quality.metrics import axes_of
 from bigpca.rules import Patterson, Whitening
 from bigpca.settings import setting

@@ -24,6 +24,7 @@ from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
+from bigpca.estimators.shared.measurement import read_once
 from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, rows_of_fit
 from bigpca.estimators.shared.outputs import codes_of
 from bigpca.estimators.shared.transformer import Estimator
@@ -35,7 +36,7 @@ from bigpca.passes.reading.codes import Codes
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, RowPreprocessor, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import read_ends
-from bigpca.quality.measurement import SquaredScores, read_once, read_rows, strip_rows
+from bigpca.quality.measurement import SquaredScores, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs

@@ -31,6 +31,7 @@ from bigpca.estimators.pairs.fits import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
+from bigpca.estimators.shared.measurement import read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
@@ -38,7 +39,6 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
-from bigpca.quality.measurement import read_once
 from bigpca.solvers.components import MAX_FOLDS, check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.passes.reading import layout
 from tests.estimators.stores import stored, unreadable
+from tests.passes.kit import logged, reads_in, write_store
 
 Array = NDArray[Any]
 N, D, CHUNK = 240, 6, 20
@@ -966,3 +967,184 @@ def test_a_batch_without_a_row_that_counts_is_rejected(name: str) -> None:
     for model in (LEAVING[name].make(), known(name)):
         with pytest.raises((TypeError, ValueError), match=r"all weights are zero|cannot use"):
             model.partial_fit(X[:9], y, sample_weight=np.zeros(9))
+
+
+# What a model says of all new rows, in one number or a few
+
+OTHER = X[::2] + 0.3
+GAPS = np.where(RNG.random((len(OTHER), D)) < 0.02, np.nan, OTHER)
+
+
+class Asked(NamedTuple):
+    """What is asked of a fitted model about rows (n, d), with what belongs to them; and NumPy's answer."""
+
+    name: str
+    ask: Callable[..., Any]
+    truth: Callable[[Any, Array, Array | None, Array], Any]
+    make: Callable[[dict[str, Any]], Any] | None = None
+
+    @property
+    def y(self) -> Array | None:
+        y = CASES[self.name].y
+        return y if y is None else y[::2]
+
+    @property
+    def weighs(self) -> bool:
+        return self.name in SCORED and self.y is not None
+
+    def model(self, **parameters: Any) -> Any:
+        case = CASES[self.name]
+        return self.make(parameters) if self.make else case.make().set_params(**parameters).fit(X, case.y)
+
+
+def density(model: Any, rows: Array, y: Any, weights: Array) -> float:
+    scale, C = getattr(model, "scale_", None), model.get_covariance()
+    for one in model.preprocess or ():
+        rows = one.apply(rows, "")
+    z = (rows - model.mean_) / (1.0 if scale is None else scale)
+    quadratic = np.einsum("ij,ij->i", z, np.linalg.solve(C, z.T).T)
+    return float(np.mean(-0.5 * (quadratic + np.linalg.slogdet(C)[1] + D * np.log(2 * np.pi))))
+
+
+def named_classes(rows: Array) -> Array:
+    """Of normal classes with one covariance and the shares of the fit, X and CLASSES."""
+    names = np.unique(CLASSES)
+    means, shares = [np.array([of(X[one == CLASSES]) for one in names]) for of in (partial(np.mean, axis=0), len)]
+    within = X - means[np.searchsorted(names, CLASSES)]
+    slopes = np.linalg.solve(within.T @ within / N, means.T)
+    return names[(rows @ slopes - 0.5 * (means.T * slopes).sum(axis=0) + np.log(shares / N)).argmax(axis=1)]
+
+
+def hit_share(model: Any, rows: Array, y: Any, weights: Array) -> float:
+    return float(np.average(named_classes(rows) == y, weights=weights))
+
+
+def determination(model: Any, rows: Array, y: Any, weights: Array) -> float:
+    left = y - ((rows - model.x_mean_) @ model.coef_.T + model.y_mean_)
+    return float(np.mean(1 - weights @ left**2 / (weights @ (y - np.average(y, axis=0, weights=weights)) ** 2)))
+
+
+def t2_of(model: Any, rows: Array) -> Array:
+    return (((rows - model.mean_) @ model.components_.T) ** 2 / model.explained_variance_).sum(axis=1)
+
+
+def spe_of(model: Any, rows: Array) -> Array:
+    z = rows - model.mean_
+    return ((z - z @ model.components_.T @ model.components_) ** 2).sum(axis=1)
+
+
+def furthest(model: Any, rows: Array, y: Any, weights: Array) -> Array:
+    return np.sort(t2_of(model, rows))[:-4:-1]
+
+
+def map_errors(model: Any, rows: Array, y: Any, weights: Array) -> Array:
+    found = []
+    for one in (one for line in model.models for one in line):
+        means = [one.transform(X[name == CLASSES]).mean(axis=0) for name in one.classes_]
+        distances = ((one.transform(rows)[:, None] - np.array(means)) ** 2).sum(axis=2)
+        found.append(np.mean(one.classes_[distances.argmin(axis=1)] != y))
+    return np.array(found).reshape(2, 2)
+
+
+def score(model: Any, rows: Any, y: Any, **beside: Any) -> Any:
+    return model.score(rows, **beside) if y is None else model.score(rows, y, **beside)
+
+
+SCORED = [name for name in CASES if hasattr(CASES[name].make(), "score")]
+TRUTHS = {"O": density, "U": hit_share, "f": determination}
+ROWEIS = "RoweisDiscriminantAnalysis"
+ASKED = {
+    **{f"score of {name}": Asked(name, score, TRUTHS[np.asarray(CASES[name].y).dtype.kind]) for name in SCORED},
+    "t2_limit": Asked(
+        "PCA covariance", lambda model, rows, y: model.t2_limit(0.9, rows),
+        lambda model, rows, *_: np.quantile(t2_of(model, rows), 0.9),
+    ),
+    "spe_limit": Asked(
+        "PCA covariance", lambda model, rows, y: model.spe_limit(0.9, rows),
+        lambda model, rows, *_: np.quantile(spe_of(model, rows), 0.9),
+    ),
+    "top_outliers": Asked(
+        "PCA covariance", lambda model, rows, y: model.top_outliers(rows, 3, of="t2").values, furthest
+    ),
+    "errors of roweis_map": Asked(
+        ROWEIS, lambda model, rows, y: model.errors(rows, y), map_errors,
+        lambda parameters: bp.roweis_map(X, CLASSES, [0.2, 0.9], model=CASES[ROWEIS].make().set_params(**parameters)),
+    ),
+}  # fmt: skip
+asked = pytest.mark.parametrize("what", ASKED)
+
+
+@asked
+@pytest.mark.usefixtures("small_groups")
+def test_what_is_asked_of_new_rows_is_numpys_answer_in_every_container(what: str, tmp_path: Path) -> None:
+    of = ASKED[what]
+    model, truth = of.model(), of.truth
+    containers = {
+        "memory": OTHER, "dask": da.from_array(OTHER, (CHUNK, D)), "zarr": stored(tmp_path, OTHER, (CHUNK, D)),
+        "sparse": csr_matrix(OTHER), "lazy sparse": da.from_array(csr_matrix(OTHER), chunks=(CHUNK, D)),
+    }  # fmt: skip
+    if "f" not in np.asarray(of.y).dtype.kind:  # pairs come as batches of pairs
+        parts = [slice(i, i + 50) for i in range(0, len(OTHER), 50)]
+        containers["batches"] = bp.from_batches([OTHER[part] for part in parts], shape=OTHER.shape)
+        if of.weighs:
+            containers["labelled batches"] = bp.from_batches([(OTHER[part], of.y[part]) for part in parts])
+    expected = truth(model, OTHER, of.y, np.ones(len(OTHER)))
+    for name, rows in containers.items():
+        y = None if name == "labelled batches" else of.y
+        np.testing.assert_allclose(of.ask(model, rows, y), expected, rtol=1e-8, err_msg=name)
+    exact = {"solver": "covariance"} if of.name == "PCA dot" else {}  # which cannot leave rows out
+    lenient, complete = of.model(nan_policy="omit", **exact), np.isfinite(GAPS).all(axis=1)
+    expected = truth(lenient, GAPS[complete], None if of.y is None else of.y[complete], np.ones(complete.sum()))
+    for rows in (GAPS, da.from_array(GAPS, (CHUNK, D)), csr_matrix(GAPS)):
+        np.testing.assert_allclose(of.ask(lenient, rows, of.y), expected, rtol=1e-8)
+    if of.weighs:
+        weights = RNG.integers(0, 4, len(OTHER)).astype(float)
+        expected = truth(model, OTHER, of.y, weights)
+        for rows in (OTHER, da.from_array(OTHER, (CHUNK, D))):
+            np.testing.assert_allclose(of.ask(model, rows, of.y, sample_weight=weights), expected, rtol=1e-8)
+
+
+@asked
+def test_what_is_asked_of_new_rows_is_one_planned_read(what: str, tmp_path: Path) -> None:
+    """Within the memory limit, of all chunks or of none, and of rows that are preprocessed as those of the fit were."""
+    of = ASKED[what]
+    model = of.model()
+    with (
+        bp.config(memory_limit="1 KiB"),
+        pytest.raises(bp.errors.MemoryBudgetError, match=r"needs .* per process.*memory_limit = 1"),
+    ):
+        of.ask(model, unreadable(len(OTHER), D), of.y)
+    write_store(tmp_path / "x.zarr", OTHER, (CHUNK, D))
+    of.ask(model, logged(tmp_path / "x.zarr", tmp_path / "log"), of.y)
+    reads = reads_in(tmp_path / "log")
+    assert [start for start, _ in reads] == [0, *(stop for _, stop in reads[:-1])]  # each row once
+    assert reads[-1][1] == len(OTHER)
+    rows = bp.open(tmp_path / "x.zarr")
+    for one in model.models[0] if "map" in what else [model]:
+        one.set_params(preprocess=bp.rows.L2())
+    with pytest.raises(ValueError, match=r"preprocess.* (set|changed) after (a|the) fit"):
+        of.ask(model, rows, of.y)
+    chunk = tmp_path / "x.zarr" / "c" / "2" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    model = of.model()
+    with pytest.raises(bp.errors.CorruptedChunkError, match="c/2/0"):
+        of.ask(model, rows, of.y)
+    chunk.unlink()
+    with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
+        of.ask(model, rows, of.y)
+    holed = np.where((np.arange(len(OTHER)) == 45)[:, None] & (np.arange(D) == 2), np.nan, OTHER)
+    with pytest.raises(bp.errors.NonFiniteError, match=r"row 45; the first is in row 45, column 2"):
+        of.ask(model, da.from_array(holed, (CHUNK, D)), of.y)
+
+
+@asked
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+def test_worker_processes_give_what_is_asked_of_new_rows_in_the_bits_of_one_thread(
+    what: str, store: Path, client: Client
+) -> None:
+    of, rows = ASKED[what], bp.open(store)
+    model, y = of.model(), CASES[of.name].y
+    with dask.config.set(scheduler="sync"):
+        expected = of.ask(model, rows, y)
+    np.testing.assert_array_equal(of.ask(model, rows, y), expected)

@@ -9,13 +9,12 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Input, Matrix, Vector, unpack
+from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, low_rank_plus_diagonal
+from bigpca.estimators.linear.monitoring import Density
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
-from bigpca.estimators.shared.inputs import Lazy
-from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows, mean_of
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
@@ -53,7 +52,7 @@ class FactorResult(SumsResult):
 
 
 @with_parameters
-class FactorAnalysis(SumsModel[FactorResult]):
+class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
     """Factor analysis by maximum likelihood: ``x = mean + W'z + noise``, with noise of its own variance in each column.
 
     PCA treats the noise of all columns alike; where it is not, its components follow the noisy columns, and factors do
@@ -277,22 +276,7 @@ class FactorAnalysis(SumsModel[FactorResult]):
             )
         return noise, self.components_
 
-    @solving
-    @maps_rows
-    def score_samples(self, X: Input) -> Lazy:
-        """Return the log-likelihood of each row under the model.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n,)
-            In nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one with the
-            coordinates of its samples.
-
-        Raises
-        ------
-        ValueError
-            If a column has no noise: the model has no density.
-        """
+    def _likelihood(self) -> LogLikelihood:
         noise, W = self._density()
         # Of columns divided by the deviations of their noise the model is a PCA with noise of one variance; the
         # geometric mean of these deviations is its unit, so that the determinant is that of the columns.
@@ -300,19 +284,4 @@ class FactorAnalysis(SumsModel[FactorResult]):
         scale = np.sqrt(noise) / unit
         _, s, axes = np.linalg.svd(W / scale, full_matrices=False)
         projection = Projection(self.mean_, scale, axes, None, self.nan_policy)
-        return mapped_to_numbers(self, X, LogLikelihood(projection, s**2 + unit**2, unit**2), "log_likelihood")
-
-    @maps_rows
-    def score(self, X: Input, y: Input | None = None) -> float:
-        """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
-
-        Parameters
-        ----------
-        y : ignored, default None
-
-        Returns
-        -------
-        float
-            In nats per row.
-        """
-        return mean_of(self, self.score_samples(X))
+        return LogLikelihood(projection, s**2 + unit**2, unit**2)

@@ -57,7 +57,7 @@ from bigpca.estimators.shared.opening import (
     with_covariates,
     without_absent_columns,
 )
-from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows, mean_of
+from bigpca.estimators.shared.outputs import Destination, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.estimators.shared.tables import component_names
 from bigpca.estimators.shared.transformer import of_all
@@ -207,43 +207,9 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             kept = replace(kept, state=with_apart(self, old, kept.apart), apart=())
         return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
 
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    @solving
-    @maps_rows
-    def score_samples(self, X: Input) -> Lazy:
-        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n,)
-            Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one
-            with the coordinates of its samples.
-
-        Raises
-        ------
-        ValueError
-            If the noise variance is 0 and k < d: the model has no density.
-        """
-        check_is_fitted(self)
+    def _likelihood(self) -> LogLikelihood:
         check_density(self)
-        likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
-        return mapped_to_numbers(self, X, likelihood, "log_likelihood")
-
-    @available_if(has_covariance)  # type: ignore[untyped-decorator]
-    @maps_rows
-    def score(self, X: Input, y: Input | None = None) -> float:
-        """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
-
-        Parameters
-        ----------
-        y : ignored, default None
-
-        Returns
-        -------
-        float
-            In nats per row.
-        """
-        return mean_of(self, self.score_samples(X))
+        return LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving

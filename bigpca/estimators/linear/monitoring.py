@@ -24,12 +24,17 @@ from bigpca.arrays import Array, DType, Input, Integers, Path, Vector, working_d
 from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
-from bigpca.estimators.linear.maps import Projection, limits_of, orthonormality_error, strip_rows
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import PCAResult
+from bigpca.estimators.shared.fit import PLANNED_ROWS
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
-from bigpca.estimators.shared.opening import open_like, rows_of_fit
+from bigpca.estimators.shared.measurement import read_mapped, rows_like
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.estimators.shared.transformer import Estimator, Found
+from bigpca.passes.accumulators.kept_rows import RowSample
+from bigpca.passes.accumulators.moments import ColumnMoments
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
@@ -59,9 +64,9 @@ class Outliers:
     keys: NDArray[np.str_] | None = None
 
 
-def has_covariance(model: RowStatistics) -> bool:
+def has_covariance(model: BaseEstimator) -> bool:
     """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._orthonormal:
+    if not getattr(model, "_orthonormal", True):
         off = f" (off by {orthonormality_error(model.components_):.2g})" if model.__sklearn_is_fitted__() else ""
         raise AttributeError(
             f"get_covariance and densities require orthonormal components, but the components are not orthonormal{off}"
@@ -70,7 +75,62 @@ def has_covariance(model: RowStatistics) -> bool:
     return True
 
 
-class RowStatistics(Estimator[PCAResult]):
+class Density(Estimator[Found]):
+    """A fitted model of the density of rows."""
+
+    @abstractmethod
+    def _likelihood(self) -> LogLikelihood:
+        """Return the map of rows to their log-likelihoods; raises ValueError if the model has no density."""
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @solving
+    @maps_rows
+    def score_samples(self, X: Input) -> Lazy:
+        """Return the log-likelihood of each row under the model: probabilistic PCA (of scaled features), or factors.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            In nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy. For a DataArray, one with the
+            coordinates of its samples.
+
+        Raises
+        ------
+        ValueError
+            If the model has no density: the noise variance is 0 and k < d, or that of a column is.
+        """
+        check_is_fitted(self)
+        return mapped_to_numbers(self, X, self._likelihood(), "log_likelihood")
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    @solving
+    @maps_rows
+    def score(self, X: Input, y: Input | None = None) -> float:
+        """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
+
+        Parameters
+        ----------
+        y : ignored, default None
+
+        Returns
+        -------
+        float
+            In nats per row.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`score_samples`, and if all rows are left out.
+        MemoryBudgetError
+            Before the read, if its blocks do not fit.
+        """
+        check_is_fitted(self)
+        flops = 2 * self.n_features_in_ * (self.n_components_ + 2)
+        found = read_mapped(rows_like(self, X), self._likelihood(), ColumnMoments(1), "likelihood", flops=flops)
+        return float(found.mean[0])
+
+
+class RowStatistics(Density[PCAResult]):
     """A fitted model with orthonormal axes V (k, d) and a variance along each, under which rows are compared."""
 
     @property
@@ -238,7 +298,7 @@ class RowStatistics(Estimator[PCAResult]):
         n = positive_integer("n", n)
         check_choice("of", of, STATISTICS)
         f = statistics_map(self, (of,))
-        rows = rows_of_fit(self, open_like(self, X))
+        rows = rows_like(self, X)
         step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
         ends = read_ends(rows.mapped(step), n, progress=progress).ends
         keys = keys_of(rows)
@@ -364,8 +424,9 @@ def typical_values(model: RowStatistics, X: Unchecked, name: str) -> Vector:
             "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
             "choose a limit from theory."
         )
-    values = np.asarray(one_statistic(model, X, name, None, False), np.float64).ravel()
-    return values[~np.isnan(values)]
+    rows, flops = rows_like(model, X), 4 * model.n_features_in_ * model.n_components_
+    kept = RowSample(1, PLANNED_ROWS if rows.order.open_ended else rows.n_rows, 8.0)
+    return np.concatenate(read_mapped(rows, statistics_map(model, (name,)), kept, name, flops=flops).rows())[:, 0]
 
 
 def plain_projection(model: RowStatistics) -> Projection:

@@ -38,6 +38,7 @@ from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_fo
 from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
+from bigpca.estimators.shared.measurement import read_once
 from bigpca.estimators.shared.opening import (
     FLOPS_PER_VALUE,
     covariates_like,
@@ -63,6 +64,7 @@ from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.row_maps import (
     EachSide,
     Float64Map,
@@ -865,9 +867,8 @@ class Predicts(PairModel):
         M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)
         M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -f.coef[:, :p], -f.coef[:, p:], np.eye(q), np.eye(q)
         measured = projected(joined, np.concatenate([f.mean[:p], self.y_mean_, f.mean[p:]]), M.T)
-        fit = PairFit(measured, ColumnMoments(2 * q), lambda state, omitted, second: state)
-        read, _ = execute(self, fit, fit.read, f"{called(self)}.score(X, Y)", progress=None)
-        state, weight = read.state, read.state.weight
+        state = read_once(measured, ColumnMoments(2 * q), "score", dtype=PRECISE)
+        weight = state.weight
         residual = state.squares[:q] + weight * state.mean[:q] ** 2
         total, known = state.squares[q:], rounded_squares(state.squares[q:], self.y_mean_, weight, EPS)
         varies = total > NOISE * known

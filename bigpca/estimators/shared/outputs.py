@@ -34,7 +34,6 @@ from bigpca.estimators.shared.opening import fitted_preprocessors, of_first_side
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.engine.events import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.graphs import computed
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows, beside_covariates
@@ -212,11 +211,6 @@ def mapped_to_numbers(
     if labels is not None:
         return labelled_rows(found, labels, what, dim, values)
     return found[:, 0] if dim is None and to.out is None else found
-
-
-def mean_of(model: BaseEstimator, numbers: Lazy) -> float:
-    """Return the mean of a number of each row; with ``nan_policy="omit"`` without those of rows that have none."""
-    return float(computed(np.nanmean(numbers) if model.nan_policy == "omit" else np.mean(numbers)))
 
 
 def mapped_to_rows(model: BaseEstimator, X: Unchecked, f: RowMap, to: Destination) -> Lazy:

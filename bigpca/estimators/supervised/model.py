@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -19,20 +20,20 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, DType, Input, Matrix
 from bigpca.data.labels import merge_classes
 from bigpca.data.provenance import Provenance
-from bigpca.data.weights import open_weights
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import called, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
-from bigpca.estimators.shared.opening import labels_of_fit, open_like, rows_of_fit
+from bigpca.estimators.shared.measurement import read_mapped, rows_like
+from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
-from bigpca.estimators.supervised.problems import Problem, open_classes, read_labels
-from bigpca.estimators.supervised.statistics import KeptStatistics
-from bigpca.passes.graphs import computed
+from bigpca.estimators.supervised.problems import Problem, read_labels
+from bigpca.estimators.supervised.statistics import KeptStatistics, Supervision
+from bigpca.passes.accumulators.moments import Hits
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.records import Held
@@ -196,36 +197,44 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         return self._classified(X, "decisions", one=two)
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
-    def score(self, X: Input, y: Input, sample_weight: Input | None = None) -> float:
+    def score(self, X: Input, y: Input | None = None, sample_weight: Input | None = None) -> float:
         """Return the share of the labelled rows of X whose class is predicted correctly, in one read.
+
+        ``nan_policy="omit"`` leaves out rows with NaN.
 
         Parameters
         ----------
         X : array-like, Dask array, path and so on, of shape (n, d)
             Rows, as for :meth:`fit`.
-        y : labels as in ``fit``; classes that were not fitted count as errors
+        y : labels as in ``fit``, default None; classes that were not fitted count as errors
         sample_weight : array-like of shape (n,), or None, default None
 
         Returns
         -------
         float in [0, 1]
         """
-        predicted = np.asarray(computed(self.predict(X))).ravel()
-        opened = open_like(self, X).X
-        labels = open_classes(labels_of_fit(self, opened, y), len(predicted), missing=self.missing_labels)
-        _, known, given = merge_classes(self.classes_, labels.classes)
-        used = labels.used
-        hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
-        weights = None if sample_weight is None else open_weights(sample_weight, opened)[used]
-        return float(np.average(hits, weights=weights))
+        f, rows = self._class_map("classes"), rows_like(self, X, sample_weight)
+        y, like = labels_of_fit(self, rows.X, y), Supervision(self.classes_, None, 0)
+        rows, labelled = read_labels(self, rows, y, self._problem(), like=like)
+        # The predicted class as a code of the given labels, -1 where none is of that class.
+        classes, known, given = merge_classes(self.classes_, cast("Array", labelled.supervision.classes))
+        codes = np.full(len(classes), -1.0)
+        codes[given] = np.arange(len(given))
+        f, flops = replace(f, classes=codes[known]), 2 * f.functions.slopes.size
+        found = read_mapped(rows, f, Hits(labelled.codes), "hits", flops=flops)
+        labelled.read()
+        return found.hits / found.weight
 
     def _classified(self, X: Unchecked, output: str, *, one: bool = False) -> Lazy:
+        found = self._class_map(output)
+        return mapped_to_numbers(self, X, found, output, dim=None if one else "class", values=self.classes_)
+
+    def _class_map(self, output: str) -> ClassMap:
         check_is_fitted(self)
         functions = self._result.discriminants_
         if functions is None:
             raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit with r2=1.")
-        found = ClassMap(functions, self.classes_, output, self.nan_policy)
-        return mapped_to_numbers(self, X, found, output, dim=None if one else "class", values=self.classes_)
+        return ClassMap(functions, self.classes_, output, self.nan_policy)
 
     def _reconstruction(self) -> Reconstruction:
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'

@@ -182,16 +182,19 @@ class Labelled:
     counted: CountedRows
     beside: LabelsBeside | None = None
 
-    def kept(self, statistics: LabelStatistics) -> KeptStatistics:
-        """Return what a model keeps after the read.
+    def read(self) -> Supervision:
+        """Return what a model keeps of the labels after the read.
 
         Raises
         ------
         ValueError
             For labels that came with the rows, as :func:`read_labels` for others.
         """
-        before = self.supervision
-        return KeptStatistics(statistics, before if self.beside is None else self.beside.read(before))
+        return self.supervision if self.beside is None else self.beside.read(self.supervision)
+
+    def kept(self, statistics: LabelStatistics) -> KeptStatistics:
+        """Return what a model keeps after the read; raises as :meth:`read`."""
+        return KeptStatistics(statistics, self.read())
 
     @property
     def known_codes(self) -> NDArray[np.int32]:

@@ -17,7 +17,8 @@ from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
-from bigpca.estimators.shared.opening import fitted_preprocessors, labels_of_fit, open_like, policies
+from bigpca.estimators.shared.measurement import read_mapped, rows_like
+from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
@@ -25,10 +26,10 @@ from bigpca.estimators.supervised.kernel_supervised import FeatureRead, KernelRo
 from bigpca.estimators.supervised.problems import check_classes, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
+from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.project import project_in_memory, project_lazily
-from bigpca.passes.reading.row_maps import RowMap, chained
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.settings import setting
 from bigpca.solvers.roweis import Axes
 
@@ -81,22 +82,20 @@ class RoweisMap:
         check_choice("criterion", criterion, CRITERIA)
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
-        opened = open_like(first, X)
-        rows = opened.begun(**policies(first))
-        labels = open_classes(labels_of_fit(first, opened.X, y), rows.n_rows, missing=first.missing_labels)
+        rows = rows_like(first, X)
+        labels = open_classes(labels_of_fit(first, rows.X, y), rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
-        stacked = chained(fitted_preprocessors(first), _joint_map(flat))
         ends = np.cumsum([model.n_components_ for model in flat])
-        if rows.in_memory:
-            scores = project_in_memory(rows, stacked, int(ends[-1]))
-        else:
-            scores = np.asarray(project_lazily(opened.X, stacked, int(ends[-1])))
+        width, labelled = int(ends[-1]), RowsAt(int(ends[-1]), np.flatnonzero(labels.used))
+        flops = 2 * first.n_features_in_ * width
+        read = read_mapped(rows, _joint_map(flat), labelled, "scores of the map", width=width, flops=flops)
+        numbers, scores = read.found()
         seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all omitted has no mean
         means = self.statistics.moments.means[seen] - self.statistics.mean
         found = []
         axes = [own for line in self.axes for own in line]
         for own, part in zip(axes, np.split(scores, ends[:-1], axis=1), strict=True):
-            found.append(_error(seen, means @ own.components.T, part, truth, criterion))
+            found.append(_error(seen, means @ own.components.T, part, truth[numbers], criterion))
         return np.array(found).reshape(len(self.r1), len(self.r2))
 
 
@@ -119,8 +118,6 @@ def _error(classes: Integers, means: Matrix, scores: Array, truth: Array, criter
     """Return the share of rows whose nearest mean (c, k), of these classes (c,), or neighbour is of another class."""
     from sklearn.neighbors import NearestNeighbors
 
-    known = np.isfinite(scores).all(axis=1) & (truth >= 0)
-    scores, truth = scores[known], truth[known]
     least = 1 if criterion == "nearest-mean" else 2
     if len(truth) < least:
         raise ValueError(

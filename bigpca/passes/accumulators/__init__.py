@@ -3,7 +3,7 @@
 - ``base``  The contract of accumulators, small states that fold blocks, merge and are stored; and what several of
   them share.
 - ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only; and of
-  labelled rows, with the within-class scatter, or its product with a thin matrix.
+  labelled rows, with the within-class scatter, or its product with a thin matrix; and how many labels are predicted.
 - ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need.
 - ``folds``  One state for each fold of the rows, or for each group of them, from one read; and what is left without
   each.

@@ -56,6 +56,12 @@ class RowsAt(Accumulator):
             merged._append(other.rows, other.indices)
         return merged
 
+    def found(self) -> tuple[Integers, Array]:
+        """Return the numbers (found,) of the rows, ascending, and the rows."""
+        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
+        order = np.argsort(self.indices)
+        return self.indices[order], rows[order]
+
     @property
     def state_bytes(self) -> int:
         return len(self.numbers) * (self.n_features * self.itemsize + 8)

@@ -594,6 +594,53 @@ class ClassMoments(Weighted, Accumulator):
         return max(SLAB_ROWS, tile_bytes(self.device) // (4 * max(1, self.n_features, self.n_classes)))
 
 
+@dataclass
+class Hits(Weighted, Accumulator):
+    """How many rows, each a number, are the code of their label (folded about a shift of zero).
+
+    Attributes
+    ----------
+    codes : ndarray of shape (rows,), int32, or CodeRows
+        Of rows ``first_row : first_row + rows``.
+    count, weight_sums
+        Of all rows, as of :class:`bigpca.passes.accumulators.base.Weighted`.
+    hits : float
+        Number of those rows, or the sum of their weights.
+    """
+
+    tag: ClassVar[str] = "Hits"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
+
+    codes: Codes
+    first_row: int = 0
+    count: int = kept(default=0)
+    weight_sums: WeightSums = kept(default=None)
+    hits: float = kept(default=0.0)
+
+    def for_rows(self, start: int, stop: int) -> Hits:
+        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
+
+    def bare(self) -> Hits:
+        return replace(self, codes=self.codes[:0])
+
+    def update(self, block: Block) -> None:
+        hit = block.values[:, 0] == self.codes[block.rows - self.first_row]
+        self.hits += float(np.count_nonzero(hit) if block.weights is None else block.weights[hit].sum())
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
+
+    def close(self) -> None:
+        self.codes = self.codes[:0]
+
+    def merge(self, other: Hits) -> Hits:
+        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
+        count, hits = self.count + other.count, self.hits + other.hits
+        return replace(self.bare(), count=count, weight_sums=sums, hits=hits)
+
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(13 * rows.rows, 1.0)
+
+
 TILE_BYTES_WITHIN_PRODUCT = 32 * MIB
 
 

@@ -33,6 +33,7 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMom
 from bigpca.passes.accumulators.moments import (
     ClassMoments,
     ColumnMoments,
+    Hits,
     Moments,
     ProfileMoments,
     StoredColumnMoments,
@@ -538,6 +539,19 @@ def _totals(X: Array) -> list[Array]:
     return [*np.unique(sums[sums > 0], return_counts=True), np.median(sums[sums > 0])]
 
 
+def _halves(X: Array) -> Array:
+    """Rows of one number, 0 or 2."""
+    return np.where(X[:, :1] > np.median(X[:, :1]), 2, 0).astype(X.dtype)
+
+
+def _hit_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    return state_about_zero(template, _halves(X), start, stop, cuts)
+
+
+def _hits(X: Array) -> list[Array]:
+    return [np.array([np.count_nonzero(_halves(X)[:, 0] == CODES), N])]
+
+
 CASES = [
     Case("CrossMoments", lambda: CrossMoments(SIDES, Moments(D)), row_state, N, _cross_answer, _cross_truth),
     Case("CrossMoments of pairs", lambda: CrossMoments(SIDES, PAIRED), row_state, N, _paired_answer, _paired_truth),
@@ -593,6 +607,7 @@ CASES = [
         )
         for fold in (state_about_zero, sparse_state)
     ),
+    Case("Hits", lambda: Hits(CODES), _hit_state, N, lambda s: [np.array([s.hits, s.weight])], _hits),
     _within_product(),
     _class_moments(True),
     _class_moments(False),

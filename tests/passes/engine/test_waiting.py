@@ -70,15 +70,14 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(stor
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("unknown", ["lengths", "means", "weights", "likelihood", "index"])
+@pytest.mark.parametrize("unknown", ["lengths", "means", "weights", "index"])
 def test_what_is_computed_beside_passes_waits_no_longer_for_workers(store: Path, unknown: str) -> None:
     X: Any = bp.open(store)
-    model = bp.PCA(2).fit(store)
+    model = bp.PCA(2)
     begin: dict[str, Callable[[], Any]] = {
         "lengths": lambda: model.fit(X[X[:, 0] > 0]),
         "means": lambda: model.fit(X - X.mean(axis=0)),
         "weights": lambda: model.fit(normal(N, D), sample_weight=abs(X[:, 0])),
-        "likelihood": lambda: model.score(X),
         "index": lambda: bp.data.by_key(np.arange(N), X.to_dask_dataframe(), np.arange(N)),
     }
     with (
