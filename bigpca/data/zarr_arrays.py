@@ -317,9 +317,6 @@ class ChunkFiles:
 
         If only some chunks of a shard are needed, gets its index and these chunks; neighbours in one request.
         """
-        import zarr
-        from zarr.storage import StorePath
-
         from bigpca.storage.regular_store import HeldStore
         from bigpca.storage.requests import ObjectFile, Request, joined, requests
 
@@ -345,9 +342,42 @@ class ChunkFiles:
             for i, got in requests().each(self._place, wanted):
                 if got is not None:
                     held[wanted[i].key].hold([got])
-        path = StorePath(HeldStore({self._full(key): file for key, file in held.items()}), self.array.path)
-        inner: Any = zarr.AsyncArray(metadata=self.array.metadata, store_path=path)
-        return replace(self, array=zarr.Array(inner), held=held)
+        return replace(
+            self, array=self._over(HeldStore({self._full(key): file for key, file in held.items()})), held=held
+        )
+
+    def checked(self, bounds: Sequence[tuple[int, int]], *, fill: bool) -> Array | None:
+        """Read half-open ranges of a local array and open each file once; None if one is not as expected.
+
+        Parameters
+        ----------
+        fill : bool
+            Whether missing files are expected.
+        """
+        from bigpca.storage.regular_store import CheckedFiles
+
+        left = dict(zip(map(self._full, self.keys(bounds)), self.cells(bounds), strict=True))
+
+        def fault(key: str, file: Any, size: int) -> str:
+            cell = left.pop(key, None)  # more parts of a shard are read from what has been checked
+            return "" if cell is None else self.sizes.fault(file, size, self._inside(cell, list(bounds)))
+
+        store = CheckedFiles(disk_path(self.array.store) or "", fault)
+        try:
+            found = np.asarray(self._over(store)[tuple(slice(*pair) for pair in bounds)])
+        except Exception as error:
+            if not is_decode_error(error) and not isinstance(error, OSError):
+                raise
+            return None
+        return None if store.lost and not fill else found
+
+    def _over(self, store: Any) -> zarr.Array[Any]:
+        """Return the array, whose objects are read from another store."""
+        import zarr
+        from zarr.storage import StorePath
+
+        inner: Any = zarr.AsyncArray(metadata=self.array.metadata, store_path=StorePath(store, self.array.path))
+        return zarr.Array(inner)
 
     @property
     def _place(self) -> Place:
@@ -648,9 +678,9 @@ class ZarrReader:
         return block if block.flags.writeable else block.copy()
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
-        """Decode whole rows directly into the result, if the layout allows it and every file is as expected."""
+        """Decode whole rows into the result, if the layout allows it, or by Zarr; None if a file is not as expected."""
         if bounds[1:] != self.bounds[1:] or files.direct is None:
-            return None
+            return None if files.directory is None else files.checked(bounds, fill=self.missing_chunks == "fill")
         if files.place is None:
             return files.direct.read(files.key, *bounds[0])
         out = np.empty((bounds[0][1] - bounds[0][0], *self.shape[1:]), files.array.dtype)

@@ -5,14 +5,16 @@ A local store that reads only regular files, the metadata of objects, and the by
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, ObjectStore
 
-from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, is_there
+from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, is_there, open_regular
 
 if TYPE_CHECKING:
     from bigpca.storage.requests import ObjectFile
@@ -83,6 +85,52 @@ class HeldStore(MemoryStore):
         """Return the bytes of one object, or None."""
         if (file := self.held.get(key)) is None:
             return None
-        start, stop = getattr(byte_range, "start", 0), getattr(byte_range, "end", file.size)
-        start = max(getattr(byte_range, "offset", start), file.size - getattr(byte_range, "suffix", file.size))
-        return (prototype or default_buffer_prototype()).buffer.from_bytes(file.part(start, stop))
+        return _buffer(prototype, file.part(*_range(byte_range, file.size)))
+
+
+class CheckedFiles(MemoryStore):
+    """The files of one read, each of which is checked as it is opened for its bytes.
+
+    Parameters
+    ----------
+    folder : str
+    fault : callable
+        Key, open file and its bytes -> why they must not be decoded, or "".
+
+    Attributes
+    ----------
+    lost : bool
+        Whether some were not there.
+    """
+
+    def __init__(self, folder: str, fault: Callable[[str, BinaryIO, int], str]) -> None:
+        super().__init__(read_only=True)
+        self.folder, self.fault, self.lost = folder, fault, False
+
+    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+        """Return the bytes of one file, or None."""
+        return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
+
+    def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
+        """Return the bytes of one file, or None; raises :class:`ValueError` for one that must not be decoded."""
+        try:
+            with open_regular(os.path.join(self.folder, key)) as file:
+                size = os.fstat(file.fileno()).st_size
+                if reason := self.fault(key, file, size):
+                    raise ValueError(reason)
+                start, stop = _range(byte_range, size)
+                file.seek(start)
+                return _buffer(prototype, file.read(max(0, stop - start)))
+        except (FileNotFoundError, NotADirectoryError):
+            self.lost = True
+            return None
+
+
+def _range(wanted: Any, size: int) -> tuple[int, int]:
+    """Return the bytes that one of Zarr's requests means, of an object of so many."""
+    start, stop = getattr(wanted, "start", 0), getattr(wanted, "end", size)
+    return max(getattr(wanted, "offset", start), size - getattr(wanted, "suffix", size)), stop
+
+
+def _buffer(prototype: Any, data: Any) -> Any:
+    return (prototype or default_buffer_prototype()).buffer.from_bytes(data)

@@ -27,27 +27,27 @@ Array = NDArray[Any]
 _numbers = itertools.count()
 
 
-def stored(folder: Path, X: Array, chunks: tuple[int, int]) -> da.Array:
+def stored(folder: Path, X: Array, chunks: tuple[int, int], **layout: Any) -> da.Array:
     """X in a new Zarr store, opened."""
-    path = folder / f"store-{next(_numbers)}.zarr"
-    zarr.create_array(path, shape=X.shape, dtype=X.dtype, chunks=chunks, config={"write_empty_chunks": True})[:] = X
+    path, whole = folder / f"store-{next(_numbers)}.zarr", {"write_empty_chunks": True}
+    zarr.create_array(path, shape=X.shape, dtype=X.dtype, chunks=chunks, config=whole, **layout)[:] = X
     return bp.open(path)
 
 
 class Looks(Counter[tuple[str, str]]):
-    """Counts calls of the file system by name and path, for the chunks of the stores in a folder."""
+    """Counts calls of the file system by name and path, for the chunks of the stores in a folder and its listings."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        for name in ("stat", "lstat", "scandir", "open"):
+        for name in ("stat", "lstat", "scandir", "listdir", "open"):
             monkeypatch.setattr(os, name, partial(self._count, getattr(os, name), name, str(folder)))
         for module in (io, builtins):  # pathlib takes the first
             monkeypatch.setattr(module, "open", partial(self._count, open, "open", str(folder)))
 
     def _count(self, call: Any, name: str, folder: str, path: Any = ".", *rest: Any, **options: Any) -> Any:
-        found = "" if isinstance(path, int) else os.fspath(path)
-        chunk = isinstance(found, str) and found.startswith(folder) and re.search(r"\.zarr/.*\d$", found)
-        if chunk and "opener" not in options:  # which calls os.open
+        found = "" if isinstance(path, int) else os.path.normpath(os.fspath(path))
+        looks = isinstance(found, str) and found.startswith(folder) and "opener" not in options  # of os.open
+        if looks and (name in ("scandir", "listdir") or re.search(r"\.zarr/.*\d$", found)):
             self[name, found.removeprefix(folder)] += 1
         return call(path, *rest, **options)
 

@@ -1,8 +1,10 @@
-"""How often a fit asks for a chunk, whatever it reads."""
+"""How often a fit, or a transform, asks for a chunk, whatever it reads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -11,25 +13,49 @@ import bigpca as bp
 from bigpca.passes.engine.events import Event, PassEvent
 from tests.data.sparse_savers import to_zarr
 from tests.estimators.stores import Looks, stored
-from tests.estimators.test_every_estimator import READING, D, X, few_values, fitted
+from tests.estimators.test_every_estimator import READING, D, N, X, few_values, fitted, known
 
 pytestmark = [
     pytest.mark.usefixtures("small_groups"),
     pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning"),
 ]
+STORES: dict[str, Callable[[Path], Any]] = {  # 48 files, 240, 240 and 90
+    "rows": lambda folder: stored(folder, X, (5, D)),
+    "columns": lambda folder: stored(folder, X, (3, 2)),
+    "shards": lambda folder: stored(folder, X, (1, 3), shards=(2, 3)),
+    "sparse": lambda folder: bp.open(to_zarr(folder, few_values(), chunks=(16,)), member="X"),
+}
+OF_EACH = {
+    "columns": (
+        "PCA covariance",
+        "PCA krylov",
+        "ApproximatePCA ritz",
+        "NystromKernelPCA",
+        "FisherDiscriminantAnalysis",
+        "CCA",
+    ),
+    "shards": ("PCA covariance", "PCA krylov", "NystromKernelPCA"),
+    "sparse": (
+        "PCA covariance",
+        "PCA krylov",
+        "ApproximatePCA ritz",
+        "NystromKernelPCA",
+        "FisherDiscriminantAnalysis",
+        "CCA",
+        "Ridge",
+    ),
+}
+WORK = [*(("rows", name) for name in READING), *((store, name) for store, names in OF_EACH.items() for name in names)]
 
 
-@pytest.mark.parametrize(
-    "name", [*READING, *(f"{name} sparse" for name in ("PCA krylov", "Ridge", "NystromKernelPCA"))]
-)
-def test_a_fit_looks_at_a_chunk_before_and_after_it_reads_and_not_between(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("store", "name"), WORK)
+def test_a_fit_looks_at_a_chunk_before_and_after_it_reads_and_opens_it_once_a_read(
+    store: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many groups and passes, with a checkpoint too, and where a finished fit is resumed."""
-    name, sparse = name.removesuffix(" sparse"), name.endswith(" sparse")
-    store = to_zarr(tmp_path, few_values(), chunks=(64,)) if sparse else stored(tmp_path, X, (5, D))
-    rows = bp.open(store, member="X") if sparse else store
-    looks, fits = Looks(tmp_path, monkeypatch), 3 if name == "ScoredPCA" else 1
+    """However many groups and passes, with a checkpoint too, and where a finished fit is resumed; it lists nothing."""
+    (tmp_path / "in").mkdir()
+    rows, fits = STORES[store](tmp_path / "in"), 3 if name == "ScoredPCA" else 1
+    looks = Looks(tmp_path / "in", monkeypatch)
     for options in ({}, {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "c"}):
         events: list[Event] = []
         looks.clear()
@@ -38,5 +64,22 @@ def test_a_fit_looks_at_a_chunk_before_and_after_it_reads_and_not_between(
         passes = sum(isinstance(event, PassEvent) for event in events)
         # one open a read, or two where tiles of rows meet each other; the first rows once more, for a shift
         assert looks.most("open") <= (2 if "Kernel" in name else 1) * passes + 1
-        assert looks.most("stat") <= 2 * fits + (passes + 1 if sparse else 0)  # a pass asks whether indptr has changed
+        # a pass over sparse rows asks whether indptr has changed
+        assert looks.most("stat") <= 2 * fits + (passes + 1 if store == "sparse" else 0)
         assert {called for called, _ in looks} <= {"stat", "open"}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_transform_opens_a_chunk_once(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    rows, model, sparse = STORES[store](tmp_path / "in"), known("PCA covariance"), store == "sparse"
+    looks = Looks(tmp_path / "in", monkeypatch)
+    with dask.config.set(scheduler="sync"):
+        model.transform(rows, out=tmp_path / "scores.zarr")
+        assert looks.most("open") == 1
+        assert looks.most("stat") == 2 + sparse  # before and after, as a fit
+        looks.clear()
+        assert model.transform(rows).compute().shape == (N, 2)
+    assert looks.most("open") == 1
+    assert looks.most("stat") == sparse
+    assert {called for called, _ in looks} <= {"stat", "open"}

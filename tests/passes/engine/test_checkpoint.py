@@ -46,19 +46,19 @@ def store(tmp_path: Path) -> Path:
 def test_a_checkpoint_looks_at_a_store_of_any_size_as_often_as_a_fit_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = normal(1100, 4)  # in more chunks than a small listing has
-    zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, dtype=rows.dtype, chunks=(1, 4), compressors=None)
+    rows, folder = normal(1100, 4), tmp_path / "in" / "x.zarr"  # in more chunks than a small listing has
+    zarr.create_array(folder, shape=rows.shape, dtype=rows.dtype, chunks=(1, 4), compressors=None)
     for i, row in enumerate(rows):
-        (tmp_path / "x.zarr" / "c" / str(i)).mkdir(parents=True)
-        row.tofile(tmp_path / "x.zarr" / "c" / str(i) / "0")
-    X, looks = bp.open(tmp_path / "x.zarr"), Looks(tmp_path, monkeypatch)
+        (folder / "c" / str(i)).mkdir(parents=True)
+        row.tofile(folder / "c" / str(i) / "0")
+    X, looks = bp.open(folder), Looks(folder, monkeypatch)
     for options in ({}, {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "c"}):
         looks.clear()
         bp.PCA(2, solver="covariance").fit(X, **options)
         called = Counter(name for name, path in looks.elements())
         assert called["stat"] == 2200  # before and after
         assert called["open"] <= 1100
-        assert called["lstat"] + called["scandir"] == 0
+        assert called["lstat"] + called["scandir"] + called["listdir"] == 0
 
 
 def interrupt_after(segment: int) -> Callable[[Event], None]:
