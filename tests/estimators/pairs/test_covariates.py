@@ -150,6 +150,11 @@ def test_two_sides_are_those_of_the_residuals(name: str, weights: Any, tmp_path:
             same_scores(one.transform(X2, given=Z), truth.transform(x), 1e-7)
             same_scores(one.transform(X2, Y2, given=Z)[1], truth.transform_y(y), 1e-7)
             same_scores(one.transform_y(Y2, given=Z), truth.transform_y(y), 1e-7)
+            back, other = (m.inverse_transform(*m.transform(a, b, **given)) for m, a, b, given in (
+                (one, X2, Y2, {"given": Z}), (truth, x, y, {})
+            ))  # fmt: skip
+            np.testing.assert_allclose(back[0] - one.x_mean_, other[0] - truth.x_mean_, atol=1e-7)
+            np.testing.assert_allclose(back[1] - one.y_mean_, other[1] - truth.y_mean_, atol=1e-7)
         if hasattr(one, "predict"):
             expected = truth.predict(x) + Y2 - y
             np.testing.assert_allclose(one.predict(X2, given=Z), expected, atol=1e-7)
