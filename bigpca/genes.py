@@ -15,7 +15,7 @@ from bigpca.arrays import Integers, Vector
 from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import with_values
 from bigpca.errors import required
-from bigpca.estimators.shared.measurement import read_once
+from bigpca.estimators.shared.opening import read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.row_totals import RowTotals

@@ -9,7 +9,7 @@
   shapes, with errors.
 - ``measurement``  A planned read of chosen rows for a measurement, and the row maps that several share.
 
-A measurement opens X, and by ``read_once`` of the estimators' ``measurement`` plans a read and folds an accumulator of
+A measurement opens X, and by ``read_once`` of the estimators' ``opening`` plans a read and folds an accumulator of
 rows, or of what a map makes of them; its numbers are returned as a frozen record. Nothing below imports this package.
 
 Add a measurement: a row map, if its numbers are sums over rows of something else than their columns, and a function

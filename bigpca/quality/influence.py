@@ -25,8 +25,7 @@ from bigpca.estimators.linear.model import LinearModel, standardization_of, whol
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.measurement import read_once
-from bigpca.estimators.shared.opening import open_like, rows_of_fit
+from bigpca.estimators.shared.opening import read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.events import ProgressArgument
@@ -287,7 +286,7 @@ def standard_errors(
             f"scale = {model.scale!r} is learned from the rows, so it varies between samples too. This is covered only "
             "for scale=True with center=True. Fit with these, or with fixed divisors: scale=model.scale_."
         )
-    rows = rows_of_fit(model, open_like(model, X).weighted(sample_weight), memory_limit=memory_limit)
+    rows = rows_like(model, X, sample_weight, memory_limit=memory_limit)
     unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 and not learned else 1.0
     k, step = model.n_components_, SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step
     template: Moments | ColumnMoments = Moments(k + 1)
@@ -812,7 +811,7 @@ def extremes(
         limit = None if model is None else setting(model, "memory_limit")
         read = mapped = Rows.of(opened, nan_policy="omit", memory_limit=limit)
     else:
-        read = rows_of_fit(model, open_like(model, X))
+        read = rows_like(model, X)
         k = model._result.width
         mapped = read.mapped(MapStep(model._row_map(), k, 2 * read.n_columns * k))
     ends = read_ends(mapped, n, progress=progress).ends

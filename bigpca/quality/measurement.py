@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, working_dtype
-from bigpca.estimators.shared.measurement import read_once
+from bigpca.estimators.shared.opening import read_once
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.fold import runs_layout
 from bigpca.passes.reading.layout import MIB

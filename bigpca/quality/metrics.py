@@ -24,8 +24,7 @@ from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
-from bigpca.estimators.shared.measurement import read_once
-from bigpca.estimators.shared.opening import fitted_preprocessors, open_like, rows_of_fit
+from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, rows_like
 from bigpca.estimators.shared.outputs import codes_of
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels.base import rows_of
@@ -422,13 +421,11 @@ def reconstruction_error(
     axes = orthonormal(unit_rows(components, "components_"), "components_")
     mean = np.zeros(axes.shape[1]) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
-    nan_policy = getattr(model, "nan_policy", "raise")
-    maps = _preprocessors_of(model)
-    own = isinstance(model, Estimator)  # whose rows may need covariates, which it asks for
-    rows = open_like(model, X) if own else as_fitted(model, open_rows(X, type(model).__name__))
-    limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
-    rows = rows.begun(nan_policy=nan_policy, memory_limit=limit)
-    rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
+    if isinstance(model, Estimator):
+        rows = rows_like(model, X, memory_limit=memory_limit)
+    else:
+        limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
+        rows = as_fitted(model, open_rows(X, type(model).__name__)).begun(memory_limit=limit)
     squares = SquaredScores(mean, axes, None if scale is None else np.asarray(scale, np.float64))
     mapped, sums = rows.mapped(squares.step), ColumnMoments(len(axes) + 1)
     found = read_once(mapped, sums, "residuals", progress=progress)
@@ -751,7 +748,7 @@ def recall(
             f"the rows of this {type(model).__name__} are {rows_of(kernel)}, not vectors of features, whose distances "
             "recall compares with those of scores. Fit a kernel of vectors."
         )
-    rows, asked = (rows_of_fit(model, open_like(model, one), memory_limit=memory_limit) for one in (X, queries))
+    rows, asked = (rows_like(model, one, memory_limit=memory_limit) for one in (X, queries))
     if rows.n_rows < k:
         raise ValueError(f"X has {rows.n_rows} rows; at least k = {k} were expected. Lower k.")
     given = read_rows(asked, np.arange(asked.n_rows), "queries").astype(np.float64)

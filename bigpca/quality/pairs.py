@@ -31,7 +31,7 @@ from bigpca.estimators.pairs.fits import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
-from bigpca.estimators.shared.measurement import read_once
+from bigpca.estimators.shared.opening import read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged

@@ -1066,6 +1066,14 @@ ASKED = {
     "top_outliers": Asked(
         "PCA covariance", lambda model, rows, y: model.top_outliers(rows, 3, of="t2").values, furthest
     ),
+    "extremes": Asked(
+        "PCA covariance", lambda model, rows, y: bp.quality.extremes(model, rows, n=2).highest_scores,
+        lambda model, rows, *_: np.sort((rows - model.mean_) @ model.components_.T, axis=0)[:-3:-1].T,
+    ),
+    "reconstruction_error": Asked(
+        "PCA covariance", lambda model, rows, y: bp.quality.reconstruction_error(model, rows).relative,
+        lambda model, rows, *_: spe_of(model, rows).sum() / ((rows - model.mean_) ** 2).sum(),
+    ),
     "errors of roweis_map": Asked(
         ROWEIS, lambda model, rows, y: model.errors(rows, y), map_errors,
         lambda parameters: bp.roweis_map(X, CLASSES, [0.2, 0.9], model=CASES[ROWEIS].make().set_params(**parameters)),

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, low_rank_plus_diagonal
-from bigpca.estimators.linear.monitoring import Density
+from bigpca.estimators.linear.maps import Projection, Reconstruction, low_rank_plus_diagonal
+from bigpca.estimators.linear.monitoring import Density, check_density
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.results import Traits
@@ -259,29 +259,10 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
         ValueError
             If a column has no noise: the covariance is singular.
         """
-        noise, W = self._density()
+        check_is_fitted(self)
+        check_density(self)
+        noise, W = self.noise_variance_, self.components_
         weighted = W / np.sqrt(noise)
         L = np.linalg.cholesky(np.eye(len(W)) + weighted @ weighted.T)
         reduced = solve_triangular(L, W / noise, lower=True)
         return low_rank_plus_diagonal(reduced, np.full(len(W), -1.0), 1 / noise)
-
-    def _density(self) -> tuple[Vector, Matrix]:
-        """Return the noise and the loadings of a model that has a density; raises ValueError for others."""
-        check_is_fitted(self)
-        noise = self.noise_variance_
-        if not (noise > 0).all():
-            raise ValueError(
-                f"the model has no density: {np.count_nonzero(noise <= 0)} of {len(noise)} columns are constant. Leave "
-                "them out."
-            )
-        return noise, self.components_
-
-    def _likelihood(self) -> LogLikelihood:
-        noise, W = self._density()
-        # Of columns divided by the deviations of their noise the model is a PCA with noise of one variance; the
-        # geometric mean of these deviations is its unit, so that the determinant is that of the columns.
-        unit = float(np.exp(np.log(noise).mean() / 2))
-        scale = np.sqrt(noise) / unit
-        _, s, axes = np.linalg.svd(W / scale, full_matrices=False)
-        projection = Projection(self.mean_, scale, axes, None, self.nan_policy)
-        return LogLikelihood(projection, s**2 + unit**2, unit**2)

@@ -24,7 +24,6 @@ from bigpca.data.views import View
 from bigpca.errors import Shown, component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
     Center,
-    LogLikelihood,
     Projection,
     Reconstruction,
     Removal,
@@ -39,7 +38,6 @@ from bigpca.estimators.linear.maps import (
 from bigpca.estimators.linear.monitoring import (
     RowStatistics,
     check_centred,
-    check_density,
     has_covariance,
     plain_projection,
 )
@@ -206,10 +204,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         if sum(batch.nbytes for batch in kept.apart) > apart_bytes(old):
             kept = replace(kept, state=with_apart(self, old, kept.apart), apart=())
         return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
-
-    def _likelihood(self) -> LogLikelihood:
-        check_density(self)
-        return LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving

@@ -28,7 +28,7 @@ from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, 
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.fit import PLANNED_ROWS
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
-from bigpca.estimators.shared.measurement import read_mapped, rows_like
+from bigpca.estimators.shared.opening import read_mapped, rows_like
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.estimators.shared.transformer import Estimator, Found
@@ -78,10 +78,6 @@ def has_covariance(model: BaseEstimator) -> bool:
 class Density(Estimator[Found]):
     """A fitted model of the density of rows."""
 
-    @abstractmethod
-    def _likelihood(self) -> LogLikelihood:
-        """Return the map of rows to their log-likelihoods; raises ValueError if the model has no density."""
-
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     @maps_rows
@@ -100,7 +96,7 @@ class Density(Estimator[Found]):
             If the model has no density: the noise variance is 0 and k < d, or that of a column is.
         """
         check_is_fitted(self)
-        return mapped_to_numbers(self, X, self._likelihood(), "log_likelihood")
+        return mapped_to_numbers(self, X, likelihood_map(self), "log_likelihood")
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
@@ -126,7 +122,7 @@ class Density(Estimator[Found]):
         """
         check_is_fitted(self)
         flops = 2 * self.n_features_in_ * (self.n_components_ + 2)
-        found = read_mapped(rows_like(self, X), self._likelihood(), ColumnMoments(1), "likelihood", flops=flops)
+        found = read_mapped(rows_like(self, X), likelihood_map(self), ColumnMoments(1), "likelihood", flops=flops)
         return float(found.mean[0])
 
 
@@ -429,24 +425,52 @@ def typical_values(model: RowStatistics, X: Unchecked, name: str) -> Vector:
     return np.concatenate(read_mapped(rows, statistics_map(model, (name,)), kept, name, flops=flops).rows())[:, 0]
 
 
-def plain_projection(model: RowStatistics) -> Projection:
+def likelihood_map(model: BaseEstimator) -> LogLikelihood:
+    """Return the map of rows to their log-likelihoods, under noise of one variance, or of one in each column.
+
+    Raises
+    ------
+    ValueError
+        If the model has no density.
+    """
+    check_density(model)
+    noise = model.noise_variance_
+    if np.ndim(noise) == 0:
+        return LogLikelihood(plain_projection(model), model.explained_variance_, noise)
+    # Of columns divided by the deviations of their noise the model is a PCA with noise of one variance; the geometric
+    # mean of these deviations is its unit, so that the determinant is that of the columns.
+    unit = float(np.exp(np.log(noise).mean() / 2))
+    scale = np.sqrt(noise) / unit
+    _, s, axes = np.linalg.svd(model.components_ / scale, full_matrices=False)
+    return LogLikelihood(Projection(model.mean_, scale, axes, None, model.nan_policy), s**2 + unit**2, unit**2)
+
+
+def plain_projection(model: BaseEstimator) -> Projection:
     """Return the map of complete rows to scores that are not whitened."""
     policy = "raise" if model.nan_policy == "mean" else model.nan_policy
     return Projection(model.mean_, model.scale_, model.components_, None, policy, limits=limits_of(model.scale))
 
 
-def check_density(model: RowStatistics) -> None:
+def check_density(model: BaseEstimator) -> None:
     """Reject a model whose covariance is singular.
 
     Raises
     ------
     ValueError
     """
-    degenerate = model.noise_variance_ <= 0 and model.n_components_ < model.n_features_in_
+    noise = model.noise_variance_
+    if np.ndim(noise):
+        if not (noise > 0).all():
+            raise ValueError(
+                f"the model has no density: {np.count_nonzero(noise <= 0)} of {len(noise)} columns are constant. Leave "
+                "them out."
+            )
+        return
+    degenerate = noise <= 0 and model.n_components_ < model.n_features_in_
     if degenerate or (model.explained_variance_ <= 0).any():
         raise ValueError(
             f"the model has no density: {model.n_components_} components of {model.n_features_in_} features with "
-            f"noise variance {model.noise_variance_:g} and least variance {model.explained_variance_.min():g}; "
+            f"noise variance {noise:g} and least variance {model.explained_variance_.min():g}; "
             f"positive values were expected. Keep fewer components."
         )
 

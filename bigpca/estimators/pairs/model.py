@@ -38,13 +38,13 @@ from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_fo
 from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
-from bigpca.estimators.shared.measurement import read_once
 from bigpca.estimators.shared.opening import (
     FLOPS_PER_VALUE,
     covariates_like,
     of_first_side,
     open_like,
     policies,
+    read_once,
     reject_groups,
     without_absent_columns,
 )

@@ -1,10 +1,10 @@
 """The parts that estimators of all families share.
 
 - ``transformer``   ``Estimator``, the base of all: ``plan``, ``fit``, ``transform``, ``save``; what a subclass writes
-- ``opening``       the way of rows, labels and what belongs to them into a fit, and of new rows into a fitted model
+- ``opening``       the way of rows, labels and what belongs to them into a fit, and of new rows into a fitted model;
+  one planned read of them for what is said of all
 - ``fit``           ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by
   cost; a run and its surroundings; the seed of a fit
-- ``measurement``   one planned read of new rows, for numbers that a model or a measure of quality says of all of them
 - ``inputs``        what users may pass as X, checked once at the entrance; what a fit made of its rows
 - ``outputs``       rows mapped by a fitted model, and where they go: to the caller, lazily or at once, or to a store
 - ``labelled``      labelled arrays in and out: columns without values, scores, rows on the grid of the fit, Datasets

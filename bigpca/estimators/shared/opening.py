@@ -1,32 +1,41 @@
 """The way of rows, labels and what belongs to them into a fit, and of new rows into a fitted model.
 
-What only some estimators take (weights, covariates, groups, labels) is declared by their class, and asked here.
+What only some estimators take (weights, covariates, groups, labels) is declared by their class, and asked here. Then
+the one planned read of rows for what a model, or a measure of quality, says of all of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 import bigpca.dask_array as da
+from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import carrying
 from bigpca.errors import naming_argument
-from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import Unchecked, check_names, check_parameters, check_policies, compare_own_names
-from bigpca.estimators.shared.labelled import open_side, without_empty_columns
+from bigpca.estimators.shared.labelled import naming_places, open_side, without_empty_columns
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
-from bigpca.passes.rows import Rows, reject_weights
+from bigpca.passes.rows import Rows, naming_sides, reject_weights, warn_repeats
 from bigpca.passes.summaries import search_passes
+from bigpca.planning import Layout, PassCost
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 
+State = TypeVar("State", bound=Accumulator)
 FLOPS_PER_VALUE = 4  # of preprocessing
 
 
@@ -183,6 +192,20 @@ def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Ro
     return covariates_like(model, model._open(X, fitted=True), given)
 
 
+def rows_like(
+    model: BaseEstimator, X: Unchecked, weights: Unchecked = None, *, memory_limit: int | str | None = None
+) -> Rows:
+    """Return new rows as those of the fit were read: preprocessed, and left out by the same policies.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`open_like` and :func:`fitted_preprocessors`, and for weights.
+    """
+    fitted_preprocessors(model)  # which rejects others than those of the fit
+    return rows_of_fit(model, open_like(model, X).weighted(weights), memory_limit=memory_limit)
+
+
 def covariates_like(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
     """Return the rows with their covariates, as those of the fit; raises as :func:`open_like`."""
     rows = with_covariates(model, rows, given)
@@ -245,3 +268,90 @@ def record_rows(model: Unchecked, added: Provenance) -> None:
     model._steps = replace(model._steps, parameters=model.get_params(deep=False))
     threads = threads_here(setting(model, "solve_threads"))
     set_known(model, _provenance=before and replace(before.with_rows(added), solve_threads=threads))
+
+
+@dataclass(frozen=True)
+class Measurement(Reading, Generic[State]):
+    """One read that is folded into an accumulator.
+
+    Attributes
+    ----------
+    solver : str
+        Name of the read.
+    template : Accumulator
+    part : Layout or None
+        The rows that are read, unshifted and in their own precision; None for all rows.
+    dtype : numpy.dtype or None
+        Of the products; None chooses by their number.
+    about_zero : bool
+        Whether rows are unshifted, so that sums of integers are exact.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ("pass_plan",)
+    depends_on: ClassVar[tuple[str, ...]] = ("name",)
+    account: ClassVar[str] = "one read"
+
+    name: str
+    template: State
+    part: Layout | None = None
+    dtype: DType | None = None
+    about_zero: bool = False
+
+    @property
+    def solver(self) -> str:
+        return self.name
+
+    @cached_property
+    def pass_plan(self) -> PassCost:
+        """The read."""
+        dtype = self.dtype if self.part is None else working_dtype(self.rows.dtype)
+        return row_pass(self.rows, self.name, [self.template], layout=self.part, dtype=dtype)
+
+    def read(self, run: Run) -> State:
+        """Return the state."""
+        unshifted = np.zeros(self.rows.n_columns) if self.about_zero or self.part is not None else None
+        return fold(run, self.pass_plan, self.rows, self.template, shift=unshifted).state  # one pass over X
+
+
+def read_once(
+    rows: Rows,
+    template: State,
+    name: str,
+    *,
+    progress: ProgressArgument = None,
+    layout: Layout | None = None,
+    dtype: DType | None = None,
+    about_zero: bool = False,
+) -> State:
+    """Fold one read of X into ``template`` and return its state.  # one pass over X
+
+    Parameters
+    ----------
+    layout : Layout or None
+        The rows to read, unshifted and in their own precision; None for all rows.
+    dtype : numpy.dtype or None
+        Of the products; None chooses by their number.
+    about_zero : bool
+        Whether rows are unshifted.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Before any read, if blocks and state do not fit.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read; names rows and block.
+    """
+    measurement, labels = Measurement(rows, name, template, layout, dtype, about_zero), rows.origin.labels
+    named = naming_sides(rows.widths, "XYZ") if labels is None else naming_places(labels)
+    with named, running(measurement, progress=progress) as run:
+        warn_repeats(rows.origin)
+        return measurement.read(run)
+
+
+def read_mapped(rows: Rows, f: RowMap, template: State, name: str, *, width: int = 1, flops: int = 0) -> State:
+    """Fold ``f`` of rows, of ``width`` numbers, about zero into ``template``, in one read: as f maps rows for outputs.
+
+    Raises as :func:`read_once`.
+    """
+    mapped = rows.mapped(MapStep(f, width, flops))
+    return read_once(mapped, template, name, dtype=working_dtype(rows.dtype), about_zero=True)

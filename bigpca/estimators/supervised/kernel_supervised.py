@@ -533,7 +533,6 @@ def hsic(
         linear = plain._fit(opened, labels_of_fit(plain, opened.X, y))
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"{type(linear).__name__} reads no statistics of labels in one pass")
-        linear.plan.check()
         with running(linear, progress=progress) as run:
             return _criterion(linear.read(run).statistics)
     # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
@@ -549,7 +548,6 @@ def hsic(
     )
     opened = model._open(X, minimum=2)
     fit = model._fit(opened, labels_of_fit(model, opened.X, y))
-    fit.plan.check()
     with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):
             return _criterion(fit.read(run).statistics)

@@ -595,17 +595,15 @@ class ClassMoments(Weighted, Accumulator):
 
 
 @dataclass
-class Hits(Weighted, Accumulator):
+class Hits(Accumulator):
     """How many rows, each a number, are the code of their label (folded about a shift of zero).
 
     Attributes
     ----------
     codes : ndarray of shape (rows,), int32, or CodeRows
         Of rows ``first_row : first_row + rows``.
-    count, weight_sums
-        Of all rows, as of :class:`bigpca.passes.accumulators.base.Weighted`.
-    hits : float
-        Number of those rows, or the sum of their weights.
+    weight, hits : float
+        Number of all rows, and of those; or sums of their weights.
     """
 
     tag: ClassVar[str] = "Hits"
@@ -613,8 +611,7 @@ class Hits(Weighted, Accumulator):
 
     codes: Codes
     first_row: int = 0
-    count: int = kept(default=0)
-    weight_sums: WeightSums = kept(default=None)
+    weight: float = kept(default=0.0)
     hits: float = kept(default=0.0)
 
     def for_rows(self, start: int, stop: int) -> Hits:
@@ -624,21 +621,18 @@ class Hits(Weighted, Accumulator):
         return replace(self, codes=self.codes[:0])
 
     def update(self, block: Block) -> None:
-        hit = block.values[:, 0] == self.codes[block.rows - self.first_row]
-        self.hits += float(np.count_nonzero(hit) if block.weights is None else block.weights[hit].sum())
-        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
-        self.count += block.count
+        weights = np.ones(block.count) if block.weights is None else block.weights
+        self.weight += float(weights.sum())
+        self.hits += float(weights[block.values[:, 0] == self.codes[block.rows - self.first_row]].sum())
 
     def close(self) -> None:
         self.codes = self.codes[:0]
 
     def merge(self, other: Hits) -> Hits:
-        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        count, hits = self.count + other.count, self.hits + other.hits
-        return replace(self.bare(), count=count, weight_sums=sums, hits=hits)
+        return replace(self, weight=self.weight + other.weight, hits=self.hits + other.hits)
 
     def cost(self, rows: BlockForm) -> Work:
-        return Work(13 * rows.rows, 1.0)
+        return Work(21 * rows.rows, 2.0)
 
 
 TILE_BYTES_WITHIN_PRODUCT = 32 * MIB

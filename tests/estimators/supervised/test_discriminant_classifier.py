@@ -201,7 +201,33 @@ def test_score_counts_hits_among_rows_that_have_labels() -> None:
     some: Any = NAMES[Y].astype(object)
     some[:10] = "gnu"
     some[10:30] = None
-    assert model.score(X, some) == pytest.approx(hits[30:].sum() / (N - 20), rel=1e-12)
+    assert model.score(X, some) == hits[30:].sum() / (N - 20)
+    frame, order = pd.DataFrame(X, index=[f"row {i}" for i in range(N)]), np.random.default_rng(3).permutation(N)
+    assert model.score(frame, pd.Series(some, frame.index).iloc[order]) == hits[30:].sum() / (N - 20)
+    holed = np.where((np.arange(N) < 30)[:, None], np.nan, X)  # of rows that have no label, or another one
+    lenient = FisherDiscriminantAnalysis(missing_labels="drop", nan_policy="omit").fit(X, NAMES[Y])
+    assert lenient.score(holed, some) == hits[30:].mean()
+    with pytest.raises(bp.errors.NonFiniteError, match=r"in 10 rows.*rows 0, 1, 2"):
+        model.score(holed, some)
+    strict = FisherDiscriminantAnalysis().fit(X, NAMES[Y])
+    assert strict.score(X, some, np.where(np.arange(N) < 30, 0, 2.0)) == hits[30:].mean()
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_score_takes_the_labels_that_come_with_batches(once: bool) -> None:
+    model = FisherDiscriminantAnalysis(missing_labels="drop").fit(X, NAMES[Y])
+    hits, gaps = model.predict(X) == NAMES[Y], [None if i % 7 == 0 else name for i, name in enumerate(NAMES[Y])]
+    pairs = [(X[i : i + 50], gaps[i : i + 50]) for i in range(0, N, 50)]
+    classes = np.unique(NAMES) if once else None
+    batches = bp.from_batches(iter(pairs) if once else pairs, classes=classes)
+    assert model.score(batches) == hits[np.arange(N) % 7 != 0].mean()
+    for y, message in ((None, "requires y to be passed"), ([None] * N, f"all {N} labels are missing")):
+        with pytest.raises(ValueError, match=message):
+            model.score(X, y)
+    with pytest.raises(ValueError, match="all 100 labels are missing"):
+        model.score(bp.from_batches(iter([(X[:100], [None] * 100)]), shape=(100, X.shape[1]), classes=np.unique(NAMES)))
+    with pytest.raises(ValueError, match="all weights are zero"):
+        model.score(X, NAMES[Y], np.zeros(N))
 
 
 @pytest.mark.parametrize("r2", [0, 0.5, 0.999])
