@@ -194,7 +194,10 @@ class RBFOf(Around):
 
     def entry_error(self, A: PreparedWith, B: PreparedWith) -> float:
         largest = float(A.numbers.max(initial=0.0) + B.numbers.max(initial=0.0))
-        return self.gamma * largest * (float(np.finfo(np.float64).eps) + self.inner.entry_error(A.inner, B.inner))
+        error = float(np.finfo(np.float64).eps) + self.inner.entry_error(A.inner, B.inner)
+        return (
+            min(1.0, self.gamma * largest * error) if self.inner.positive_semidefinite else self.gamma * largest * error
+        )
 
     def flops_per_entry(self, d: int) -> float:
         return 2 * self.inner.flops_per_entry(d) + 200.0

@@ -31,6 +31,7 @@ HARMLESS64 = 1e-12  # accepted error of an entry for float64 rows
 NEAREST = 0.01  # share of the largest |x|^2: pairs with a smaller |x - y|^2 are few, and computed one by one
 TYPICAL = 1 / 6  # root mean square error of a product, as a share of its bound: see product_error
 GATHERED = 1 << 17  # numbers in a batch of such pairs
+NARROW = 1e-4  # error of entries beyond which it is asked how many pairs have it: few, of kernels as narrow as rounding
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,22 @@ class DistanceKernel(WithGamma):
 
     def diagonal_of(self, A: Any) -> Vector:
         return np.ones(self._rows_of(A))
+
+    def _entry_error(self, A: Any, B: Any, moved: float, power: int) -> float:
+        """Return the root mean square error of entries, where rounding changes ``(gamma D)^(1 / power)`` by ``moved``.
+
+        Values lie in [0, 1], so an error is at most 1. Pairs have it that are not much farther apart than the width or
+        the rounding, whichever is wider: those whose value at that width is not 0. Equal rows have an exact 1.
+        """
+        width = self.gamma_for(self._columns_of(A))
+        for _ in range(power):
+            width /= max(1.0, moved)
+        if moved <= NARROW or not width:  # or distances overflow
+            return min(1.0, moved)
+        here = PreparedRows(A.columns, A.squares) if isinstance(A, PreparedThere) else A
+        values = self.with_gamma(width).block(here, B)
+        changed = np.count_nonzero(values) - np.count_nonzero(values == 1)
+        return min(1.0, moved) * sqrt(changed / max(1, values.size))
 
     def entry_bytes(self, itemsize: int) -> int:
         return itemsize if self.gamma is None or _fits32(self.gamma) else 8
@@ -147,7 +164,7 @@ class RBF(DistanceKernel):
         """Bound the errors of |x - y|^2 and of shifted rows, since ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
         gamma, dtype = self.gamma_for(A.width), np.result_type(A.dtype, B.dtype)
         error = _remaining_error(gamma * square_error(A, B, dtype), dtype)
-        return min(1.0, error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype))
+        return self._entry_error(A, B, error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype), 2)
 
     def _columns_of(self, A: Prepared) -> int:
         return A.width
@@ -217,9 +234,9 @@ class Laplacian(DistanceKernel):
             dtype, there = np.result_type(A.dtype, B.dtype), isinstance(A, PreparedThere)
             error = gamma * sqrt(square_error(A, B, np.float64 if there else dtype))
             error = TYPICAL * error if there else _remaining_error(error, dtype)
-            return min(1.0, error + gamma * _shift_error(A.largest, B.largest, dtype))
+            return self._entry_error(A, B, error + gamma * _shift_error(A.largest, B.largest, dtype), 1)
         a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
-        return min(1.0, gamma * _shift_error(a, b, np.result_type(A, B)))
+        return self._entry_error(A, B, gamma * _shift_error(a, b, np.result_type(A, B)), 1)
 
     def _columns_of(self, A: Any) -> int:
         return int(A.width if self.norm == "l2" else A.shape[1])

@@ -55,7 +55,7 @@ from bigpca.passes.rows import Rows, check_any_order, reject_weights
 from bigpca.planning import LOOPS, PassCost, Work, peak_bytes
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
+from bigpca.solvers.features import landmark_transform, residual_rounding, spread_share, truncation_for
 from bigpca.solvers.pivoting import BLOCK, Race, rejection_pivots
 
 STREAM = "landmarks"
@@ -390,11 +390,19 @@ class Chosen:
     rows : ndarray of shape (s, d)
     indices : ndarray of shape (s,)
     T : ndarray of shape (s, r)
+    share, amplification : float
+        Of T, for :func:`bigpca.solvers.features.residual_rounding`.
     """
 
     rows: Array
     indices: Integers
     T: Matrix
+    share: float = 1.0
+    amplification: float = 1.0
+
+    def rounding(self, precision: float) -> float:
+        """Return the share of k(x, x) below which a residual of rows of this precision is rounding."""
+        return residual_rounding(precision, self.share, self.amplification)
 
 
 def rpcholesky(request: LandmarkRequest) -> Landmarks:
@@ -442,7 +450,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
             reject_underflow(request.kernel, trace, drawn=True)
         turn += 1
         # All residuals are 0 to rounding, or together no more than that: the landmarks span K.
-        if drawn.rows is None or drawn.weight_sum <= residual_rounding(request.precision) * trace:
+        if drawn.rows is None or drawn.weight_sum <= chosen.rounding(request.precision) * trace:
             break
         chosen, every = _join(request, chosen, drawn, turn >= cost.most_times)
         if every:  # and none of the others has a residual
@@ -476,7 +484,7 @@ def _weight(request: LandmarkRequest, chosen: Chosen) -> RowWeight:
     if not len(chosen.rows):
         return Diagonal(request.kernel, 1, request.shift)
     rows = chosen.rows.astype(request.dtype, copy=False)
-    rounding = residual_rounding(request.precision)
+    rounding = chosen.rounding(request.precision)
     return Residual(request.kernel, rows, chosen.indices, chosen.T, rounding, request.shift)
 
 
@@ -510,7 +518,7 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, fill: bool)
             race,
             lambda start, stop: uniforms(request.seed, stream, start, stop, 2),
             request.count - len(chosen.rows),
-            rounding=residual_rounding(FLOAT64),
+            rounding=chosen.rounding(FLOAT64),
             fill=fill,
         )
     joined = np.concatenate([chosen.rows.astype(rows.dtype, copy=False), rows[accepted]])
@@ -518,13 +526,13 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, fill: bool)
     if len(joined) == request.count or fill or every:
         return Chosen(joined, indices, np.zeros((0, 0))), every  # no later read needs a factor
     run.add_evaluations(len(joined) ** 2)
+    K, precision = square_block(kernel, joined, indices, shift), request.precision
     T = landmark_transform(
-        square_block(kernel, joined, indices, shift),
-        truncation_for(request.precision),
-        equilibrated=True,
-        threads=request.threads,
+        K, truncation_for(precision), precision=precision, equilibrated=True, threads=request.threads
     )
-    return Chosen(joined, indices, T), every
+    lengths = np.sqrt(np.maximum(np.diagonal(K), 0.0))
+    amplification = float(np.linalg.norm(lengths[:, None] * T, axis=0).max(initial=1.0))
+    return Chosen(joined, indices, T, spread_share(K), amplification), every
 
 
 @dataclass(frozen=True)

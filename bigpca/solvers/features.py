@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigpca.arrays import Matrix
+from bigpca.arrays import Matrix, Vector
 from bigpca.solvers.eigh import top_eigenpairs
+
+FLOAT64 = float(np.finfo(np.float64).eps)
+OFFSET = 1000.0  # |mean|^2 of images over their variance, from which limits are relative to the variance
 
 
 def truncation_for(precision: float) -> float:
@@ -19,17 +22,37 @@ def truncation_for(precision: float) -> float:
     return 1e-10 if precision < 1e-10 else 1e-5
 
 
-def residual_rounding(precision: float) -> float:
+def residual_rounding(precision: float, share: float = 1.0, amplification: float = 1.0) -> float:
     """Return the share of k(x, x) below which a residual ``k(x, x) - |B(x)|^2`` is rounding, and taken as 0.
+
+    Of images far from the origin (:func:`spread_share` below 1), what a factor of this amplification leaves.
 
     >>> f"{residual_rounding(2.0**-52):.1e}, {residual_rounding(2.0**-23):.1e}"
     '3.6e-10, 6.0e-04'
     """
-    return float(16 * precision / truncation_for(precision) ** 0.5)
+    return float(16 * precision * max(share / truncation_for(precision) ** 0.5, amplification))
+
+
+def spread_share(K: Matrix) -> float:
+    """Return :data:`OFFSET` times the variance of the images of rows as a share of their mean square, at most 1.
+
+    Centring removes the mean of the images. Where that is nearly all of a kernel matrix K (m, m), as of dot products of
+    rows far from the origin, limits relative to K would drop the rest: times this share, they do not depend on the
+    origin. Each image counts with length 1.
+    """
+    roots: Vector = np.sqrt(np.maximum(np.diagonal(K), 0.0))
+    scale = np.divide(1.0, roots, out=np.zeros(len(K)), where=roots > 0)
+    mean, count = float(scale @ K @ scale), int(np.count_nonzero(scale))
+    return min(1.0, OFFSET * max(0.0, 1.0 - mean / max(1, count) ** 2))
 
 
 def landmark_transform(
-    K_mm: Matrix, tolerance: float = 1e-10, *, equilibrated: bool = False, threads: int | None = None
+    K_mm: Matrix,
+    tolerance: float = 1e-10,
+    *,
+    precision: float = FLOAT64,
+    equilibrated: bool = False,
+    threads: int | None = None,
 ) -> Matrix:
     """Return T with ``T' K_mm T = I``: the columns of ``B = k(X, L) T`` are coordinates in the span of the landmarks.
 
@@ -42,6 +65,9 @@ def landmark_transform(
         Positive semi-definite; small negative eigenvalues are dropped with the small ones.
     tolerance : float
         1e-10 for blocks in float64, 1e-5 for float32 (:func:`truncation_for`): relative, whatever the kernel's scale.
+        Times :func:`spread_share`, down to the rounding of K_mm.
+    precision : float
+        eps of the blocks, ``10 m`` times which is that rounding.
     equilibrated : bool
         Truncate the eigenvalues of ``D^(-1/2) K_mm D^(-1/2)``, ``D = diag(K_mm)``, instead: landmarks of small k(x, x)
         (polynomial kernels) keep their directions. ``T' K_mm T = I`` holds; ``T T'`` is a generalised inverse, another
@@ -72,13 +98,13 @@ def landmark_transform(
     if not len(K_mm):
         return np.zeros((0, 0))
     K_mm = np.array(K_mm, np.float64)  # the solve destroys its input
-    scale = np.ones(len(K_mm))
+    scale, least = np.ones(len(K_mm)), tolerance * spread_share(K_mm)
     if equilibrated:
         diagonal = np.diagonal(K_mm).copy()
         scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 0.0)
         K_mm *= scale
         K_mm *= scale[:, None]
     eigenvalues, vectors = top_eigenpairs(K_mm, threads=threads)
-    kept = eigenvalues > tolerance * eigenvalues[0]
+    kept = eigenvalues > max(least, min(tolerance, 10 * len(K_mm) * precision)) * eigenvalues[0]
     T: Matrix = scale[:, None] * vectors[kept].T / np.sqrt(eigenvalues[kept])
     return T

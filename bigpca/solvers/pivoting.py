@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from bigpca.arrays import Integers, Matrix, Vector
+from bigpca.solvers.features import FLOAT64, residual_rounding, spread_share
 
 BLOCK = 32, 128  # proposals that are decided together: a quarter of those wanted, within these limits
 FEW = 4  # blocks double where less than one proposal in so many is accepted: each costs the same dozen small products
@@ -64,7 +65,8 @@ def rejection_pivots(
         From a range of proposals to two uniforms in [0, 1) for each, (stop - start, 2).
     wanted : int
     rounding : float
-        Residuals below this share of k(x, x) are rounding, and are treated as 0.
+        Residuals below this share of k(x, x) are rounding, and are treated as 0. Before any row was chosen, less where
+        the images are far from the origin: what the first proposals show.
     fill : bool
         Continue at the last candidate with those seen alone, by their residuals: close to the law, where no further
         read is allowed.
@@ -131,6 +133,8 @@ def rejection_pivots(
         distinct, places = np.unique(np.array(proposed)[hopeful], return_inverse=True)
         rows = factor[distinct, :used]
         G, h = race.block(distinct, distinct) - rows @ rows.T, bound[distinct]
+        if not used and (share := spread_share(G)) < 1:
+            least = min(rounding, residual_rounding(FLOAT64, share, wanted)) * race.diagonal
         own, taken = np.zeros((len(distinct), min(len(distinct), wanted - len(accepted)))), list[int]()
         for i, at in zip(places, hopeful, strict=True):
             if uniform[at, 1] * rates[at] < h[i]:

@@ -190,7 +190,8 @@ def test_equal_rows_are_alike_at_any_width(name: str, dtype: Any, scale: float, 
     for K in (kernel.block(A, B), *kernel.blocks_at(A, B, [gamma])):
         np.testing.assert_allclose(K, truth, rtol=0, atol=1e-5)
         assert K.dtype.itemsize <= kernel.entry_bytes(dtype(0).itemsize)
-    assert 0 <= kernel.entry_error(A, B) <= 1  # as values are between 0 and 1
+    # As values are between 0 and 1; of rows that are equal or far apart they are exact at any width.
+    assert 0 <= kernel.entry_error(A, B) <= (1e-4 if scale == 1 and gamma < 1e308 else 1)
     narrow, _ = kernel.blocks_at(A, B, [0.1, gamma])
     np.testing.assert_allclose(narrow, expected(name, X, X[:9], 0.1), rtol=0, atol=1e-5)
 

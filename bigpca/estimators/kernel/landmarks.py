@@ -179,8 +179,9 @@ def features_of(
         )
     reject_underflow(kernel, float(np.trace(K_mm)), f"{len(K_mm)} landmarks", drawn=True)
     # Directions that rounding leaves in K_mm are dropped: of a stored matrix, half an eps of its own precision.
-    least = 10 * kernel.stored_eps(landmarks.rows.dtype)
-    T = landmark_transform(K_mm, max(truncation_for(FLOAT64), least), equilibrated=True, threads=threads)
+    stored = kernel.stored_eps(landmarks.rows.dtype)
+    least, entries = max(truncation_for(FLOAT64), 10 * stored), max(FLOAT64, stored)
+    T = landmark_transform(K_mm, least, precision=entries, equilibrated=True, threads=threads)
     if (truncation := truncation_for(precision)) > truncation_for(FLOAT64):
         T = _needed_columns(K_mm, T, truncation, wanted)
     return replace(found, transform=T)

@@ -350,3 +350,30 @@ def test_bounds_cover_the_rounding_of_a_kernel_far_narrower_than_the_rows_are_wi
     ):
         assert eigenvalue_faults(model.fit(X), known) == []
         assert (np.diff(model.eigenvalue_bounds_)[:, 0] < 0.1 * values[0]).all() or isinstance(model, NystromKernelPCA)
+
+
+@pytest.mark.parametrize("gamma", [1e12, 1e24, 1e26, 1e32, 1e40, 1e290])
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize(
+    "make",
+    [RBF, partial(Laplacian, norm="l2"), Laplacian, lambda gamma: 1.0 * RBF(gamma)],
+    ids=["rbf", "l2", "l1", "sum"],
+)
+def test_kernels_narrower_than_rounding_tell_rows_apart(make: Callable[..., Kernel], unit: float, gamma: float) -> None:
+    """K is the identity to the bit, but for rows that are equal: rounding does not bring others nearer."""
+    rows = np.random.default_rng(0).standard_normal((60, 3)) * unit
+    rows[[7, 9]] = rows[3]
+    K = np.eye(60)
+    K[np.ix_([3, 7, 9], [3, 7, 9])] = 1
+    values = np.linalg.eigvalsh(K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean())[::-1][:2]
+    for model in (
+        KernelPCA(2, kernel=make(gamma=gamma / unit**2), solver="krylov", max_passes=20),
+        ApproximateKernelPCA(2, kernel=make(gamma=gamma / unit**2)),
+        NystromKernelPCA(2, kernel=make(gamma=gamma / unit**2), n_landmarks=60),
+    ):
+        model.fit(rows)
+        np.testing.assert_allclose(model.eigenvalues_, values, rtol=0.05)  # of a flat spectrum, by a sketch of it
+        lower, upper = model.eigenvalue_bounds_.T
+        assert (0.95 * values <= lower).all()
+        assert (lower <= values * (1 + 1e-12)).all()
+        assert (values * (1 - 1e-12) <= upper).all()

@@ -506,6 +506,40 @@ def test_rows_of_zeros_have_no_images_under_a_linear_kernel() -> None:
             nystrom(3, kernel=Precomputed(), sampling=sampling).fit(np.zeros((N, N)))
 
 
+ROWS_AFAR = np.random.default_rng(5).standard_normal((700, 6)) * [3, 2, 1.5, 1, 0.8, 0.5] + 1e5
+
+
+def monomials(X: Any) -> Any:
+    """The features of ``(x'y / 6 + 1)^2``, but for the constant."""
+    X = X / np.sqrt(np.longdouble(6))
+    squares = [X[:, i] * X[:, j] * np.sqrt(np.longdouble(1 + (i < j))) for i in range(6) for j in range(i, 6)]
+    return np.column_stack([*squares, np.sqrt(np.longdouble(2)) * X])
+
+
+AFAR: dict[str, tuple[Callable[[float], Kernel], Callable[[Any], Any]]] = {
+    "linear": (lambda unit: Linear(), lambda X: X),
+    "cosine": (lambda unit: Cosine(), lambda X: X / np.sqrt((X**2).sum(axis=1, keepdims=True))),
+    "degree 2": (lambda unit: Polynomial(gamma=1 / 6 / unit**2, degree=2), monomials),
+    "sum": (lambda unit: Linear() + unit**2 * Cosine(), lambda X: X),
+}
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("sampling", ["rpcholesky", "uniform", "diagonal", "leverage"])
+@pytest.mark.parametrize("name", AFAR)
+@pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ")  # of bounds, which contain rounding
+def test_rows_far_from_the_origin_have_the_eigenvalues_of_their_variance(name: str, sampling: str, unit: float) -> None:
+    """Centring removes 1 - 1e-10 of the kernel matrix, and float64 leaves six digits of the rest."""
+    make, features = AFAR[name]
+    images = features(ROWS_AFAR.astype(np.longdouble))
+    values = np.linalg.svd((images - images.mean(axis=0)).astype(np.float64), compute_uv=False)[:3] ** 2
+    values *= unit**2 if name in ("linear", "sum") else 1
+    model = nystrom(3, kernel=make(unit), n_landmarks=50, sampling=sampling).fit(ROWS_AFAR * unit)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-4)
+    assert (model.eigenvalue_bounds_[:, 0] <= values).all()
+    assert (values <= model.eigenvalue_bounds_[:, 1]).all()
+
+
 @pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
 def test_rows_with_missing_values_are_left_out_or_named(sampling: str) -> None:
     bad = X.copy()
