@@ -77,7 +77,7 @@ class Scene:
                 act(other)  # which fails if the run is over before it
 
         threading.Thread(target=run, daemon=True).start()
-        time.sleep(0.2)
+        time.sleep(0.2)  # so that it is under way before the run, which a hook of a phase holds here, goes on
 
     def mend(self) -> None:
         """Ensure that there is a worker: a nanny that could not restart its own in time is gone."""

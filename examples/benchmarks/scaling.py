@@ -1,4 +1,4 @@
-"""Fits on one and on two worker processes of one BLAS thread each, on work that is compute-bound.
+"""Fits, and a transform, on one and on two worker processes of one BLAS thread each, on work that is compute-bound.
 
 usage: python examples/benchmarks/scaling.py [--solvers covariance krylov ...] [--rows N] [--rounds 3]
 [--pinned] [--directory DIR]
@@ -21,9 +21,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 from distributed import Client, LocalCluster
 from dump import write_dump
@@ -59,7 +61,21 @@ CASES = {
         400_000, 784, lambda X,
         p: bp.NystromKernelPCA(32, kernel="rbf", n_landmarks=1_000, sampling="uniform").fit(X, progress=p)
     ),
+    "transform": Case(131_072, 4_096, lambda X, p: transform(X, p)),
 }  # fmt: skip
+
+
+@cache
+def map_of(columns: int) -> bp.PCA:
+    """Fit few rows of a dump, in this process."""
+    with dask.config.set(scheduler="sync"):
+        return bp.PCA(256).fit(np.random.default_rng(0).standard_normal((1_024, columns), np.float32))
+
+
+def transform(X: Any, progress: Any) -> None:
+    """Write the scores of all rows to a store that is removed again."""
+    with tempfile.TemporaryDirectory() as folder:
+        map_of(X.shape[1]).transform(X, out=f"{folder}/scores.zarr", progress=progress)
 
 
 @dataclass

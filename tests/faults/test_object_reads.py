@@ -31,6 +31,7 @@ import pytest
 import zarr
 from distributed import Client
 from moto.s3.models import s3_backends
+from scipy.sparse import csr_matrix
 from snailmail import ObjectStore as Server
 from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import ObjectStore
@@ -47,6 +48,7 @@ from bigpca.storage.places import Place
 from bigpca.storage.requests import Request, joined
 from tests.cli.running import run, words
 from tests.conftest import settle
+from tests.data.sparse_savers import write_parts
 from tests.passes.kit import normal
 
 N, D, ROWS = 48, 16, 8
@@ -127,9 +129,7 @@ def test_a_fit_of_a_store_has_the_bits_of_a_local_one(store: ObjectStore[Any], t
     assert far.transform(NEW).tobytes() == local.transform(NEW).tobytes()
 
 
-def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(
-    url: str, object_server: Server, tmp_path: Any
-) -> None:
+def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(url: str, object_server: Server) -> None:
     X = bp.open(url)
     assert asked(object_server) == {"LIST": 1}  # its name
     object_server.reset_counts()
@@ -146,10 +146,39 @@ def test_one_request_per_chunk_and_read_and_one_listing_per_1000_chunks(
     reads = model.n_passes_
     assert asked(object_server, "/c/")["GET"] == pytest.approx(CHUNKS * reads, abs=1)
     assert "HEAD" not in asked(object_server)
-    for _ in range(2):  # a finished fit is resumed
+
+
+FITS: dict[str, Callable[..., Any]] = {
+    "covariance": lambda X, **options: bp.PCA(2, solver="covariance").fit(X, **options),
+    "krylov": lambda X, **options: bp.PCA(2, solver="krylov", random_state=0).fit(X, **options),
+    "sketch": lambda X, **options: bp.ApproximatePCA(2, sketch=bp.sketches.Gaussian(6)).fit(X, **options),
+    "nystrom": lambda X, **options: bp.NystromKernelPCA(2, kernel="rbf", gamma=0.1, n_landmarks=9).fit(X, **options),
+    "fisher": lambda X, **options: bp.FisherDiscriminantAnalysis(1).fit(X, np.arange(N) % 2, **options),
+    "cca": lambda X, **options: bp.CCA(1).fit(X, NEW[:, :2], **options),
+}
+
+
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+@pytest.mark.parametrize("layout", ["raw", "columns", "shards", "sparse"])
+@pytest.mark.parametrize("fit", FITS)
+def test_a_fit_lists_its_objects_before_and_after_it_reads_and_not_between(
+    fit: str, layout: str, object_server: Server, tmp_path: Path
+) -> None:
+    """However many groups and passes, with a checkpoint too, and where a finished fit is resumed."""
+    url, sparse = f"s3://rows/{tmp_path.name}.zarr", layout == "sparse"
+    if sparse:
+        cells = zarr.open_group(ObjectStore(Place(url).whole), mode="w")
+        write_parts(cells.create_group("X"), csr_matrix(np.where(OLD > 0, OLD, 0)), {"chunks": (64,)})
+    else:
+        write(ObjectStore(Place(url).whole), OLD, **LAYOUTS[layout])
+    X = bp.open(url, member="X" if sparse else None)
+    for options in ({}, {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "c"}):
+        settle(object_server)
         object_server.reset_counts()
-        bp.PCA(2, solver="krylov", random_state=0).fit(X, checkpoint=tmp_path / "c")
-        assert asked(object_server)["LIST"] == 2
+        FITS[fit](X, **options)
+        found = asked(object_server)
+        assert found["LIST"] == 2 * (3 if sparse else 1)  # of each array
+        assert found.keys() <= {"LIST", "GET"}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

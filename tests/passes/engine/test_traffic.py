@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.cluster import run as cluster_module
+from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import Pass, PassState, fold_group, merge_states
 from bigpca.passes.engine.local import run_locally
 from bigpca.passes.engine.run import Run
@@ -187,6 +189,43 @@ def test_the_next_segment_is_there_while_one_is_merged_and_its_groups_come_after
 def priorities_of(prefix: str, dask_scheduler: Any) -> dict[str, Any]:
     """On the scheduler, return the priorities of the tasks of a pass: by user, then by graph, then in the graph."""
     return {key: task.priority for key, task in dask_scheduler.tasks.items() if str(key).startswith(prefix)}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_the_client_holds_does_not_grow_with_the_number_of_groups(
+    checkpoint: bool, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups in flight, tasks, states that wait for a slow first group, copies of what groups share, and futures."""
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1)
+    most, accept = Counter[str](), cluster_module.ClusterRun.accept
+
+    def count(run: Any, future: Any) -> None:
+        held = {
+            "groups": sum(len(run.job.layout.segments[index]) for index in run.segments),
+            "tasks": len(run.flights) + run.events.qsize(),
+            "states": len(run.ready),
+            "copies": 0 if run.copies is None else len(run.copies._made),
+            "futures": len(client.futures),
+        }
+        for name, value in held.items():
+            most[name] = max(most[name], value)
+        accept(run, future)
+
+    monkeypatch.setattr(cluster_module.ClusterRun, "accept", count)
+    for groups in (50, 400):
+        monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", groups)
+        store, log, events = tmp_path / f"{groups}.zarr", tmp_path / f"log-{groups}", list[Event]()
+        write_store(store, normal(groups * 100, 4), (100, 4))
+        log.mkdir()
+        X = open_source(SlowStart.of(ZarrReader(store), str(log)))
+        options = {"checkpoint": tmp_path / f"c-{groups}"} if checkpoint else {}
+        bp.PCA(2, solver="krylov", random_state=0).fit(X, progress=events.append, **options)
+        assert max(event.groups_total for event in events if isinstance(event, PassEvent)) == groups
+        assert 0 < most["copies"] <= 2
+        assert most["groups"] < 4 + 2 * 8  # twice the threads, a segment, and that which goes beyond
+        assert most["states"] <= 9
+        assert max(most["tasks"], most["futures"]) <= 12
 
 
 class SlowFirst:
