@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "PLSRegression of folds": Case(lambda: bp.PLSRegression(bp.rules.CrossValidated(3)), NUMBERS),
     "Ridge": Case(lambda: bp.Ridge(0.5), NUMBERS),
     "FactorAnalysis": Case(lambda: bp.FactorAnalysis(2)),
+    "FactorAnalysis rotated": Case(lambda: bp.FactorAnalysis(2, rotation="varimax")),
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
     "MinimumNoiseFraction": Case(lambda: bp.MinimumNoiseFraction(2)),
     "TICA": Case(lambda: bp.TICA(2, lag=3)),
@@ -105,6 +106,7 @@ CASES: dict[str, Case] = {
     "KernelRoweisDiscriminantAnalysis": Case(lambda: bp.KernelRoweisDiscriminantAnalysis(2, **LANDMARKS), CLASSES),
     "ScoredPCA": Case(lambda: bp.ScoredPCA(2, n_features_to_select=3), CLASSES),
 }
+FACTORS = ("FactorAnalysis", "FactorAnalysis rotated")
 STEPPED = ("SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA", "TICA of several lags")
 READING = [name for name in CASES if name != "SketchTransformer"]
 GROWING = [
@@ -604,7 +606,7 @@ def test_merged_models_in_any_order_are_the_model_of_all_rows(name: str, tmp_pat
         merged = bp.merge(bp.merge(first, second), third)
         assert getattr(merged, "n_samples_", N) == N
         # The iteration of FactorAnalysis ends where the likelihood hardly changes.
-        assert_same_scores(np.abs(merged.transform(NEW)), expected, 1e-4 if name == "FactorAnalysis" else 1e-6)
+        assert_same_scores(np.abs(merged.transform(NEW)), expected, 1e-4 if name in FACTORS else 1e-6)
     assert [bits(model) for model in models] == saved
     merged.save(tmp_path / "model")
     assert bits(bp.load(tmp_path / "model")) == bits(merged)
@@ -647,7 +649,7 @@ OWN = {
     ),
     "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
     "RotatedPCA": {"components_": 1, "transform": 0},
-    "FactorAnalysis": {"components_": 1, "transform": 0, "n_iter_": 0},
+    **{name: {"components_": 1, "transform": 0, "n_iter_": 0} for name in FACTORS},
     "ContrastivePCA": {"patterns_": 0, "alphas_": 0}, "GeneralizedPCA": {"patterns_": 0},
     "CorrespondenceAnalysis": dict.fromkeys(
         ("eigenvalues_", "mean_", "patterns_", "transform", "inverse_transform", "total_inertia_",
@@ -877,7 +879,7 @@ LEAVING = CASES | {
 # Drawn or paired by the numbers of rows, or iterated until a step is small: the fit of the other rows alone is another
 # one, but that of rows with other rubbish is not.
 BY_NUMBER = {name for name, case in LEAVING.items() if getattr(case.make(), "n_landmarks", None)} | {
-    *STEPPED, "FactorAnalysis", "PLSRegression of folds", "Ridge of folds"
+    *STEPPED, *FACTORS, "PLSRegression of folds", "Ridge of folds"
 }  # fmt: skip
 LOOKING = {"KernelSupervisedPCA column-norm", "KernelSupervisedPCA kmeans"}
 PAIRING = {"PCA dot", "KernelPCA dense", "KernelPCA krylov", "ApproximateKernelPCA", "KernelSupervisedPCA dual"}
