@@ -90,6 +90,8 @@ class LandmarkRequest:
     run : Run
     threads : int or None
         BLAS threads of the m x m solves.
+    fewer : bool
+        Whether all rows that are not left out will do where they are fewer than m, which was not asked for.
     """
 
     rows: Rows
@@ -99,6 +101,7 @@ class LandmarkRequest:
     shift: Vector | None = None
     run: Run = field(default_factory=Run)
     threads: int | None = None
+    fewer: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -191,7 +194,7 @@ def draw_rows(
     template = BestRows(d, count, weight, request.seed, stream, request.dtype.itemsize)
     drawn = fold(request.run, cost, request.rows, template, shift=np.zeros(d)).state  # one pass over X
     request.run.add_evaluations(drawn.evaluations)
-    if drawn.count < request.count:
+    if drawn.count < request.count and not request.fewer:
         raise ValueError(
             f"{request.count} landmarks were requested, but only {drawn.count} of {request.rows.n_rows} rows are not "
             "left out (for missing values, or no label). Request fewer, or repair the data."

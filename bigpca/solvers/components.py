@@ -705,7 +705,12 @@ def counted(n_components: NComponents) -> int | None:
 
 
 def check_total(
-    variance: float, what: str = "the total variance", mean: Vector | None = None, *, positive: bool = False
+    variance: float,
+    what: str = "the total variance",
+    mean: Vector | None = None,
+    *,
+    positive: bool = False,
+    whole: str = "the data",
 ) -> None:
     """Reject a total variance that is beyond float64, or so small that its squares have lost digits.
 
@@ -717,11 +722,11 @@ def check_total(
     if lost or 0 < variance < SMALLEST_VARIANCE:
         raise ValueError(
             f"{what} is {variance:.3g}: squares of values below 1e-150 leave the range of float64. Multiply "
-            f"the data by a constant first{', or are all rows zero?' if positive and lost else '.'}"
+            f"{whole} by a constant first{', or are they all zero?' if positive and lost else '.'}"
         )
     if not np.isfinite(variance):
         raise ValueError(
-            f"{what} is {variance}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"{what} is {variance}: squares of the values overflow float64 (beyond 1e154). Divide {whole} "
             f"by a constant first."
         )
 

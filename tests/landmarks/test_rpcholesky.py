@@ -116,7 +116,7 @@ def test_zero_rows_are_never_chosen(sampling: str) -> None:
         assert len(found.rows) == 8
     trusted = FromFunction(lambda A, B: np.zeros((len(A), len(B))), positive_semidefinite=True)
     lost, zero = (
-        r"is 0: squares of values .* or are all rows zero\?",
+        r"is 0: squares of values .* or are they all zero\?",
         r"is 0, so a kernel .* Use KernelPCA with -D\*\*2 / 2",
     )
     for kernel, said in ((Linear(), lost), (trusted, zero)):

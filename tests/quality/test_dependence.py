@@ -60,3 +60,35 @@ def test_rows_without_a_label_are_left_out() -> None:
     assert bp.quality.hsic(X, y, missing_labels="drop") == pytest.approx(bp.quality.hsic(X[used], Y[used]), rel=1e-10)
     with pytest.raises(ValueError, match="missing"):
         bp.quality.hsic(X, y)
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e-8, 1.0, 1e8, 1e140])
+@pytest.mark.parametrize("options", [{}, {"kernel": "rbf"}, {"n_landmarks": 60}, {"label_kernel": "rbf"}], ids=str)
+def test_hsic_has_the_units_of_its_labels(options: dict[str, Any], unit: float) -> None:
+    factor = 1.0 if "label_kernel" in options else unit**2
+    found = bp.quality.hsic(X, REAL * unit, **options)
+    assert found == pytest.approx(factor * bp.quality.hsic(X, REAL, **options), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        (1.0, 1e200, r"variance of the labels is (inf|nan): .* Divide the labels by a constant"),
+        (1.0, 1e-170, r"variance of the labels is 0: .* Multiply the labels by a constant"),
+        (1e100, 1e100, r"HSIC is .*e\+199 squared, .* Divide the rows or the labels by a constant"),
+        (1e-100, 1e-100, r"HSIC is .*e-20\d squared, .* the rows or the labels by a constant"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"kernel": Linear()}, {"n_landmarks": 60}], ids=str)
+def test_hsic_beyond_float64_says_which_numbers(
+    rows: float, labels: float, message: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        bp.quality.hsic(X * rows, REAL * labels, **options)
+
+
+def test_labels_that_lack_lead_to_an_estimate_by_landmarks() -> None:
+    y = np.where(np.arange(N) % 10 == 0, np.nan, REAL)
+    with pytest.raises(ValueError, match="or estimate HSIC from landmarks, by n_landmarks"):
+        bp.quality.hsic(X, y, kernel="rbf", missing_labels="drop")
+    assert bp.quality.hsic(X, y, kernel="rbf", missing_labels="drop", n_landmarks=60) > 0

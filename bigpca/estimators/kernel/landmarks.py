@@ -409,10 +409,13 @@ class Choice:
     ----------
     count : int
     sampling : str, or ndarray
+    by_default : bool
+        Whether no number was asked for: the count is then at most the number of rows that are not left out.
     """
 
     count: int
     sampling: str | Array
+    by_default: bool = False
 
     @classmethod
     def of(cls, n_landmarks: int | None, sampling: str | ArrayLike, n: int, by_default: int) -> Choice:
@@ -423,7 +426,7 @@ class Choice:
         m = by_default if n_landmarks is None else n_landmarks
         if m > n:
             raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X that count. Use {n} or fewer.")
-        return cls(m, sampling)
+        return cls(m, sampling, n_landmarks is None)
 
     @property
     def name(self) -> str:
@@ -432,7 +435,9 @@ class Choice:
 
     def request(self, rows: Rows, settings: KernelSettings) -> LandmarkRequest:
         """Return the request for the landmarks, without the run."""
-        return LandmarkRequest(rows, settings.kernel, self.count, settings.seed, threads=settings.threads)
+        return LandmarkRequest(
+            rows, settings.kernel, self.count, settings.seed, threads=settings.threads, fewer=self.by_default
+        )
 
     def describe(self) -> dict[str, object]:
         """Return what identifies the choice in fingerprints."""

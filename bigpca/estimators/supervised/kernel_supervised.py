@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigpca.arrays import Input, Matrix
+from bigpca.arrays import Input, Matrix, norm_of
 from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
     Choice,
@@ -422,15 +422,17 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
         )
 
     def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit | DualFit:
-        if self.solver == "landmarks":
-            return super()._fit(rows, y)
+        return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y)
+
+    def _by_pairs(self, rows: Rows, y: Unchecked, other: str = 'use solver="landmarks"') -> DualFit:
+        """Plan the sweep over pairs; errors name the ``other`` way."""
         problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_rows)
         rows, labelled = read_labels(self, rows, y, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
-                'solver="pairs" compares all pairs of rows and must know them in advance: it cannot omit rows with '
-                'missing values or missing labels. Remove such rows first, or use solver="landmarks".'
+                "all pairs of rows are compared, so that rows must be known in advance: those with missing values or "
+                f"missing labels cannot be omitted. Remove such rows first, or {other}."
             )
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
@@ -536,9 +538,7 @@ def hsic(
         with running(linear, progress=progress) as run:
             return _criterion(linear.read(run).statistics)
     # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
-    solver = "pairs" if n_landmarks is None else "landmarks"
     model = KernelSupervisedPCA(
-        solver=solver,
         kernel=kernel,
         gamma=gamma,
         label_kernel=label_kernel,
@@ -547,13 +547,34 @@ def hsic(
         missing_labels=missing_labels,
     )
     opened = model._open(X, minimum=2)
-    fit = model._fit(opened, labels_of_fit(model, opened.X, y))
+    labels = labels_of_fit(model, opened.X, y)
+    other = "estimate HSIC from landmarks, by n_landmarks"
+    fit = model._fit(opened, labels) if n_landmarks is not None else model._by_pairs(opened, labels, other)
     with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):
             return _criterion(fit.read(run).statistics)
         _, delta, product = fit.multiply(run)
-        return max(0.0, float((delta * product).sum())) / (fit.rows.n_rows - 1) ** 2
+        lengths = [float(norm_of(one)) or 1.0 for one in (delta, product)]
+        with np.errstate(invalid="ignore"):  # where products overflow
+            found = np.maximum(0.0, ((delta / lengths[0]) * (product / lengths[1])).sum())
+        return _held(float(np.sqrt(found) * np.sqrt(lengths).prod()) / (fit.rows.n_rows - 1))
 
 
 def _criterion(statistics: LabelStatistics) -> float:
-    return float((statistics.psi**2).sum() / max(1, statistics.count - 1) ** 2)
+    return _held(float(norm_of(statistics.psi)) / max(1, statistics.count - 1))
+
+
+def _held(root: float) -> float:
+    """Return the square of the root of HSIC.
+
+    Raises
+    ------
+    ValueError
+        Where float64 does not hold it.
+    """
+    if root and not 1e-150 < root < 1e150:
+        raise ValueError(
+            f"HSIC is {root:.3g} squared, which float64 does not hold; 1e-150 to 1e150 squared were expected. Divide "
+            "the rows or the labels by a constant first: HSIC is in the units of their kernels."
+        )
+    return float(root**2)

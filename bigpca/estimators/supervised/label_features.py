@@ -14,6 +14,7 @@ from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.kernels.distance import RBF
 from bigpca.records import pack, size_of, stored
 from bigpca.seeds import normals, uniforms
+from bigpca.solvers.components import check_total
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import weighted_pivots
 from bigpca.storage.files import content_digest
@@ -266,14 +267,15 @@ def label_width(values: Matrix, gamma: float | None = None, weights: Vector | No
     Raises
     ------
     ValueError
-        If all labels are equal.
+        If all labels are equal, or float64 does not hold the squares of how they differ.
     """
     if not len(values) or not np.ptp(values, axis=0).any():
         raise ValueError(
             f"all {len(values)} labels are equal, so rows cannot be told apart by them. Give labels that "
             f"differ, or use PCA."
         )
-    if gamma is not None:
-        return float(gamma)
-    spread = (values - np.average(values, axis=0, weights=weights)) ** 2
-    return float(1.0 / np.average(spread, axis=0, weights=weights).sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = (values - np.average(values, axis=0, weights=weights)) ** 2
+        variance = float(np.average(spread, axis=0, weights=weights).sum())
+    check_total(variance, "the variance of the labels", positive=True, whole="the labels")
+    return 1.0 / variance if gamma is None else float(gamma)

@@ -554,6 +554,35 @@ def test_rows_with_missing_values_are_left_out_or_named(sampling: str) -> None:
         nystrom(sampling=sampling).fit(bad)
 
 
+BY_DEFAULT: dict[str, tuple[Callable[[str], Any], int, Any]] = {
+    "kernel PCA": (lambda sampling: nystrom(n_landmarks=None, sampling=sampling, nan_policy="omit"), 300, None),
+    "all rows": (
+        lambda sampling: bp.KernelSupervisedPCA(sampling=sampling, kernel=KERNELS["rbf"], nan_policy="omit"),
+        300,
+        np.arange(300) % 3,
+    ),
+    "more than the exact ones": (
+        lambda sampling: bp.KernelSupervisedPCA(sampling=sampling, kernel=KERNELS["rbf"], nan_policy="omit"),
+        2010,
+        np.arange(2010) % 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
+@pytest.mark.parametrize("name", BY_DEFAULT)
+def test_as_many_landmarks_as_there_are_rows_by_default(name: str, sampling: str) -> None:
+    """Fewer rows than the default are left: they are the landmarks, and the fit is that to them alone."""
+    make, n, labels = BY_DEFAULT[name]
+    rows = np.random.default_rng(2).standard_normal((n, 4))
+    bad = rows.copy()
+    bad[200:, 1] = np.nan
+    model = make(sampling).fit(bad, labels)
+    assert len(model.landmarks_) <= 200
+    only = make(sampling).fit(rows[:200], None if labels is None else labels[:200])
+    np.testing.assert_allclose(model.eigenvalues_, only.eigenvalues_, rtol=1e-6)
+
+
 @pytest.mark.parametrize("sampling", ["kmeans", "column-norm"])
 def test_samplings_that_need_complete_rows_reject_missing_values(sampling: str) -> None:
     bad = np.where(np.arange(N)[:, None] == 7, np.nan, X)

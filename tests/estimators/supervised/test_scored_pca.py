@@ -71,7 +71,7 @@ def test_labels_of_omitted_rows_do_not_count() -> None:
 
 @pytest.mark.parametrize("unit", [1e-170, 1e-160, 1e155, 1e200])
 def test_labels_whose_squares_leave_float64_are_named(unit: float) -> None:
-    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"the scatter of the labels is .*: squares of"):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"the variance of the labels is .*: squares of"):
         ScoredPCA(1).fit(X, REAL * unit)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -116,10 +117,10 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
     "dual, gaps": (
         KernelSupervisedPCA, {"solver": "pairs", "missing_labels": "drop"}, gaps(Y), ValueError,
-        'solver="pairs" compares all pairs of rows.*cannot omit.*use solver="landmarks"',
+        'all pairs of rows are compared.*cannot be omitted.*use solver="landmarks"',
     ),
     "dual, omit": (KernelSupervisedPCA, {"solver": "pairs", "nan_policy": "omit"}, Y, ValueError,
-        'solver="pairs" compares all pairs'),
+        "all pairs of rows are compared"),
     "policy": (SupervisedPCA, {"nan_policy": "drop"}, Y, ValueError, "nan_policy = 'drop' is unknown"),
     "missing labels": (SupervisedPCA, {"missing_labels": "ignore"}, Y, ValueError, "'ignore'"),
 }  # fmt: skip
@@ -327,3 +328,20 @@ def test_one_class_that_is_left_of_several_is_rejected(model: Any) -> None:
 def test_scores_of_another_width_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"scores have 3 columns; 2 \(n_components_\) were expected"):
         SupervisedPCA().fit(X, Y).inverse_transform(X[:, :3])
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e-8, 1.0, 1e8, 1e150])
+@pytest.mark.parametrize("kind", [SupervisedPCA, KernelSupervisedPCA, SupervisedRandomProjection])
+def test_the_width_of_labels_that_an_error_prints_works(kind: Any, unit: float) -> None:
+    """Which rows are left out is not known before the read, so the width is given: as printed, to four digits."""
+    rows = np.random.default_rng(3).standard_normal((N, 3))
+    y, rows[3, 1] = rows[:, 0] * unit, np.nan
+    given = {} if kind is SupervisedRandomProjection else {"label_kernel": "rbf"}
+    with pytest.raises(ValueError, match="known only after the read") as caught:
+        kind(2, nan_policy="omit", **given).fit(rows, y)
+    gamma = float(re.findall(r"label_gamma=([^ ]+)\.$", str(caught.value))[0])
+    assert gamma * y.var() == pytest.approx(1, rel=1e-3)
+    found = kind(2, nan_policy="omit", label_gamma=gamma, **given).fit(rows, y)
+    assert found.n_omitted_ == 1
+    expected = kind(2, label_gamma=1 / (rows[:, 0]).var(), **given).fit(np.delete(rows, 3, 0), np.delete(y / unit, 3))
+    np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-2)
