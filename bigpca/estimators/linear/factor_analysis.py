@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector, unpack
@@ -212,13 +213,44 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
             options=options,
             callback=lambda logs: likelihoods.append(-latest[0]),
         )
-        last, slopes = negative(found.x)
-        inside = found.x - np.clip(found.x - slopes, np.log(LEAST), 0.0)  # 0 at a bound, but for rounding
-        noise = np.exp(found.x)
+
+        def inside(logs: Vector) -> tuple[float, Vector]:
+            value, slopes = negative(logs)
+            return value, logs - np.clip(logs - slopes, *bounds[0])  # 0 at a bound, but for rounding
+
+        x, (last, slopes), better = found.x, inside(found.x), found.nit < self.max_iter
+        # The search ends where the likelihood is known no better. Its slopes are: Newton's steps end at their rounding.
+        while better:
+            trial = np.clip(x - self._step(R, k, x, slopes), *bounds[0])
+            of_trial = inside(trial)[1]
+            better = bool(np.abs(of_trial).max() < np.abs(slopes).max() / 2)
+            x, slopes = (trial, of_trial) if better else (x, slopes)
+        noise = np.exp(x)
         _, W, total = loadings(noise)
         logs = np.array(likelihoods or [-last]) - d * np.log(2 * np.pi) / 2
         # The likelihood is known to eps of its terms, and where it is largest to the root of that.
-        return W, noise, logs, float(np.abs(inside).max()), float(np.sqrt(EPS * total))
+        return W, noise, logs, float(np.abs(slopes).max()), float(np.sqrt(EPS * total))
+
+    def _step(self, R: Matrix, k: int, logs: Vector, slopes: Vector) -> Vector:
+        """Return Newton's step for the logarithms of the noise whose slope is not 0 (Clarke 1970, equation 8).
+
+        The likelihood is ``sum (t - log t) / 2`` over the eigenvalues t of no factor, of the columns divided by the
+        deviations of their noise.
+        """
+        roots, free = np.exp(logs / 2), slopes != 0
+        values, vectors = top_eigenpairs(R / np.outer(roots, roots), threads=setting(self, "solve_threads"))
+        k = int(np.count_nonzero(values[:k] > 1))
+        top, rest, A, B = values[:k, None], values[k:], vectors[:k], vectors[k:]
+        own, mixed = (B.T @ B) * ((B.T * rest) @ B), (1 - rest) * (top + rest) / (top - rest)
+
+        def curvature(v: Vector) -> Vector:
+            v = np.where(free, v, 0.0)
+            product: Vector = (own @ v + (A * ((mixed * ((A * v) @ B.T)) @ B)).sum(axis=0)) / 2
+            return np.where(free, product, 0.0)
+
+        with np.errstate(all="ignore"):  # of directions without curvature: the step is not taken
+            step, _ = cg(LinearOperator(R.shape, curvature, dtype=np.float64), slopes, rtol=1e-6, maxiter=len(R))
+        return np.asarray(np.nan_to_num(step), np.float64)
 
     def _row_map(self) -> Projection:
         """Return the map to the expected factors: ``(I + W N^-1 W')^-1 W N^-1 (x - mean)`` with the noise N."""

@@ -65,10 +65,12 @@ def test_public_coefficients_have_by_two_reads_the_digits_of_lstsq_or_ten(
     assert (one.provenance_.reads, two.provenance_.reads) == (1, 2)
     centred = X - X.mean(0)
     unit = 2.0 ** np.round(np.log2(np.linalg.norm(centred, axis=0)))
-    equilibrated = np.linalg.lstsq(centred / unit, y - y.mean(), rcond=None)[0] / unit
+    # The error of one solve is one draw of rounding, which differs from processor to processor: the largest of many.
+    orders = [np.random.default_rng(seed).permutation(len(y)) for seed in range(20)]
+    solved = [np.linalg.lstsq((centred / unit)[rows], (y - y.mean())[rows], rcond=None)[0] / unit for rows in orders]
     # NOTE: a float64 scatter of Wampler's rows, each entry the nearest number to the exact one, has 7 digits of x.
     assert error(one.coef_) < (1e-9 if name == "Longley" else 1e-5)
-    assert error(two.coef_) < max(1e-10, 3 * error(equilibrated))
+    assert error(two.coef_) < max(1e-10, *map(error, solved))
 
 
 # R 4.3, help(cancor): LifeCycleSavings (Belsley, Kuh & Welsch 1980), pop15 and pop75 against sr, dpi and ddpi.
