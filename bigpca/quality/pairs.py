@@ -38,7 +38,7 @@ from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
+from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
@@ -425,8 +425,7 @@ def _states(
         raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")
     single = n_folds is None and groups is None
     read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
-    with naming_sides(rows.widths, names):
-        found: Any = read_once(rows, read, "pairs", progress=progress, dtype=dtype)
+    found: Any = read_once(rows, read, "pairs", progress=progress, dtype=dtype, names=names)
     states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:

@@ -6,6 +6,7 @@ the one planned read of rows for what a model, or a measure of quality, says of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
@@ -322,6 +323,7 @@ def read_once(
     layout: Layout | None = None,
     dtype: DType | None = None,
     about_zero: bool = False,
+    names: Sequence[str] = "XYZ",
 ) -> State:
     """Fold one read of X into ``template`` and return its state.  # one pass over X
 
@@ -333,6 +335,8 @@ def read_once(
         Of the products; None chooses by their number.
     about_zero : bool
         Whether rows are unshifted.
+    names : sequence of str
+        Of several sides, in errors.
 
     Raises
     ------
@@ -342,7 +346,7 @@ def read_once(
         From the read; names rows and block.
     """
     measurement, labels = Measurement(rows, name, template, layout, dtype, about_zero), rows.origin.labels
-    named = naming_sides(rows.widths, "XYZ") if labels is None else naming_places(labels)
+    named = naming_sides(rows.widths, names) if labels is None else naming_places(labels)
     with named, running(measurement, progress=progress) as run:
         warn_repeats(rows.origin)
         return measurement.read(run)

@@ -33,6 +33,7 @@ from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, Supervised
 from bigpca.estimators.supervised.problems import Problem, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, Supervision
 from bigpca.passes.accumulators.moments import Hits
+from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.records import Held
@@ -196,6 +197,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         return self._classified(X, "decisions", one=two)
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
+    @solving
     def score(self, X: Input, y: Input | None = None, sample_weight: Input | None = None) -> float:
         """Return the share of the labelled rows of X whose class is predicted correctly, in one read.
 
@@ -205,7 +207,8 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         ----------
         X : array-like, Dask array, path and so on, of shape (n, d)
             Rows, as for :meth:`fit`.
-        y : labels as in ``fit``, default None; classes that were not fitted count as errors
+        y : labels as in ``fit``, default None, for those that come with batches
+            Classes that were not fitted count as errors.
         sample_weight : array-like of shape (n,), or None, default None
 
         Returns
