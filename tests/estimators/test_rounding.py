@@ -193,3 +193,46 @@ def test_the_precision_of_products_is_saved_with_the_statistics(
     in_precision(monkeypatch, "f8")
     grown = bp.load(tmp_path / "model").partial_fit(X, *([CLASSES] if make.func is Roweis else []))
     assert axes_that_count(grown, X) == 3
+
+
+UNSCALED: dict[str, tuple[Callable[[], Any], str]] = {
+    "PCA": (lambda: bp.PCA(2), "explained_variance_"),
+    "kernel": (lambda: bp.KernelPCA(2, kernel="rbf"), "eigenvalues_"),
+    "cosine": (lambda: bp.KernelPCA(2, kernel="cosine"), "eigenvalues_"),
+    "landmarks": (lambda: bp.NystromKernelPCA(2, kernel="rbf"), "eigenvalues_"),
+    "Ridge": (lambda: bp.Ridge(1e-3), "coef_"),
+    "scored": (lambda: bp.ScoredPCA(2, n_features_to_select=3), "scores_"),
+}
+SCALED: dict[str, tuple[Callable[[], Any], str]] = {
+    "PCA": (lambda: bp.PCA(2, scale=True), "explained_variance_"),
+    "sketch": (lambda: bp.ApproximatePCA(2, scale=True), "explained_variance_"),
+    "PLS": (lambda: bp.PLSSVD(1), "singular_values_"),
+    "regression": (lambda: bp.PLSRegression(1), "coef_"),
+    "CCA": (lambda: bp.CCA(1), "correlations_"),
+}
+
+
+def beside(constant: float) -> tuple[Any, Any]:
+    rows = np.random.default_rng(0).standard_normal((200, 4))
+    rows[:, 2] = constant
+    return rows, rows[:, [0]] + 0.1 * rows[:, [1]] ** 2
+
+
+@pytest.mark.parametrize("constant", [1e-200, -1e-160, 1e-320])
+@pytest.mark.parametrize("name", UNSCALED)
+def test_a_column_whose_squares_are_lost_counts_as_constant(name: str, constant: float) -> None:
+    make, attribute = UNSCALED[name]
+    found, expected = (getattr(make().fit(*beside(value)), attribute) for value in (constant, 0.0))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("constant", [1e-200, -1e-160])
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.filterwarnings("ignore:the covariance of X is singular")
+def test_a_column_to_be_scaled_whose_squares_are_lost_is_named(name: str, constant: float) -> None:
+    """Whether it is constant cannot be told from squares that are 0: multiplied as advised, it can."""
+    make, attribute = SCALED[name]
+    with pytest.raises(ValueError, match=r"column 2 \(mean -?1e-\d+\), which may be .* Multiply that column by a"):
+        make().fit(*beside(constant))
+    found, expected = (getattr(make().fit(*beside(value)), attribute) for value in (constant * 1e150, 0.0))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)

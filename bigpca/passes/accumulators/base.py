@@ -645,7 +645,14 @@ def _scale_of(
     variance = np.maximum(squares, 0) / ((count if weight is None else weight) or 1)
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
-    check_total(float(variance[~constant].min()) if not constant.all() else 0.0, "the variance of a column")
-    check_total(0.0, "the variance of a column, which may be constant,", mean[variance == 0])
+    # Of columns that vary the smallest variance, and of others the smallest mean whose square may have been lost.
+    for columns, sizes, suffix in (
+        (~constant, variance, ""),
+        ((variance == 0) & (mean != 0), np.abs(mean), ", which may be constant,"),
+    ):
+        if columns.any():
+            at = int(np.argmin(np.where(columns, sizes, np.inf)))
+            what = f"the variance of column {at} (mean {mean[at]:.3g}){suffix}"
+            check_total(float(variance[at]), what, mean[at : at + 1] if suffix else None, whole="that column")
     varying = np.flatnonzero(constant & (variance > (VARIES * mean * eps) ** 2))
     return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance))), varying

@@ -15,7 +15,7 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
 from bigpca.devices import Device, gram_bytes, precisely, tile_bytes
-from bigpca.kernels.base import FIXED_BYTES, Kernel
+from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.kernel_product import entry_precision
@@ -117,10 +117,13 @@ def check_mirrored(
 
 
 def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
-    """Return ``k(A, L)`` (a, m) where both are results of :func:`prepare_landmarks`."""
+    """Return ``k(A, L)`` (a, m) where both are results of :func:`prepare_landmarks`; reject values beyond float64."""
     if kernel.needs_rows:
-        return kernel.block(A, landmarks)
-    return np.vstack([landmark_block(kernel, one, landmarks) for one in _one_by_one(A)])
+        K = kernel.block(A, landmarks)
+    else:
+        K = np.vstack([landmark_block(kernel, one, landmarks) for one in _one_by_one(A)])
+    reject_overflow(K, "the kernel matrix of landmarks")
+    return K
 
 
 def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> Matrix:

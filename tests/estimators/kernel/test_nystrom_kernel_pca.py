@@ -605,3 +605,14 @@ def test_polynomials_of_degree_5_on_raw_pixels_do_not_overflow(float32_products:
     assert (lower <= values).all()
     assert (values <= upper).all()
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-2)  # centring leaves 1e-3 of K
+
+
+@pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
+@pytest.mark.parametrize("make", [nystrom, bp.KernelSupervisedPCA])
+def test_kernel_values_beyond_float64_are_said(make: Callable[..., Any], sampling: str) -> None:
+    rows = X.copy()
+    rows[:, 1] = 1e200
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"kernel matrix of landmarks exceeds 1\.8e308"):
+        make(kernel="rbf", n_landmarks=20, sampling=sampling).fit(
+            rows, *([np.arange(N) % 3] if make != nystrom else [])
+        )
