@@ -431,8 +431,8 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
         rows, labelled = read_labels(self, rows, y, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
-                "all pairs of rows are compared, so that rows must be known in advance: those with missing values or "
-                f"missing labels cannot be omitted. Remove such rows first, or {other}."
+                "all pairs of rows are compared and must be known in advance: a sweep over pairs cannot omit rows with "
+                f"missing values or missing labels. Remove such rows first, or {other}."
             )
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
