@@ -184,6 +184,39 @@ def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(tmp_path: Path
     assert not [one for one in told if "has finished nothing" in one]
 
 
+def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: Client) -> None:
+    def steps(waited: list[str], dask_scheduler: Any = None) -> tuple[int, Any]:
+        import sys
+
+        taken = 0
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            nonlocal taken
+            frame.f_trace_opcodes, taken = True, taken + 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            found = look("own-", 60.0, waited, dask_scheduler)
+        finally:
+            sys.settrace(before)
+        return taken, found
+
+    look = watch.by_value(watch.at_work)
+    own = [client.submit(int, i, key=f"own-{i}", pure=False) for i in range(3)]
+    total = client.submit(sum, own, key="own-sum", pure=False)
+    total.result()
+    taken = []
+    for others in (10, 10_000):
+        held = client.scatter({f"of-others-{i}": i for i in range(others)})
+        steps_taken, (found, unknown) = client.run_on_scheduler(steps, ["own-sum", *(one.key for one in own), "own-9"])
+        taken.append(steps_taken)
+        assert (found.keys(), unknown) == (client.nthreads().keys(), {"own-9"})
+        del held
+    assert taken[1] < 2 * taken[0]
+
+
 @pytest.mark.parametrize("what", ["counts", "labels", "frame", "report", "figure", "clusters"])
 def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
