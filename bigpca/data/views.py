@@ -57,6 +57,8 @@ class View:
         Whether all other columns are NaN in every row, which is checked.
     missing : int, float or None
         Samples have this value where there is none: it becomes NaN, before anything else.
+    complete : ndarray of int64, or None
+        Columns without which a row is NaN: where one of them is not finite, so are all that are kept.
     """
 
     sample: tuple[int, ...]
@@ -68,6 +70,7 @@ class View:
     pattern: RowPattern | None = None
     absent: bool = False
     missing: float | None = None
+    complete: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, pattern: RowPattern, shape: tuple[int, ...], names: Names = None) -> View:
@@ -197,13 +200,21 @@ class View:
             return flat
         if self.absent:
             _check_absent(flat, self.columns)
-        return np.take(flat, self.columns, axis=1)
+        found: NDArray[Any] = np.take(flat, self.columns, axis=1)
+        if self.complete is not None and found.dtype.kind == "f":
+            found[~np.isfinite(flat).take(self.complete, axis=1).all(axis=1)] = np.nan
+        return found
 
     def _sparse(self, samples: Any) -> Any:
         """Return the chosen columns of CSR rows, with sorted indices."""
         if self.absent and self.columns is not None:  # what is not stored is 0, which is a value
             _check_absent(np.zeros((min(samples.shape[0], 1), samples.shape[1])), self.columns)
         rows = samples if self.columns is None else samples[:, self.columns]
+        if self.complete is not None and rows.dtype.kind == "f":
+            stored = samples[:, self.complete].tocoo()
+            gaps = np.unique(stored.row[~np.isfinite(stored.data)])
+            places = (gaps, np.zeros_like(gaps))  # one NaN in each such row
+            rows = rows + type(rows)((np.full(len(gaps), np.nan, rows.dtype), places), shape=rows.shape)
         rows.sort_indices()
         return rows
 
@@ -214,7 +225,8 @@ class View:
         shape = {"sample": list(self.sample), "row_axes": list(self.row_axes), "column_axes": list(self.column_axes)}
         checked = {"absent": True} if self.absent else {}
         coded = {} if self.missing is None else {"missing": self.missing}
-        return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns, **checked, **coded}
+        needed = {} if self.complete is None else {"complete": content_digest(self.complete)}
+        return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns, **checked, **coded, **needed}
 
     def __dask_tokenize__(self) -> object:
         return "bigpca.View", self.describe()
@@ -515,11 +527,15 @@ def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     return (X, None) if found.view is None or found.before is None else (found.before, found.view)
 
 
-def columns_of(X: da.Array, columns: NDArray[np.int64]) -> da.Array:
-    """Return some columns of X, in their order, as a view; those of a viewed array as another view of its samples."""
+def columns_of(X: da.Array, columns: NDArray[np.int64], *, complete: bool = False) -> da.Array:
+    """Return some columns of X, in their order, as a view; those of a viewed array as another view of its samples.
+
+    With ``complete``, rows that are not finite in some other column of X are NaN.
+    """
     base, view = view_of(X)
     columns = np.asarray(columns, np.int64)
-    if view is None:
-        return viewed(X, View((int(X.shape[1]),), columns=columns))
-    kept = columns if view.columns is None else view.columns[columns]
-    return viewed(base, replace(view, columns=kept, pattern=None, absent=False))
+    known = View((int(X.shape[1]),)) if view is None else view
+    whole = np.arange(int(X.shape[1]), dtype=np.int64) if known.columns is None else known.columns
+    needed = whole if complete and known.complete is None else known.complete
+    chosen = replace(known, columns=whole[columns], pattern=None, absent=False, complete=needed)
+    return viewed(X if view is None else base, chosen)

@@ -594,7 +594,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
             # The best share; of equal ones, the fewest features.
             q = max(found, key=lambda count: (found[count], -count))
         selected, inner = np.sort(order[:q]), self._inner()
-        inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
+        inner.fit(self._columns(X, selected), y, checkpoint=places["fit"], progress=progress)
         check_unchanged(planned.rows.origin, before)
         finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
@@ -629,7 +629,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         both, spread = kept.kept.merge(new), kept.spread
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(columns_of(X, kept.selected_), y, progress=more.progress)
+        inner.partial_fit(self._columns(X, kept.selected_), y, progress=more.progress)
         check_unchanged(rows.origin, before)
         scores = feature_scores(both.statistics, spread)
         best = ranked(scores)[: len(kept.selected_)]
@@ -708,7 +708,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         X = mapped_lazily(rows)
         scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
-        some = estimator._open(columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES))), minimum=2)
+        some = estimator._open(self._columns(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES))), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
@@ -719,7 +719,11 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
         return Rows.of(X, **policies(self)) if rows.steps and rows.source is None else rows
 
+    def _columns(self, X: da.Array, columns: Integers) -> da.Array:
+        """Return columns for the other parts, which omit the rows that the scores omit: those incomplete in any."""
+        return columns_of(X, columns, complete=self.nan_policy == "omit" and len(columns) < X.shape[1])
+
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
-        rows = Rows.of(columns_of(opened, np.sort(candidates)), **policies(self))
+        rows = Rows.of(self._columns(opened, np.sort(candidates)), **policies(self))
         return Folding.of(rows, labelled, candidates, int(self.folds), seed)

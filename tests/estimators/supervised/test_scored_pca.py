@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.feature_selection import f_classif, f_regression
 from sklearn.linear_model import LinearRegression
 
@@ -67,6 +68,27 @@ def test_labels_of_omitted_rows_do_not_count() -> None:
     assert model.mean_.shape == (D,)
     grown = model.fit(rows[:90], y[:90]).partial_fit(rows[90:], y[90:])
     np.testing.assert_allclose(grown.scores_, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("count", [3, "cv"])
+@pytest.mark.parametrize("container", [np.asarray, csr_array, lambda rows: bp.open(rows, columns=slice(1, None))])
+def test_all_parts_omit_the_same_rows(container: Any, count: Any) -> None:
+    rows = X.copy()
+    rows[::3, 0], rows[1::5, 5] = np.nan, np.inf if container is np.asarray else np.nan
+    expected = rows[:, X.shape[1] - container(rows).shape[1] :]  # the columns that are analysed
+    left = np.isfinite(expected).all(axis=1)
+    assert 20 < left.sum() < N - 20
+    plain = ScoredPCA(2, n_features_to_select=3).fit(expected[left], Y[left])
+    for model in (
+        ScoredPCA(2, n_features_to_select=count, nan_policy="omit").fit(container(rows), Y),
+        ScoredPCA(2, n_features_to_select=3, nan_policy="omit")
+        .fit(container(rows[:150]), Y[:150])
+        .partial_fit(container(rows[150:]), Y[150:]),
+    ):
+        assert model.estimator_.n_samples_ == left.sum()
+        chosen = bp.PCA(2).fit(expected[left][:, model.selected_])
+        np.testing.assert_allclose(model.estimator_.explained_variance_, chosen.explained_variance_, rtol=1e-12)
+        np.testing.assert_allclose(model.scores_, plain.scores_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-170, 1e-160, 1e155, 1e200])
