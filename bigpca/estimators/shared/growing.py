@@ -113,6 +113,19 @@ def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, so
     model._found, model.solver_ = Waiting(solved, kept, setting(model, "solve_threads")), solver
 
 
+def keep_checked(model: Unchecked, kept: Unchecked) -> None:
+    """Keep statistics; with other parameters than before they are solved at once, and a failure changes nothing."""
+    before, parameters = (model._found, model.solver_), model.get_params(deep=False)
+    model._keep(kept)
+    same = all(alike(value, model._steps.parameters[name]) for name, value in parameters.items())
+    if isinstance(model._found, Waiting) and not same:
+        try:
+            model._found()
+        except BaseException:
+            model._found, model.solver_ = before
+            raise
+
+
 class Grows(BaseEstimator):
     """A model to which rows can be added, and that can be merged with others.
 
@@ -183,7 +196,7 @@ class Grows(BaseEstimator):
         check_parameters(self)
         check_same_steps(self)
         kept, made = self._more(kept_by(self), more)
-        self._keep(kept)
+        keep_checked(self, kept)
         record_rows(self, made)
         return self
 

@@ -184,6 +184,30 @@ def test_labels_of_another_width_are_rejected(name: str) -> None:
         model.partial_fit(X, REAL[:, 0])
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        SupervisedPCA(1),
+        SupervisedRandomProjection(1, n_features=3, label_gamma=0.1),
+        bp.KernelSupervisedPCA(1, n_landmarks=20),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("collinear", [False, True])
+def test_more_axes_than_the_labels_of_all_rows_determine_leave_the_model_as_it_was(model: Any, collinear: bool) -> None:
+    y = REAL[:, [0, 0]] if collinear else REAL
+    model = fresh(model).fit(X[:60], y[:60])
+    before, rows, most = model.transform(X), model.n_samples_, model.rank_
+    with pytest.raises(ValueError, match=f"n_components = {most + 1}, but the labels determine {most} axes"):
+        model.set_params(n_components=most + 1).partial_fit(X[60:], y[60:])
+    np.testing.assert_array_equal(model.transform(X), before)
+    assert model.n_samples_ == rows
+    model.set_params(n_components=1).partial_fit(X[60:], y[60:])
+    assert model.n_samples_ == N
+    if not isinstance(model, bp.KernelSupervisedPCA):  # which keeps the landmarks of its first rows
+        assert_same(model, fresh(model).fit(X, y))
+
+
 def test_other_factors_may_be_set_before_a_batch_where_the_scatter_is_whole() -> None:
     model = RoweisDiscriminantAnalysis(2, r1=0, r2=0).fit(X[:60], Y[:60]).set_params(r1=0.2, r2=0.9)
     assert_same(model.partial_fit(X[60:], Y[60:]), RoweisDiscriminantAnalysis(2, r1=0.2, r2=0.9).fit(X, Y))
