@@ -160,8 +160,8 @@ class Place:
             )
         if scheme.lower() not in PLACES or not path.strip("/"):
             raise ValueError(
-                f"{public(url)}: objects are written to s3://, gs:// and az:// URLs and to obstore stores. Other "
-                "URLs can be read, but not written: choose one of those, or a local path."
+                f"{public(url)}: models and outputs are kept at s3://, gs:// and az:// URLs, in obstore stores and on "
+                "disks; at other URLs, bigpca reads rows alone. Give one of those, such as the path of a copy."
             )
         _check_names(url, path.rstrip("/"))
         # The last part is the prefix in the store of the folder around it, so that objects beside it can be reached.

@@ -276,8 +276,8 @@ def test_objects_are_listed_in_one_request_per_thousand(place: Place, object_ser
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("memory://x", "objects are written to s3://, gs:// and az://"), ("https://host/x", "can be read, but not"),
-        ("s3://", "objects are written to"), ("s3://key:secret@rows/x", "s3://rows/x was given with credentials"),
+        ("memory://x", "kept at s3://, gs:// and az:// URLs"), ("https://host/x", "at other URLs, bigpca reads rows"),
+        ("s3://", "models and outputs are"), ("s3://key:secret@rows/x", "s3://rows/x was given with credentials"),
         ("s3://rows/x?y.zarr", "with credentials or a query"), ("s3://rows/x#y.zarr", "with credentials or a query"),
         ("s3://rows/x/../y.zarr", r"x/\.\./y\.zarr has the part '\.\.', but .* are names of objects: not empty"),
         ("s3://rows/..", r"has the part '\.\.'"), ("s3://rows/./y.zarr", r"has the part '\.'"),
@@ -285,7 +285,9 @@ def test_objects_are_listed_in_one_request_per_thousand(place: Place, object_ser
         ("s3://rows/x\ny.zarr", r"rows/x\\ny\.zarr has the part 'x\\ny.zarr'"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("call", [Place, bp.open, lambda url: bp.ingest(np.eye(3), url)], ids=["as", "read", "write"])
+@pytest.mark.parametrize(
+    "call", [Place, bp.open, bp.load, lambda url: bp.ingest(np.eye(3), url)], ids=["as", "read", "load", "write"]
+)
 def test_other_urls_are_rejected(given: str, message: str, call: Callable[[str], Any]) -> None:
     if call is bp.open and split_url(given)[0] != "s3":
         pytest.skip("they can be read")
