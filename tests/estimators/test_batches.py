@@ -174,7 +174,7 @@ def test_a_first_batch_without_labels_does_not_say_that_they_are_numbers() -> No
         return bp.SupervisedPCA(2, missing_labels="drop")
 
     assert bits(dropping().fit(bp.from_batches(Loader(), X.shape))) == bits(dropping().fit(X, known))
-    with pytest.raises(ValueError, match="needs all labels before it reads the rows"):
+    with pytest.raises(ValueError, match="all labels are needed before the rows are read"):
         dropping().fit(bp.from_batches(iter(Loader()), X.shape))
 
 
@@ -548,7 +548,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50))), r"from_batches\(batches, classes=\[...\]\)"
     ),
     "real labels of an RBF kernel": (
-        lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "needs all labels"
+        lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "all labels are needed"
     ),
     "labels in advance, unknown number": (
         lambda: bp.SupervisedRandomProjection(1).fit(bp.from_batches(_Repeated())), "whose number of rows is not known"

@@ -27,6 +27,7 @@ CLASSES = {name: getattr(bp, name) for name in loading.CLASSES}
 ROOMS = {
     "BoundedSubspaces",
     "CommonParameters",
+    "Density",
     "FeatureAxes",
     "Grows",
     "Inverts",
