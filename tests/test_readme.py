@@ -108,6 +108,13 @@ def test_a_package_index_shows_no_link_into_the_repository_and_the_sdist_has_wha
     assert [name for name in linked if f"`{name}`" not in shown] == pictures
 
 
+def test_the_version_is_the_same_wherever_it_is_written() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert cited is not None
+    assert (bigpca.__version__, cited[1]) == (declared, declared)
+
+
 def test_operations_lists_the_exit_codes_that_help_lists() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)

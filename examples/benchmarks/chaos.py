@@ -238,8 +238,8 @@ class Trial:
         """Names that should not be there."""
         known = {"reads", "stderr", "out.zarr", "out.html", "checkpoint"}
         found = [path.name for path in self.places.run.iterdir() if path.name not in known]
-        inside = [p for name in ("out.zarr", "checkpoint") for p in (self.places.run / name).rglob("*")]
-        return found + [str(p) for p in inside if p.name.startswith(".") or p.name.endswith((".lock", ".partial"))]
+        hidden = [str(p) for name in ("out.zarr", "checkpoint") for p in (self.places.run / name).rglob(".*")]
+        return found + hidden + self.places.unfinished()
 
 
 def random_work(rng: random.Random, names: tuple[str, ...]) -> Work:

@@ -188,16 +188,11 @@ def trial(work: Work, places: Places, phase: str, act: str, expected: str, phase
         faults += ["no result"] if len(errors) == MAX_ATTEMPTS else []
         faults += [f"an error that nothing explains: {e}" for e in errors if not any(part in e for part in explained)]
         faults += [f"hang: no event for {phases.silence:.0f} s"] if phases.silence > SILENCE_SECONDS else []
-        faults += [f"left behind: {name}" for name in [*litter(places), *there.client.futures]]
+        faults += [f"left behind: {name}" for name in [*places.unfinished(), *there.client.futures]]
     faulthandler.cancel_dump_traceback_later()
     seconds, silence = round(time.monotonic() - began, 1), round(phases.silence, 1)
     found |= {"reached": phases.reached, "seconds": seconds, "silence": silence}
     return found | {"errors": errors, "faults": faults}
-
-
-def litter(places: Places) -> list[str]:
-    """Unfinished files that nobody writes any more."""
-    return [path.name for path in places.run.rglob("*") if path.name.endswith((".lock", ".partial", ".tmp"))]
 
 
 def main() -> None:

@@ -187,6 +187,10 @@ class Places:
         """One line a read: first row, last row + 1."""
         return self.run / "reads"
 
+    def unfinished(self) -> list[str]:
+        """Return the files of this run that nobody writes any more, though they are not finished."""
+        return [str(path) for path in self.run.rglob("*") if path.name.endswith((".lock", ".partial", ".tmp"))]
+
     @property
     def out(self) -> Path:
         """The store of rows that a run makes."""

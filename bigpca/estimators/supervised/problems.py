@@ -271,9 +271,9 @@ def read_labels(
         As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the within-class scatter
         counts, and for a batch of labels of another width.
     """
-    missing, n, counted = model.missing_labels, rows.n_rows, rows.counted
+    missing, n, counting = model.missing_labels, rows.n_rows, rows.counted
     if isinstance(y, BatchLabels):
-        beside = labels_beside(y, n, use, missing, like, counted)
+        beside = labels_beside(y, n, use, missing, like, counting)
         if beside is not None:
             return replace(rows, counted=beside.counted), beside
         y = y.in_advance()
@@ -283,15 +283,15 @@ def read_labels(
             "rows."
         )
     labels = _opened(y, rows, use, missing, like)
-    own = None if counted.weights is None else counted.weights[labels.used]
+    own = None if counting.weights is None else counting.weights[labels.used]
     if isinstance(labels, ClassLabels):
         if like is None and use.needs_classes:
             reject_singletons(labels)
             if own is not None:  # known before the read
                 degrees_of_freedom(len(own), (float(own.sum()), float(own @ own)), labels.n_classes)
-        counted = counted.among(labels.codes) if labels.missing else counted
+        counting = counting.among(labels.codes) if labels.missing else counting
         found = Supervision(labels.classes, None, labels.missing)
-        return replace(rows, counted=counted), Labelled(labels.codes, labels.n_classes, None, found, counted)
+        return replace(rows, counted=counting), Labelled(labels.codes, labels.n_classes, None, found, counting)
     known = labels.values[labels.used]
     if like is None and use.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
         raise ValueError(
@@ -307,13 +307,13 @@ def read_labels(
         )
     codes = np.where(labels.used, 0, -1).astype(np.int32)
     missed = missed_trace(maker, known, own)
-    counted = counted.among(codes) if labels.missing else counted
+    counting = counting.among(codes) if labels.missing else counting
     found = Supervision(None, maker, labels.missing, missed)
-    return replace(rows, counted=counted), Labelled(codes, 1, DeltaRows(maker, labels.values), found, counted)
+    return replace(rows, counted=counting), Labelled(codes, 1, DeltaRows(maker, labels.values), found, counting)
 
 
 def labels_beside(
-    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, counted: CountedRows
+    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, counting: CountedRows
 ) -> Labelled | None:
     """Return the labels of batches as they are known before the read; None if they must be read in advance."""
     classes, features, width, added = y.stream.classes, None if like is None else like.features, 0, like is not None
@@ -326,19 +326,19 @@ def labels_beside(
         width = 0 if added or use.needs_classes or y.in_memory else y.width
     if classes is None and not width:
         return None
-    rows = y.beside(n, classes, width, missing, counted.weights)
+    rows = y.beside(n, classes, width, missing, counting.weights)
     codes = rows if classes is not None else replace(rows, coded=True)
-    counted = counted.among(codes) if missing == "drop" else counted
+    counting = counting.among(codes) if missing == "drop" else counting
     if classes is not None:
         beside = LabelsBeside(rows.column, added, use.needs_classes)
-        return Labelled(rows, len(classes), None, Supervision(classes, None, 0), counted, beside)
+        return Labelled(rows, len(classes), None, Supervision(classes, None, 0), counting, beside)
     # Features that depend on all labels, such as the width of an RBF label kernel, need labels in advance.
     features = features or use.features_before(rows.column, width)
     if features is None:
         return None
     beside = LabelsBeside(rows.column, added, False)
     found = Supervision(None, features, 0)
-    return Labelled(codes, 1, DeltaRows(features, rows), found, counted, beside)
+    return Labelled(codes, 1, DeltaRows(features, rows), found, counting, beside)
 
 
 def _opened(y: Unchecked, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Labels:

@@ -697,7 +697,7 @@ class WithinProduct(Accumulator):
             self._update_there(self.device, factor, block)
             return
         # Two products in succession square the rows: float32 must hold that, else they are float64.
-        values = within_range(block.values, block.largest)  # of two products in succession
+        values = within_range(block.values, block.largest)
         dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
             means = (factor.means - block.shift).astype(dtype)  # all blocks of a group have one shift

@@ -34,7 +34,7 @@ import cloudpickle
 import dask
 from distributed import Client, Future, KilledWorker
 
-from bigpca.errors import CheckpointError, format_bytes
+from bigpca.errors import CheckpointError, counted, format_bytes
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.cluster.tasks import (
     StoredSegment,
@@ -337,8 +337,7 @@ def killed(error: KilledWorker, doing: str, job: AnyPass, options: Run) -> Runti
 
 
 def _times(error: KilledWorker) -> str:
-    deaths = error.allowed_failures + 1
-    return f"{deaths} time{'s' if deaths > 1 else ''}"
+    return counted(error.allowed_failures + 1, "time")
 
 
 def _memory(job: AnyPass, options: Run, worker: Any) -> str:
@@ -346,7 +345,7 @@ def _memory(job: AnyPass, options: Run, worker: Any) -> str:
     threads = max(1, int(worker.nthreads))
     thread = options.peak_bytes or job.cost.peak_bytes
     limit = format_bytes(worker.memory_limit) if worker.memory_limit else "no memory limit"
-    each = f"{threads} thread{'s' if threads > 1 else ''} x {format_bytes(thread)}"
+    each = f"{counted(threads, 'thread')} x {format_bytes(thread)}"
     return (
         f"planned {format_bytes(threads * thread)} above the idle process, {each}; the last worker, {worker.address}, "
         f"had {limit}"

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from distributed import Client
 from distributed.versions import get_versions
 
-from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.errors import MemoryBudgetError, counted, format_bytes
 from bigpca.passes.engine.cluster.tasks import releasing, starts_with
 from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.local import ANSWER_SECONDS, Eligible, RunCancelled, ask
@@ -219,7 +219,7 @@ class Watch:
     def cancelled(self, times: int = 1) -> RuntimeError:
         """Return the error to raise where the results of tasks are lost, though scheduler and workers are there."""
         return RuntimeError(
-            f"tasks of this run were cancelled {times} time{'s' if times > 1 else ''}: by another client, by a restart "
+            f"tasks of this run were cancelled {counted(times, 'time')}: by another client, by a restart "
             "of the workers, or because the connection to the scheduler broke. Run again."
             f"{resume_hint(self.options)}"
         )
@@ -659,6 +659,6 @@ def _shortage(who: str, threads: int, answer: Answer, thread_bytes: int) -> list
         return []
     return [
         f"worker {who} has {format_bytes(max(0, room))} left of its memory limit of {format_bytes(limit)} "
-        f"({SAFE_SHARE:.0%} of it, less its idle memory), but the plan for its {threads} "
-        f"thread{'s' if threads > 1 else ''} is {format_bytes(needed)}"
+        f"({SAFE_SHARE:.0%} of it, less its idle memory), but the plan for its "
+        f"{counted(threads, 'thread')} is {format_bytes(needed)}"
     ]
