@@ -388,7 +388,7 @@ def _open_column(given: Labelling, option: str, sources: list[str], data: Any, m
         raise ValueError(
             f"{getattr(given, option)} has {len(entries):,} {word}s, but {source} has {n:,} rows, "
             f"and no keys to join them by. Give one {word} for each row, or store keys with bigpca ingest ... --keys "
-            f"FILE::COLUMN.{fewer(len(entries), n)}"
+            f"FILE::COLUMN.{fewer(path, len(entries), n)}"
         )
     return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
 

@@ -25,7 +25,7 @@ from bigpca.arrays import Input
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_cells, is_labelled, is_place, is_zarr_array, is_zarr_group, is_zarr_store
 from bigpca.data.grids import label
-from bigpca.data.label_files import cell_names, check_stored, column_names, read_label_file, split_column
+from bigpca.data.label_files import cell_names, check_stored, column_names, fewer, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, with_gaps
 from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
@@ -803,6 +803,9 @@ def aligned(
     if places is None or own is None or given is None:
         ignored = own is not None and given is None and keys is None and bool(file)
         how = f"{file}, by position: {word} 1 belongs to row 1" if file else ""
+        n = X.shape[0] if isinstance(X, da.Array) else 0
+        if fewer(file, n if values is None else len(values), n):  # while the file is known
+            one_each(values, n, word, columns=True, gaps=True, file=file)
         if ignored and own is not None:
             how += f", for no column of it has keys like those of the rows, such as {keys_listed(own[:1])}"
         return Aligned(values, None, how, ignored, table)

@@ -85,7 +85,14 @@ def label_values(y: Any, word: str = "label") -> LabelValues:
 
 
 def one_each(
-    y: Any, n: int | None = None, word: str = "label", of: str = "row", *, columns: bool = False, gaps: bool = False
+    y: Any,
+    n: int | None = None,
+    word: str = "label",
+    of: str = "row",
+    *,
+    columns: bool = False,
+    gaps: bool = False,
+    file: str = "",
 ) -> LabelValues:
     """Read one label for each of n rows, or of as many as there are: the door for whatever belongs to rows.
 
@@ -96,6 +103,8 @@ def one_each(
         What n counts, for messages.
     columns, gaps : bool
         Whether a label may have several columns, and whether some may be missing.
+    file : str
+        The file that they were read from.
 
     Raises
     ------
@@ -109,7 +118,7 @@ def one_each(
         raise ValueError(
             f"there are {len(found.values):,} {word}s{columns_given} for {counted(n, of)}. Give one {word} for each "
             f"{of}, in the order of the {of}s{', as one column: path::column of a file' if wide else ''}."
-            f"{fewer(len(found.values), n)}"
+            f"{fewer(file or y, len(found.values), n)}"
         )
     if not gaps:
         reject_gaps(found.gaps, word)

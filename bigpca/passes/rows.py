@@ -756,8 +756,6 @@ class Prices:
 
 def _weights_checked(rows: Rows, weights: Vector) -> Rows:
     """Return rows once there is one weight per row, or their number is unknown yet."""
-    from bigpca.data.label_files import fewer  # imports all formats of labels
-
     count = len(weights)
     if np.isnan(rows.X.shape[0]):
         return rows
@@ -767,8 +765,7 @@ def _weights_checked(rows: Rows, weights: Vector) -> Rows:
             "from_batches(batches, shape=(n, d))."
         )
     if count != rows.n_rows:
-        why = fewer(count, rows.n_rows)
-        raise ValueError(f"there are {count} weights, but X has {rows.n_rows} rows. Give one weight per row.{why}")
+        raise ValueError(f"there are {count} weights, but X has {rows.n_rows} rows. Give one weight per row.")
     return rows
 
 
@@ -932,6 +929,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
         keys_of_rows,  # imports all formats of labels, which other fits do not need
         label_places,
     )
+    from bigpca.data.label_files import fewer
 
     together = " and ".join(names)
     for name, side in zip(names, sides, strict=True):
@@ -944,6 +942,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
             raise ValueError(
                 f"{names[0]} has {n:,} rows, and {name} {int(array.shape[0]):,}: row i of {name} belongs to row i of "
                 f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
+                f"{fewer(side.origin.label, int(array.shape[0]), n)}{fewer(sides[0].origin.label, n, array.shape[0])}"
             )
         others = keys_of_rows(side.origin.given)
         if (second := others.of_rows) is None:  # by position

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
+import bigpca as bp
 from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 from tests.data.label_savers import (
@@ -30,7 +31,7 @@ CSV_FAULTS = [
     ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns. Name the one that holds the labels, .*: a, b\."),
     ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'. Name the one .*: a, b\."),
     ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'\. Rename them: a, a\."),
-    ("1\n2\n", "", ValueError, r"are 1 labels for 2 rows.* a CSV file without a header, its first line was read as"),
+    ("1\n2\n", "", ValueError, r"are 1 labels for 2 rows.* If that CSV file has no header, its first line was read as"),
     ("", "::a", KeyError, r"has no column 'a'. Name .*: nothing"),
     ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv cannot be read as .*Row #3: Expected 2 columns, got 1"),
     ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"there are 3 labels for 2 rows"),
@@ -48,6 +49,26 @@ def test_tables_that_cannot_be_read_are_named_with_the_line_or_columns(
     (tmp_path / "y.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(error, match=match):
         open_labels(f"{tmp_path}/y.csv{column}", 2)
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+@pytest.mark.parametrize("name", ["y", "Y", "Z", "groups", "sample_weight"])
+def test_a_first_line_that_was_read_as_a_header_is_named_for_files_alone(
+    name: str, in_file: bool, tmp_path: Path
+) -> None:
+    X, path = np.random.default_rng(0).random((20, 3)), tmp_path / "y.csv"
+    path.write_text("1,\n" + "2,3\n" * 19 if name in "YZ" else "1\n" * 20)
+    given = str(path) if in_file else np.ones((19, 2)) if name in "YZ" else [1] * 19
+    calls = {
+        "y": lambda: bp.SupervisedPCA(1).fit(X, given),
+        "Y": lambda: bp.CCA(1).fit(X, given),
+        "Z": lambda: bp.PCA(1).fit(X, given=given),
+        "groups": lambda: bp.PCA(1).fit(X, groups=given),
+        "sample_weight": lambda: bp.PCA(1).fit(X, sample_weight=given),
+    }
+    with pytest.raises(ValueError, match=r"\b19\b") as caught:
+        calls[name]()
+    assert ("its first line was read as" in str(caught.value)) == in_file
 
 
 # Faults.
