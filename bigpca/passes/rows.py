@@ -555,8 +555,10 @@ class Rows:
     @property
     def n_present(self) -> int:
         """Number of rows that count."""
-        present = self.counted.present
-        return self.n_rows if present is None else int(np.count_nonzero(present))
+        weights, present = self.counted.weights, self.counted.present
+        if present is None:
+            return self.n_rows if weights is None else len(weights)
+        return int(np.count_nonzero(present))
 
     @property
     def weight(self) -> float:

@@ -544,6 +544,14 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "labels, unknown number": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(iter([X])), CODES), "labels were given for batches whose number"
     ),
+    "labels of a score, unknown number": (
+        lambda: bp.FisherDiscriminantAnalysis().fit(X, CODES).score(bp.from_batches(iter([X])), CODES),
+        "labels were given for batches whose number",
+    ),
+    "weights, unknown number": (
+        lambda: bp.PCA(2).fit(bp.from_batches(iter([X])), sample_weight=np.ones(240)),
+        "240 weights, but batches of an unknown number",
+    ),
     "labels of an iterator": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50))), r"from_batches\(batches, classes=\[...\]\)"
     ),

@@ -110,9 +110,7 @@ def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
     from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
 
     drop = getattr(model, "missing_labels", "raise") == "drop"
-    found = in_row_order(y, X, absent=None if drop else "raise")
-    if found is None or np.isnan(X.shape[0]):
-        found = batch_labels(X, found)
+    found = batch_labels(X, in_row_order(y, X, absent=None if drop else "raise"))
     return (
         found.in_advance()
         if isinstance(found, BatchLabels) and "labels beside rows" not in model._traits.accepts
