@@ -804,7 +804,7 @@ def aligned(
         ignored = own is not None and given is None and keys is None and bool(file)
         how = f"{file}, by position: {word} 1 belongs to row 1" if file else ""
         n = X.shape[0] if isinstance(X, da.Array) else 0
-        if fewer(file, n if values is None else len(values), n):  # while the file is known
+        if file and values is not None and fewer(file, len(values), n):  # while the file is known
             one_each(values, n, word, columns=True, gaps=True, file=file)
         if ignored and own is not None:
             how += f", for no column of it has keys like those of the rows, such as {keys_listed(own[:1])}"
