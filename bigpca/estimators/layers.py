@@ -45,10 +45,13 @@ class SharedBatches:
         Of the fits that are about to read; none reads before all are known, and fit in memory together.
     solving : set of str
         Readers that were told that the batches have ended: one for each core, because each solve takes memory.
+    complete : bool
+        Whether every layer of a batch must be read, as if one estimator is for all.
     """
 
     batches: Iterator[Unchecked]
     waiting: dict[str, deque[Unchecked]] = field(default_factory=dict)
+    complete: bool = False
     plans: dict[str, Plan] = field(default_factory=dict)
     solving: set[str] = field(default_factory=set)
     failure: BaseException | None = None
@@ -106,6 +109,11 @@ class SharedBatches:
                     f"batch {self.number} is {what}; a dict with {brief(list(self.waiting))} was expected, or a pair "
                     "of it and labels."
                 )
+            if self.complete and (new := batch.keys() - self.waiting.keys()):
+                raise ValueError(
+                    f"batch {self.number} has {brief(sorted(map(str, new)))}, which the first batch has not. Give each "
+                    "batch all layers, with (0, d) for one without rows, or estimators by name."
+                )
             for name, own in self.waiting.items():
                 own.append(batch[name] if labels is None else (batch[name], labels))
             self.number += 1
@@ -139,7 +147,7 @@ def fit_layers(
         Rows as for :func:`bigpca.from_batches`, of any number: a layer may have none in a batch, (0, d), as experts do.
         Or pairs of such a dict and labels, or targets, of the rows, for models that need these. Iterated once.
     estimators : dict of str to estimator, or one estimator
-        Fitted copies are returned. A single estimator is used for every layer of the first batch.
+        Fitted copies are returned. A single estimator is used for every layer, and all are in the first batch.
     patterns : dict of str to str, default None
         What a row of a layer is, as for :func:`bigpca.open`, such as ``"n c h w -> (n h w) c"``.
     checkpoint : path of a directory, default None
@@ -249,7 +257,8 @@ def _opened(
     unknown = {*named, *patterns} - blocks.keys()
     if unknown or not named:
         raise ValueError(f"the first batch has {brief(list(blocks))}, but not {brief(sorted(map(str, unknown)))}.")
-    shared = SharedBatches(chain([first], iterator), {name: deque() for name in named})
+    whole = not isinstance(estimators, Mapping)
+    shared = SharedBatches(chain([first], iterator), {name: deque() for name in named}, whole)
     rows = {}
     for name in named:
         try:

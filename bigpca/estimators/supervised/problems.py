@@ -279,8 +279,7 @@ def read_labels(
         y = y.in_advance()
     if y is None:
         raise ValueError(
-            f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} "
-            "rows."
+            f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each row."
         )
     labels = _opened(y, rows, use, missing, like)
     own = None if counting.weights is None else counting.weights[labels.used]

@@ -110,6 +110,7 @@ TWO = {"a": np.random.default_rng(0).standard_normal((9, 3)), "b": np.random.def
         (lambda: bp.fit_layers([TWO["a"]], bp.PCA()), ValueError, "a first batch of ndarray; dicts"),
         (lambda: bp.fit_layers([TWO], {"c": bp.PCA()}), ValueError, r"has \['a', 'b'\], but not \['c'\]"),
         (lambda: bp.fit_layers([TWO], bp.PCA(), patterns={"c": "n c -> n c"}), ValueError, r"but not \['c'\]"),
+        (lambda: bp.fit_layers([{"a": TWO["a"]}, TWO], bp.PCA()), ValueError, r"batch 1 has \[.b.\], which the first"),
         (lambda: bp.fit_layers([TWO, {"a": TWO["a"]}], bp.PCA()), ValueError, r"batch 1 is \['a'\]; a dict with"),
         (lambda: bp.fit_layers([TWO, {**TWO, "b": np.ones((9, 5))}], bp.PCA()), ValueError, r"shape \(9, 5\)"),
         (lambda: bp.fit_layers([TWO], bp.PCA(2, solver="krylov")), ValueError, "iterator, which gives them once"),

@@ -134,7 +134,7 @@ def test_parameters_that_cannot_be_are_rejected_before_any_read(name: str) -> No
 
 
 LABELS: dict[str, tuple[Any, str]] = {
-    "none": (None, "requires y to be passed, but the target y is None. Give one label for each of 60 rows"),
+    "none": (None, "requires y to be passed, but the target y is None. Give one label for each row"),
     "too few": (Y[:-1], "there are 59 labels for 60 rows"),
     "too many": (np.append(Y, 1), "there are 61 labels for 60 rows"),
     "missing": (gaps(Y), r"2 of 60 labels are missing \(rows 4, 9\).*missing_labels=\"drop\""),
