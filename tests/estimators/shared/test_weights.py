@@ -213,7 +213,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "nan": (WEIGHTS * np.nan, ValueError, "90 of 90 weights are missing"),
     "none": ([None] + [1.0] * (N - 1), ValueError, "1 of 90 weights are missing, .*: row 0"),
     "too few": (WEIGHTS[:5], ValueError, "there are 5 weights, but X has 90 rows. Give one weight per row.$"),
-    "one too few": (WEIGHTS[:-1], ValueError, "89 weights, but X has 90 rows.*its first line was read as a header.$"),
+    "one too few": (WEIGHTS[:-1], ValueError, "89 weights, but X has 90 rows. Give one weight per row.$"),
     "one number": (2.0, ValueError, "sample_weight = 2.0 is one number. Give one weight for each row"),
     "two columns": (np.ones((N, 2)), ValueError, "90 weights in 2 columns for 90 rows"),
     "text": (["1"] * (N - 1) + ["a"], TypeError, "not numbers, such as 'a' of row 89. Give one number per row"),
