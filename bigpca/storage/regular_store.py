@@ -89,7 +89,7 @@ class HeldStore(MemoryStore):
 
 
 class CheckedFiles(MemoryStore):
-    """The files of one read, each of which is checked as it is opened for its bytes.
+    """The files that one read needs. Each is opened once, and checked before its bytes are returned.
 
     Parameters
     ----------

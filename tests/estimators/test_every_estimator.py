@@ -901,7 +901,7 @@ OF_ROWS_READ = {
 
 
 def leaving(name: str, way: str, rubbish: Array, read: str = "fit") -> Any:
-    """Fit rows, some of which are left out: at once, in batches, or added in two parts."""
+    """Fit rows of which some do not count: at once, in batches, or in two parts."""
     model, y, rows = LEAVING[name].make(), LEAVING[name].y, np.where(ABSENT[:, None], rubbish, np.abs(X))
     beside: dict[str, Any] = {}
     if way == "nan_policy":

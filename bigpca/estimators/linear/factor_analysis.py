@@ -67,7 +67,7 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
         Factors; None for d.
     tol : float, default 1e-7
         The iteration stops where the log-likelihood of a row changes by no more than this times the relative change of
-        the noise of any column.
+        the noise of any column. Newton's steps, which ``n_iter_`` does not count, then end it at rounding.
     max_iter : int, default 500
         Iterations after which it stops with a warning.
     rotation : {"varimax", "quartimax"} or None, default None

@@ -25,25 +25,11 @@ STORES: dict[str, Callable[[Path], Any]] = {  # 48 files, 240, 240 and 90
     "shards": lambda folder: stored(folder, X, (1, 3), shards=(2, 3)),
     "sparse": lambda folder: bp.open(to_zarr(folder, few_values(), chunks=(16,)), member="X"),
 }
+SIX = ("PCA covariance", "PCA krylov", "ApproximatePCA ritz", "NystromKernelPCA", "FisherDiscriminantAnalysis", "CCA")
 OF_EACH = {
-    "columns": (
-        "PCA covariance",
-        "PCA krylov",
-        "ApproximatePCA ritz",
-        "NystromKernelPCA",
-        "FisherDiscriminantAnalysis",
-        "CCA",
-    ),
+    "columns": SIX,
     "shards": ("PCA covariance", "PCA krylov", "NystromKernelPCA"),
-    "sparse": (
-        "PCA covariance",
-        "PCA krylov",
-        "ApproximatePCA ritz",
-        "NystromKernelPCA",
-        "FisherDiscriminantAnalysis",
-        "CCA",
-        "Ridge",
-    ),
+    "sparse": (*SIX, "Ridge"),
 }
 WORK = [*(("rows", name) for name in READING), *((store, name) for store, names in OF_EACH.items() for name in names)]
 
