@@ -219,12 +219,13 @@ class Layout:
         process, two groups a thread begin before the sum of all earlier ones is complete, and unmerged subtrees of
         segments wait, whose number grows with the depth of the trees. The formula bounds what was held in simulated
         passes of 2 to 4,096 groups on 1 to 16 threads, in which groups took up to 30 times as long as others. Which
-        groups a worker gets is not known: each thread fills one state, and a task that merges four holds seven.
+        groups a worker gets is not known: each thread fills one state, a task that merges four holds seven, and two of
+        the next segment wait for groups elsewhere.
         """
         longest = max(map(len, self.segments), default=1)
         merged = 1 if longest == 1 else max(1, min(threads, len(self.groups) // 2))
         most = 2 * threads + 2 + math.ceil(math.log2(longest) * min(threads, 2 + threads / 4))
-        return min(len(self.groups) + merged, most if local else 4 * threads + 3)
+        return min(len(self.groups) + merged, most if local else 4 * threads + 5)
 
     @property
     def pieces(self) -> int:

@@ -6,6 +6,7 @@ import pickle
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,40 @@ def test_few_segments_are_on_their_way_at_a_time(
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+def test_the_next_segment_is_there_while_one_is_merged_and_its_groups_come_after(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four groups a segment on two threads; Dask gives graphs of the same minute one priority, unless told."""
+    monkeypatch.setattr("bigpca.passes.reading.layout.MAX_SEGMENTS", 20)
+    submit = cluster_module.ClusterRun.submit_segment
+    flying: list[int] = []
+    seen: dict[int, set[Any]] = {}  # of each segment, the priorities of its groups
+
+    def look(run: Any, index: int) -> None:
+        flying.append(len(run.segments))
+        submit(run, index)
+        known = client.run_on_scheduler(priorities_of, run.job.prefix)
+        for segment, groups in enumerate(run.job.layout.segments):
+            found = {known[key][:2] for key in (f"{run.job.prefix}-{group}" for group in groups) if key in known}
+            seen.setdefault(segment, set()).update(found)
+
+    monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", look)
+    write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))
+    (tmp_path / "log").mkdir()
+    moments_of(open_source(SlowStart.of(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"))))
+    assert flying[:2] == [0, 1]
+    known = [of_segment for of_segment in seen.values() if of_segment]  # of groups that were there as it was asked
+    assert len(known) >= 2
+    assert all(max(a) < min(b) for a, b in pairwise(known))
+
+
+def priorities_of(prefix: str, dask_scheduler: Any) -> dict[str, Any]:
+    """On the scheduler, return the priorities of the tasks of a pass: by user, then by graph, then in the graph."""
+    return {key: task.priority for key, task in dask_scheduler.tasks.items() if str(key).startswith(prefix)}
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_what_the_client_holds_does_not_grow_with_the_number_of_groups(
     checkpoint: bool, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +223,7 @@ def test_what_the_client_holds_does_not_grow_with_the_number_of_groups(
         bp.PCA(2, solver="krylov", random_state=0).fit(X, progress=events.append, **options)
         assert max(event.groups_total for event in events if isinstance(event, PassEvent)) == groups
         assert 0 < most["copies"] <= 2
-        assert most["groups"] < 4 + 8  # twice the threads, and the segment that goes beyond
+        assert most["groups"] < 4 + 2 * 8  # twice the threads, a segment, and that which goes beyond
         assert most["states"] <= 9
         assert max(most["tasks"], most["futures"]) <= 12
 

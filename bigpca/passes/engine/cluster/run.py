@@ -508,7 +508,9 @@ class ClusterRun:
         shared = self._take_shared(segment, len(self.job.layout.segments[index]))
         files = self.files if self.shared else None
         graph, root = segment_graph(self.job, index, segment.tries, shared, files, self.suspects.survived)
-        (future,) = self.client.get(graph, [root], sync=False, **self._place())
+        # Without the time limit, Dask's order of tasks is by segments: else those of one minute are mixed, and their
+        # states wait for each other.
+        (future,) = self.client.get(graph, [root], sync=False, fifo_timeout="0s", **self._place())
         self._watch(Flight(future, segment, partial(self.submit_segment, index)))
 
     def submit_suspect(self) -> None:
@@ -521,10 +523,10 @@ class ClusterRun:
         self._watch(Flight(future, segment, self.submit_suspect, group))
 
     def has_room_for(self, index: int, threads: int) -> bool:
-        """Whether another segment may be submitted: up to 2 x threads groups in flight, and few states waiting.
+        """Whether another segment may be submitted: 2 x threads groups, and one segment that merges, are in flight.
 
-        Small states, and those that workers write to a checkpoint, may be up to 4 x threads groups ahead of a slow
-        segment.
+        While one worker merges the states of a segment, the others have groups of the next. Small states, and those
+        that workers write to a checkpoint, may be up to 4 x threads groups ahead of a slow segment.
         """
         segments = self.job.layout.segments
         flying = sum(len(segments[s.index]) for s in self.segments.values() if s.later is None)
@@ -532,7 +534,7 @@ class ClusterRun:
         size, most = len(segments[index]), 4 * threads
         if not self.shared:
             most = min(most, max(2 * threads, size * (WAITING_BYTES // max(1, self.job.state_bytes))))
-        return flying < 2 * threads and ahead < most + size
+        return flying < 2 * threads + size and ahead < most + size
 
     def read(self, resumed: Resumed, kind: str, index: int) -> PassState | Future:
         """Read a state of an earlier run: here, or in a task if it is to stay on the workers."""
