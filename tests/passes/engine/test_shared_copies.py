@@ -109,11 +109,11 @@ def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> No
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("loose", [True, False])
-def test_copies_whose_workers_all_died_are_made_again_by_new_ones(loose: bool) -> None:
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_copies_whose_workers_all_died_are_made_again_by_new_ones(anywhere: bool) -> None:
     """Dask alone leaves a pinned task that was due without a worker waiting for ever."""
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
-        copies = SharedCopies(client, {"a": 1}, "shared", loose)
+        copies = SharedCopies(client, {"a": 1}, "shared")
         workers = client.nthreads()
         results = [client.submit(len, copy, pure=False) for copy in copies.take(2, workers)]
         wait(results)
@@ -126,7 +126,7 @@ def test_copies_whose_workers_all_died_are_made_again_by_new_ones(loose: bool) -
             if len(now) == 2 and not now.keys() & workers.keys():
                 break
             time.sleep(0.1)
-        client.run_on_scheduler(unpin, "shared", [] if loose else [*now])
+        client.run_on_scheduler(unpin, "shared", [] if anywhere else [*now])
         assert [future.result(timeout=600) for future in results] == [1, 1]
         assert {copy.result(timeout=600)["a"] for copy in copies.take(4, client.nthreads())} == {1}
 

@@ -38,6 +38,7 @@ from bigpca.errors import CheckpointError, counted, format_bytes
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.cluster.tasks import (
     StoredSegment,
+    attempt_of_key,
     extend_prefix,
     finish_stored,
     group_of,
@@ -46,7 +47,6 @@ from bigpca.passes.engine.cluster.tasks import (
     releasing,
     result_of,
     segment_graph,
-    segment_of_key,
     starts_with,
 )
 from bigpca.passes.engine.cluster.watch import (
@@ -107,8 +107,10 @@ class Stalls:
         known = known_of(self.client)
         self.workers = {who: set() for who in known.stalled | known.unanswered}
 
-    def look(self, waited: Iterable[str], workers: Mapping[str, int], longest: float | None = None) -> set[int]:
-        """Return the segments that stalled workers hold up; checks at most twelve times within the time limit.
+    def look(
+        self, waited: Iterable[str], workers: Mapping[str, int], longest: float | None = None
+    ) -> set[tuple[int, int]]:
+        """Return the segments and attempts that stalled workers hold up; looks twelve times within the time limit.
 
         Parameters
         ----------
@@ -151,9 +153,8 @@ class Stalls:
         self._told &= self.workers.keys()
         for who in sorted(who for who, keys in self.workers.items() if keys and who not in self._told):
             self._warn(who, why[who], elsewhere=bool(self.awake(workers)))
-        now = self.workers
-        segments = {segment_of_key(self.job, key) for keys in now.values() for key in keys}
-        return {segment for segment in segments if segment is not None}
+        held = {attempt_of_key(self.job, key) for keys in self.workers.values() for key in keys}
+        return {attempt for attempt in held if attempt is not None}
 
     def _idle(self, who: str, processing: set[str], others: bool) -> float:
         """Return for how many seconds a worker that has groups to read, and runs no ``others``, finished none of them.
@@ -218,8 +219,6 @@ class Segment:
         How often it was submitted again: names its tasks.
     cancelled, unread : int
         How often that was because its tasks were cancelled, and because workers died during one that reads nothing.
-    avoids : frozenset of str
-        Stalled workers that its last tasks were submitted around.
     copies : list of str
         The copies of the broadcast values that its tasks take, one for each group.
     later : Future or None
@@ -231,7 +230,6 @@ class Segment:
     tries: int = 0
     cancelled: int = 0
     unread: int = 0
-    avoids: frozenset[str] = frozenset()
     copies: list[str] = field(default_factory=list)
     later: Future | None = None
 
@@ -366,9 +364,6 @@ class SharedCopies:
     value : the broadcast values
     name : str
         Start of the tasks' keys, unique to the pass.
-    loose : bool
-        Whether Dask may place a copy elsewhere if its worker has left. It would ignore the resources that annotations
-        name too, so where there are any, copies stay pinned until :func:`unpin` moves them.
     copies : dict of str to Future
         Worker -> its copy. Each is a task, so that Dask computes it again elsewhere if a worker dies.
     """
@@ -376,7 +371,6 @@ class SharedCopies:
     client: Client
     value: Mapping[str, object]
     name: str
-    loose: bool = True
     copies: dict[str, Future] = field(default_factory=dict)
     _made: list[Future] = field(default_factory=list)
     _first: int = 0  # index of the first of the current copies
@@ -408,7 +402,7 @@ class SharedCopies:
         """Create the first copy from the value, and each other copy from an existing one."""
         made = len(self._made) - self._first
         source = self._made[self._first + (made - 1) // 2] if made else self.value
-        place = {} if worker is None else {"workers": [worker], "allow_other_workers": self.loose}
+        place = {} if worker is None else {"workers": [worker]}
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             copy = self.client.submit(identity, source, key=f"{self.name}-{len(self._made)}", pure=False, **place)
         self._made.append(copy)
@@ -447,8 +441,8 @@ class SharedCopies:
 def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
     """On the scheduler, allow these workers (none: all) to run the tasks of a pass that are pinned to others that left.
 
-    Dask does this for loosely pinned tasks, except for those scheduled while there was no worker at all: these would
-    wait for an address that never returns.
+    Dask would do this for tasks that are pinned loosely, but steals these for any worker that seems idle: also for one
+    that is stopped, or that lacks the resources that annotations name.
     """
     own = [task for key, task in dask_scheduler.tasks.items() if isinstance(key, str) and key.startswith(prefix)]
     tasks = [t for t in own if t.worker_restrictions and not t.worker_restrictions & dask_scheduler.workers.keys()]
@@ -559,17 +553,15 @@ class ClusterRun:
             self.stalls.forgotten.clear()
         if self.stalls.workers.keys() - before and self.copies is not None:
             waiting = self.copies.renew_all()  # of a copy that a stalled worker was to pass on
-            held_up |= {segment.index for segment in self.segments.values() if waiting.intersection(segment.copies)}
+            held_up |= {(s.index, s.tries) for s in self.segments.values() if waiting.intersection(s.copies)}
         if self.stalls.workers and self._awake():
-            around = frozenset(self.stalls.workers)
             for key, flight in [*self.flights.items()]:
                 segment = flight.segment
                 if key not in segment.keys:
                     continue  # its result is being taken
                 if segment is not self.whole and flight.group is None:
-                    if segment.index not in held_up or around <= segment.avoids:
-                        continue
-                    segment.avoids = around  # it is submitted a second time; the first result counts
+                    if (segment.index, segment.tries) not in held_up:
+                        continue  # else it is submitted once more, and the first result counts
                 elif self.stalls.holds(key):
                     segment.keys.remove(key)
                     self.flights.pop(key).future.release()
@@ -582,11 +574,9 @@ class ClusterRun:
         return self.stalls.awake(self.watch.workers)
 
     def _place(self) -> dict[str, object]:
-        """Return the options of a submission that prefer workers that do not stall."""
+        """Return the options of a submission to workers that do not stall."""
         awake = self._awake()
-        if not self.stalls.workers or not awake:
-            return {}
-        return {"workers": list(awake), "allow_other_workers": not self.watch.wanted.restricts}
+        return {"workers": list(awake)} if self.stalls.workers and awake else {}
 
     def _take_shared(self, segment: Segment, count: int) -> Sequence[Future | None]:
         """Return the copies for the groups of a segment that are submitted."""
@@ -780,8 +770,7 @@ def _fold(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
     try:
         run.fold_ready()
         if waiting and run.job.shared:  # values that are broadcast
-            loose = not watch.wanted.restricts
-            run.copies = SharedCopies(run.client, dict(run.job.shared), run.job.key("shared"), loose)
+            run.copies = SharedCopies(run.client, dict(run.job.shared), run.job.key("shared"))
         while waiting or run.flights or run.suspects.waiting:
             if run.suspects.waiting and not run.flights:
                 run.submit_suspect()

@@ -137,14 +137,14 @@ def group_of(prefix: str, key: Key) -> int | None:
     return int(first) if first.isdigit() else None
 
 
-def segment_of_key(job: AnyPass, key: str) -> int | None:
-    """Return the segment that a task of this pass belongs to, or None for those of the whole pass."""
+def attempt_of_key(job: AnyPass, key: str) -> tuple[int, int] | None:
+    """Return the segment that a task of this pass belongs to, and its attempt; None for those of the whole pass."""
+    parts = key.removeprefix(f"{job.prefix}-").split("-")
+    attempt = int(parts[parts.index("try") + 1]) if "try" in parts else 0
     group = group_of(job.prefix, key)
     if group is not None:
-        return next(index for index, groups in enumerate(job.layout.segments) if group in groups)
-    kind, _, rest = key.removeprefix(f"{job.prefix}-").partition("-")
-    index = rest.partition("-")[0]
-    return int(index) if kind in ("merge", "store") and index.isdigit() else None
+        return next(index for index, groups in enumerate(job.layout.segments) if group in groups), attempt
+    return (int(parts[1]), attempt) if parts[0] in ("merge", "store") and parts[1].isdigit() else None
 
 
 def releasing(client: Client, owns: Callable[[Key], bool], work: Callable[[], T]) -> T:
