@@ -37,7 +37,7 @@ class Submitted:
         self.copies: list[Copy] = []
 
     def submit(self, function: Any, source: Any, *, key: str, workers: list[str], **options: Any) -> Copy:
-        assert options["allow_other_workers"]
+        assert not options.get("allow_other_workers")  # which Dask also takes from those that they are pinned to
         self.copies.append(Copy(key, source, workers[0]))
         return self.copies[-1]
 
