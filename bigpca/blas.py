@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from types import FrameType
 from typing import Any, TypeVar
@@ -142,13 +142,12 @@ def _running(works: list[ref[_Work]]) -> _Work | None:
 def _current(inside: ContextVar[ref[_Work] | None]) -> _Work | None:
     """Return the fold or solve of this context that still runs."""
     one = inside.get()
-    work = None if one is None else one()
-    return work if work is not None and work.runs() else None
+    return None if one is None else _running([one])
 
 
-def _adjust() -> None:
-    """Set the number of threads for what runs now, and wake those that wait."""
-    now, running = current_threads(), _running(_folds) or _running(_solves)
+def _adjust(running: _Work | None) -> None:
+    """Set the number of threads for what runs, and wake those that wait."""
+    now = current_threads()
     if running or _idle:
         _idle[:] = _idle or now
         wanted = [running.of_blas] * len(now) if running else _idle
@@ -169,7 +168,7 @@ def _begin(work: _Work, works: list[ref[_Work]], ready: Callable[[], bool], seco
             if ready():
                 _waiting[:] = [one for one in _waiting if one() is not work]
                 works.append(ref(work))
-                _adjust()
+                _adjust(work)  # folds have one thread each, and a solve runs alone
                 return True
             alarm = threading.Lock()
             alarm.acquire()
@@ -192,7 +191,7 @@ def _forget(work: _Work) -> None:
     with _mutex:
         for works in (_folds, _solves, _waiting):
             works[:] = [one for one in works if one() is not work]
-        _adjust()
+        _adjust(_running(_folds) or _running(_solves))
 
 
 def current_threads() -> list[int]:
@@ -211,9 +210,7 @@ def one_blas_thread() -> Iterator[None]:
         awaited = _current(_inside_solve) is not None  # Dask runs it for a solve, in whose context its threads are
         if awaited:
             _begin(fold, _folds, lambda: True)
-        elif inside_fold() or not _begin(
-            fold, _folds, lambda: _may_fold() and not _running(_waiting), HOLD_BACK_SECONDS
-        ):
+        elif inside_fold() or not _begin(fold, _folds, partial(_may_fold, last=True), HOLD_BACK_SECONDS):
             _begin(fold, _folds, _may_fold)
         outer = _inside_fold.get()
         try:
@@ -224,8 +221,13 @@ def one_blas_thread() -> Iterator[None]:
             _end(fold)
 
 
-def _may_fold() -> bool:
-    """Whether nothing is solved; the thread of a solve that waits for Dask, perhaps for this fold, solves nothing."""
+def _may_fold(*, last: bool = False) -> bool:
+    """Whether nothing is solved and, for one that is ``last``, no solve waits.
+
+    The thread of a solve that waits for Dask, perhaps for this fold, solves nothing.
+    """
+    if last and _running(_waiting):
+        return False
     solve = _running(_solves)
     if solve is None:
         return True
@@ -307,7 +309,7 @@ def threads_of_solve() -> Iterator[int]:
 def _use(solve: _Work, of_blas: int) -> None:
     with _mutex:
         solve.of_blas = of_blas
-        _adjust()
+        _adjust(_running(_folds) or _running(_solves))
 
 
 def _solve(solve: _Work) -> None:
@@ -324,7 +326,7 @@ def forget_others() -> None:
     for works in (_folds, _solves, _waiting):
         works.clear()
     _alarms.clear()
-    _adjust()
+    _adjust(None)
 
 
 class Crew:

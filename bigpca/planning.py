@@ -86,22 +86,22 @@ class BlockForm:
         Values that a mean sparse row stores; None for dense rows.
     itemsize : int
         Bytes of a number.
+    sparse : bool
+        Whether rows are CSR.
+    values : float
+        Of a mean row: the stored ones, or all.
     """
 
     columns: int
     rows: int = 1
     stored: float | None = None
     itemsize: int = 8
+    sparse: bool = field(init=False)
+    values: float = field(init=False)
 
-    @property
-    def sparse(self) -> bool:
-        """Whether rows are CSR."""
-        return self.stored is not None
-
-    @property
-    def values(self) -> float:
-        """Values of a mean row: the stored ones, or all."""
-        return float(self.columns) if self.stored is None else self.stored
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sparse", self.stored is not None)
+        object.__setattr__(self, "values", float(self.columns) if self.stored is None else self.stored)
 
     def strips(self, strip_bytes: int) -> Self:
         """Return the form of the dense strips of that size into which sparse rows are cut."""

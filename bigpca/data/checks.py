@@ -154,8 +154,10 @@ def check_cells(shape: Sequence[int], chunks: Sequence[int], label: str) -> None
         )
 
 
-def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
+def regular_chunks(n: int, rows: int | None = None, *, row_bytes: int = 0) -> tuple[int, ...]:
     """Divide n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
+
+    Without ``rows``, for formats that can be read from any row: into chunks of about 4 MiB, or a million chunks.
 
     Raises
     ------
@@ -169,6 +171,8 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     """
     if n == 0:
         return (0,)
+    if rows is None:
+        rows = max(READABLE_BYTES // max(row_bytes, 1), -(-n // MAX_ROW_CHUNKS))
     rows = min(max(rows, 1), n)
     if n // rows > MAX_ROW_CHUNKS:
         raise ValueError(
@@ -179,11 +183,6 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
         )
     whole, rest = divmod(n, rows)
     return (rows,) * whole + ((rest,) if rest else ())
-
-
-def readable_chunks(n: int, row_bytes: int) -> tuple[int, ...]:
-    """Return row chunks of about 4 MiB, or a million chunks, for formats that can be read from any row."""
-    return regular_chunks(n, max(READABLE_BYTES // max(row_bytes, 1), -(-n // MAX_ROW_CHUNKS)))
 
 
 def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, ...]:

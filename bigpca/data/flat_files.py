@@ -30,7 +30,6 @@ from bigpca.data.checks import (
     check_shape,
     decoding,
     natural_key,
-    readable_chunks,
     regular_chunks,
     row_width,
 )
@@ -426,7 +425,7 @@ class CompressedMember(StoredRows):
     def row_chunks(self) -> tuple[int, ...]:
         """Return chunks of about 4 MiB in C order; in Fortran order, where rows end with the array, a single one."""
         n = self.array_shape[0]
-        return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
+        return regular_chunks(n, None if self.order == "C" else n, row_bytes=self._row_bytes)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block by decoding up to its last row; only its whole rows are held in memory."""

@@ -26,7 +26,6 @@ from bigpca.data.checks import (
     check_dtype,
     decoding,
     is_decode_error,
-    readable_chunks,
     regular_chunks,
     row_width,
 )
@@ -87,9 +86,8 @@ class Hdf5Rows(StoredRows):
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return the rows of each chunk; about 4 MiB if the dataset is contiguous."""
-        if self.chunks is None:
-            return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
-        return regular_chunks(self.array_shape[0], self.chunks[0])
+        row_bytes = row_width(self.array_shape) * self.dtype.itemsize
+        return regular_chunks(self.array_shape[0], None if self.chunks is None else self.chunks[0], row_bytes=row_bytes)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps, whole rows are decoded and then cut."""

@@ -31,7 +31,7 @@ from bigpca.data.checks import (
     check_decoded,
     check_dtype,
     owned,
-    readable_chunks,
+    regular_chunks,
     row_width,
     whole_chunks,
 )
@@ -122,7 +122,7 @@ class Source(ABC):
 
         By default of about 4 MiB, for formats that can read any range.
         """
-        return readable_chunks(self.array_shape[0], self.shape[1] * self.dtype.itemsize)
+        return regular_chunks(self.array_shape[0], row_bytes=self.shape[1] * self.dtype.itemsize)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return (key, size, change) of the files that hold those rows, to detect a changed input: by default one file.

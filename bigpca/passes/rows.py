@@ -205,7 +205,7 @@ class Origin:
         largest = max(X.chunks[0], default=0) * int(X.shape[1]) * X.dtype.itemsize
         return self.graph.stored_values() if self.stored is None and self.sparse and largest > COUNTED_BYTES else (0, 0)
 
-    @property
+    @cached_property
     def row_chunks(self) -> tuple[int, ...]:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
         if self.view is not None:

@@ -9,7 +9,7 @@ fits compared by cost; and the estimator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
@@ -316,14 +316,14 @@ class KernelKrylovFit(PairsFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: Rows, settings: KernelSettings) -> KernelFit:
-        """Return the fit with the largest basis that fits.
+    def choices(cls, rows: Rows, settings: KernelSettings) -> Sequence[KernelFit]:
+        """Return the fit with each basis, the largest first.
 
         The whole spectrum of few rows is computed from the whole matrix.
         """
         if not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS:
-            return DenseFit.planned(rows, settings)
-        return first_that_fits(cls(rows, settings, sizes) for sizes in size_iteration(rows, settings))
+            return DenseFit.choices(rows, settings)
+        return [cls(rows, settings, sizes) for sizes in size_iteration(rows, settings)]
 
     @classmethod
     def offered(cls, rows: Rows, settings: KernelSettings) -> bool:
@@ -437,7 +437,8 @@ def plan_kernel_fit(rows: Rows, settings: KernelSettings, solver: str, *, pairs_
     check_square(rows, settings.kernel)
     wanted = PairsFit if pairs_only else KernelFit  # a regression needs the rows that the others do not keep
     auto = [one for one in FITS.values() if one.offered(rows, settings) and issubclass(one, wanted)]
-    fit = choose([one.planned(rows, settings) for one in (auto if named is None else [named])])
+    tried = auto if named is None else [named]
+    fit = choose([first_that_fits(one.choices(rows, settings)) for one in tried])
     if not isinstance(fit, PairsFit):
         return fit
     check_references(rows, settings.kernel, f'solver="{fit.solver}"')

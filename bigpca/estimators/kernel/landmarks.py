@@ -741,7 +741,7 @@ class FeaturesFit(KernelFit):
     pca: Fit[PCAResult]
 
     @classmethod
-    def planned(cls, rows: Rows, settings: KernelSettings) -> KernelFit:
+    def choices(cls, rows: Rows, settings: KernelSettings) -> Sequence[KernelFit]:
         """Return the fit, by the solver that suits the number of features.
 
         Raises
@@ -765,7 +765,7 @@ class FeaturesFit(KernelFit):
         )
         own = rows.order
         made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=own.in_process, memory_limit=own.memory_limit)
-        return cls(made, settings, rows, plan_fit(made, pca, "auto"))
+        return [cls(made, settings, rows, plan_fit(made, pca, "auto"))]
 
     @classmethod
     def offered(cls, rows: Rows, settings: KernelSettings) -> bool:

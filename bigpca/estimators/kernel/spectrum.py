@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -178,9 +179,9 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
     """One way to solve a kernel principal component problem."""
 
     @classmethod
-    def planned(cls, rows: Rows, settings: KernelSettings) -> KernelFit:
-        """Return the fit, cut for the memory that it may use; X is not read."""
-        return cls(rows, settings)
+    def choices(cls, rows: Rows, settings: KernelSettings) -> Sequence[KernelFit]:
+        """Return the fit in the sizes that it may have, the best first, of which the first that fits is taken."""
+        return [cls(rows, settings)]
 
     @classmethod
     def offered(cls, rows: Rows, settings: KernelSettings) -> bool:

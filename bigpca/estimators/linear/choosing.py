@@ -17,7 +17,7 @@ from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings, check_enough_rows
-from bigpca.estimators.shared.fit import Fit, choose
+from bigpca.estimators.shared.fit import Fit, choose, first_that_fits
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.run import Run
@@ -97,7 +97,7 @@ class NullFit(Fit[PCAResult]):
         Of the fit.
     decided : callable
         Rule with its edge -> the fit, planned.
-    null : PCAFit or None
+    null : Fit or None
         The fit of one component to flipped rows.
     """
 
@@ -106,7 +106,7 @@ class NullFit(Fit[PCAResult]):
     rule: ParallelAnalysis
     settings: Settings
     decided: Callable[[ParallelAnalysis], Fit[PCAResult]]
-    null: PCAFit | None
+    null: Fit[PCAResult] | None
 
     @cached_property
     def main(self) -> Fit[PCAResult]:
@@ -167,7 +167,7 @@ class NullFit(Fit[PCAResult]):
             edge = float(np.quantile(largest, self.rule.quantile))
         return self.decided(self.rule.at(edge)).run(run)
 
-    def _largest(self, run: Run, null: PCAFit, affine: Affine, flip: int) -> float:
+    def _largest(self, run: Run, null: Fit[PCAResult], affine: Affine, flip: int) -> float:
         """Return the largest eigenvalue of the flipped rows."""
         rows = flipped_rows(self.rows, SignFlip(affine, self.rule.seed, flip))
         with run.within(FLIPPED):
@@ -188,7 +188,7 @@ def null_fit(
     if rule.null == "signflip":
         flipped = flipped_rows(rows, SignFlip(Affine(np.zeros(rows.n_columns)), rule.seed, 0))
         one = replace(settings, n_components=1, standardization=Standardization(center=False), keep_state_bytes=0)
-        null = _planned(flipped, one, "auto")
+        null = plan_fit(flipped, one, "auto")
     return NullFit(rows, rule, settings, decided, null)
 
 
@@ -223,27 +223,21 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
     """
     check_enough_rows(rows.n_present, sums=rows.counted.sums)
     rule = undecided(settings.n_components, variances=False)
-    if rule is None:
-        return _planned(rows, settings, solver)
-    if rule.null == "deterministic" and solver in ("auto", CovarianceFit.solver):
-        fit = CovarianceFit.planned(rows, settings)  # its one read has the variances of the columns too
-        if solver != "auto" or fit.plan.fits:
-            return fit
-
-    def decided(known: ParallelAnalysis) -> Fit[PCAResult]:
-        return _planned(rows, replace(settings, n_components=known), solver)
-
-    return null_fit(rule, rows, settings, decided)
-
-
-def _planned(rows: Rows, settings: Settings, solver: str) -> PCAFit:
+    if rule is not None:
+        moments = CovarianceFit(rows, settings)  # its one read has the variances of the columns too
+        one_read = rule.null == "deterministic"
+        if one_read and (solver == CovarianceFit.solver or (solver == "auto" and moments.plan.fits)):
+            return moments
+        return null_fit(
+            rule, rows, settings, lambda known: plan_fit(rows, replace(settings, n_components=known), solver)
+        )
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
-        fit = named.planned(rows, settings)
+        fit = first_that_fits(named.choices(rows, settings))
         return _of_windows(fit) if isinstance(fit, KrylovFit) else fit
     again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
-    fits = [fit.planned(rows, settings) for fit in known if fit.offered(rows, settings)]
+    fits = [first_that_fits(fit.choices(rows, settings)) for fit in known if fit.offered(rows, settings)]
     return choose([_of_windows(fit) if isinstance(fit, KrylovFit) else fit for fit in fits])
 
 
@@ -256,5 +250,5 @@ def _of_windows(fit: KrylovFit) -> KrylovFit:
         return fit
     from bigpca.estimators.linear.windows_fit import WindowsFit  # which few rows need
 
-    summed = WindowsFit.planned(rows, fit.settings)
+    summed = first_that_fits(WindowsFit.choices(rows, fit.settings))
     return summed if summed.plan.fits and (not fit.plan.fits or summed.price <= fit.price) else fit

@@ -7,6 +7,7 @@ their mean m is ``H K H``. The components require one more read: ``components = 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
@@ -135,10 +136,10 @@ class DotFit(PCAFit):
     solver: ClassVar[str] = "dot"
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings) -> PCAFit:
+    def choices(cls, rows: Rows, settings: Settings) -> Sequence[PCAFit]:
         """Return the fit, by columns if the store is chunked in columns."""
         layout = column_layout(rows)
-        return cls(rows, settings) if layout is None else DotColumnsFit(rows, settings, layout)
+        return [cls(rows, settings) if layout is None else DotColumnsFit(rows, settings, layout)]
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:

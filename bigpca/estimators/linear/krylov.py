@@ -9,7 +9,7 @@ a series are read once, for sums by which it multiplies in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
@@ -30,7 +30,6 @@ from bigpca.estimators.linear.spectrum import (
     result_of,
 )
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
-from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_pass
 from bigpca.passes.engine.run import Run
@@ -316,10 +315,10 @@ class KrylovFit(PCAFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings) -> PCAFit:
-        """Return the fit with the largest basis that fits."""
+    def choices(cls, rows: Rows, settings: Settings) -> Sequence[PCAFit]:
+        """Return the fit with each basis, the largest first."""
         which = KrylovFit if column_layout(rows) is None else KrylovDotFit
-        return first_that_fits(which(rows, settings, sizes) for sizes in size_iteration(rows, settings))
+        return [which(rows, settings, sizes) for sizes in size_iteration(rows, settings)]
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:
@@ -366,19 +365,15 @@ class KrylovFit(PCAFit):
         return replace(found, product=replace(found.product, driver_bytes=iteration.basis_bytes))
 
     def solve_cost(self) -> SolveCost:
-        k, d = self.iteration.components, self.rows.n_columns
-        certificate = certificate_bytes(k, d)
-        return SolveCost(
-            between=self.between, output_bytes=linear_bytes(k, d, scaled=self.settings.scales) + certificate
-        )
-
-    @property
-    def between(self) -> float:
-        """Floating-point operations between the reads."""
-        passes = self.operator_passes
+        passes, d = self.operator_passes, self.rows.n_columns
         sample = 0 if passes.sample is None else passes.sample.layout.n_rows
-        start = axes_flops(sample, self.rows.n_columns, self.iteration.block)
-        return start + self.iteration.flops(passes.product.times)
+        return self.solve_after(passes.product.times, axes_flops(sample, d, self.iteration.block))
+
+    def solve_after(self, products: float, start: float = 0.0) -> SolveCost:
+        """Return the cost of the solve: ``start`` operations for the first block, and those after each product."""
+        k, d = self.iteration.components, self.rows.n_columns
+        model = linear_bytes(k, d, scaled=self.settings.scales) + certificate_bytes(k, d)
+        return SolveCost(between=start + self.iteration.flops(products), output_bytes=model)
 
     def run(self, run: Run) -> PCAResult:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
@@ -424,9 +419,8 @@ class KrylovDotFit(KrylovFit):
             f"known to {self.settings.tol:g}"
         )
 
-    @property
-    def between(self) -> float:
-        return self.iteration.flops(self.product.times)
+    def solve_cost(self) -> SolveCost:
+        return self.solve_after(self.product.times)
 
     @cached_property
     def product(self) -> PassCost:

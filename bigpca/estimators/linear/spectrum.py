@@ -5,7 +5,7 @@ PCA by the covariance matrix: one pass of moments, one d x d eigenproblem (tutor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, Self, cast
@@ -353,9 +353,9 @@ class PCAFit(Fit[PCAResult]):
     settings: Settings
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings) -> PCAFit:
-        """Return the fit, cut for the memory that it may use; X is not read."""
-        return cls(rows, settings)
+    def choices(cls, rows: Rows, settings: Settings) -> Sequence[PCAFit]:
+        """Return the fit in the sizes that it may have, the best first, of which the first that fits is taken."""
+        return [cls(rows, settings)]
 
     @classmethod
     def offered(cls, rows: Rows, settings: Settings) -> bool:

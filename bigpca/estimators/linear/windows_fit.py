@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, cast
@@ -13,7 +14,6 @@ from bigpca.data.lags import LaggedRows
 from bigpca.data.sources import open_source
 from bigpca.estimators.linear.krylov import KrylovFit, size_iteration
 from bigpca.estimators.linear.spectrum import PCAResult, Settings
-from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.base import PROBES
 from bigpca.operators.windows import WindowOperator, window_bytes, window_flops
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -31,13 +31,14 @@ PRODUCTS = 6  # that are expected, where no sample of the rows gives the first b
 class WindowsFit(KrylovFit):
     """One read for sums of the windows of a series; the iteration multiplies by the matrix that follows from them."""
 
+    reads: ClassVar[tuple[str, ...]] = ("sums",)
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
 
     @classmethod
-    def planned(cls, rows: Rows, settings: Settings) -> WindowsFit:
-        """Return the fit with the largest basis that fits; products from memory are not reads."""
+    def choices(cls, rows: Rows, settings: Settings) -> Sequence[WindowsFit]:
+        """Return the fit with each basis, the largest first; products from memory are not reads."""
         sizes = size_iteration(rows, replace(settings, max_passes=None))
-        return first_that_fits(cls(rows, settings, size) for size in sizes)
+        return [cls(rows, settings, size) for size in sizes]
 
     @property
     def windows(self) -> LaggedRows:
@@ -78,19 +79,12 @@ class WindowsFit(KrylovFit):
         """The read."""
         return row_pass(self.series, "sums", [self.template], dtype=PRECISE)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        return (self.sums,)
-
     def solve_cost(self) -> SolveCost:
         d, lags = self.template.n_features, self.template.n_lags
         sizes = lags * d, d, sum(map(len, self.ends)) // (lags - 1)
         held = self.template.state_bytes + window_bytes(*sizes) + self.iteration.basis_bytes
         multiplied = PRODUCTS * window_flops(*sizes, self.iteration.block + PROBES)
-        return replace(super().solve_cost(), flops=multiplied, bytes=held)
-
-    @property
-    def between(self) -> float:
-        return self.iteration.flops(PRODUCTS)
+        return replace(self.solve_after(PRODUCTS), flops=multiplied, bytes=held)
 
     def run(self, run: Run) -> PCAResult:
         """Read the sums, and iterate until the eigenvalues are known to ``tol``."""

@@ -147,11 +147,9 @@ class PairFit(Fit[Found], Generic[Found, State]):
         held = 3 * size + (9 + beside) * 8 * d * d + eigh_bytes(d)
         return SolveCost(flops, bytes=held, output_bytes=size + 16 * d * 64)
 
-    def read(self, run: Run) -> Folded[State]:
-        """Return the state of X and Y."""
-        return self._folded(run, self.moments, self.rows)
-
-    def _folded(self, run: Run, cost: PassCost, rows: Rows) -> Folded[State]:
+    def read(self, run: Run, again: tuple[PassCost, Rows] | None = None) -> Folded[State]:
+        """Return the state of X and Y, or that of the second read."""
+        cost, rows = again or (self.moments, self.rows)
         with naming_sides(self.rows.widths, "XYZ"):
             read = fold(run, cost, rows, self.template)  # one pass over X and Y
         if isinstance(read.state, FoldStates):
@@ -168,5 +166,5 @@ class PairFit(Fit[Found], Generic[Found, State]):
             second = None if self.refine is None else self.refine(found)
             if second is None:
                 return found
-        state = self._folded(run, self.again, second.applied(self.rows)).state
+        state = self.read(run, (self.again, second.applied(self.rows))).state
         return self.solve(read.state, read.omitted, replace(second, state=state))

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -294,12 +294,10 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
     return best.chosen([_compare(other.plan, best.plan) for other in fits if other is not best])
 
 
-def first_that_fits(fits: Iterable[AnyFit]) -> AnyFit:
+def first_that_fits(fits: Sequence[AnyFit]) -> AnyFit:
     """Return the first fit that fits in memory, or the last one, whose plan reports the shortage."""
-    for fit in fits:
-        if fit.plan.process_bytes <= fit.rows.order.resources.room_bytes:
-            break
-    return fit
+    fitting = (fit for fit in fits[:-1] if fit.plan.process_bytes <= fit.rows.order.resources.room_bytes)
+    return next(fitting, fits[-1])
 
 
 def _compare(other: Plan, best: Plan) -> str:

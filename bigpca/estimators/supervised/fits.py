@@ -16,7 +16,7 @@ from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
-from bigpca.estimators.shared.fit import Fit, Reading, choose, first_that_fits
+from bigpca.estimators.shared.fit import Fit, Reading, first_that_fits
 from bigpca.estimators.shared.results import Result
 from bigpca.estimators.supervised.problems import Labelled, Problem, check_classes, reject_singular
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
@@ -279,7 +279,7 @@ class KrylovRoweisFit(LabelledFit):
         # Without a limit: the reads whose blocks span the whole space, or the most of whose products fit in memory.
         whole = 2 * (-(-rows.n_columns // fit.width) + 2)
         granted = [whole, *(whole >> i for i in range(1, whole.bit_length()) if whole >> i >= TYPICAL_READS)]
-        return first_that_fits(replace(fit, most=most) for most in granted)
+        return first_that_fits([replace(fit, most=most) for most in granted])
 
     @property
     def price(self) -> float:
@@ -404,23 +404,3 @@ def family_in(
         basis=basis,
         normalize=problem.normalize,
     )
-
-
-def plan_labelled(rows: Rows, name: str, labelled: Labelled, problem: Problem) -> LabelledFit:
-    """Plan a fit without reading X.
-
-    Raises
-    ------
-    ValueError
-        For a scatter that must be singular, and parameters that a named iteration does not support.
-    MemoryBudgetError
-        With ``solver="auto"``, if no solver fits.
-    """
-    exact = LabelsFit(rows, name, labelled, problem.whole, problem)
-    if not problem.whole:
-        return exact
-    problem.check_labels(labelled, rows.n_columns)
-    if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):
-        return exact
-    iteration = KrylovRoweisFit.planned(rows, name, labelled, problem)
-    return iteration if problem.solver == "krylov" else choose([exact, iteration])

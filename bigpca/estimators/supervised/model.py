@@ -23,13 +23,13 @@ from bigpca.data.provenance import Provenance
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import called, execute
+from bigpca.estimators.shared.fit import called, choose, execute
 from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import labels_of_fit, read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all
-from bigpca.estimators.supervised.fits import LabelledFit, LabelsFit, SupervisedResult, plan_labelled
+from bigpca.estimators.supervised.fits import KrylovRoweisFit, LabelledFit, LabelsFit, SupervisedResult
 from bigpca.estimators.supervised.problems import Problem, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, Supervision
 from bigpca.passes.accumulators.moments import Hits
@@ -257,10 +257,18 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         return self._planned(rows, y, self._problem(rows.seed))
 
     def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> LabelledFit:
+        """Plan a fit on these rows and labels, without reading X."""
         rows = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
         rows, labelled = read_labels(self, rows, y, problem)
-        return plan_labelled(rows, type(self).__name__, labelled, problem)
+        exact = LabelsFit(rows, type(self).__name__, labelled, problem.whole, problem)
+        if not problem.whole:
+            return exact
+        problem.check_labels(labelled, rows.n_columns)
+        if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):
+            return exact
+        iteration = KrylovRoweisFit.planned(rows, type(self).__name__, labelled, problem)
+        return iteration if problem.solver == "krylov" else choose([exact, iteration])
 
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
         super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)
