@@ -38,6 +38,7 @@ CSR_PARTS = ("data", "indices", "indptr", "shape")
 T = TypeVar("T")
 SHAPE = "shape"  # in the metadata of a field: the state keeps it when it is closed
 SQUARE = "square"  # in the metadata of a field: its size is that of a symmetric matrix
+FIRST_ROW = "first_row"  # the field with the number of the first row that has a value in the parameter by row
 HERE = "here"  # in the metadata of a field: it is never on a device
 KEPT: dict[str, object] = {SHAPE: None}  # an inner state, or a value of no known shape
 PARAMETER = KEPT | {"parameter": True}  # what a closed state keeps, and an empty one has from its template
@@ -103,6 +104,9 @@ class Accumulator(ABC):
     shared_field : str or None
         The field that holds the broadcast value: a parameter that every group needs to fold, and that is too large to
         be sent with each task. It is None in templates being sent and in closed states.
+    by_row : str or None
+        The parameter that has a value for each row from number ``first_row`` on, such as the codes of classes: each
+        group gets its own part, and closed states have none.
     needs_largest : bool
         Whether ``update`` uses the largest magnitude in its block.
     gaps : tuple of str
@@ -116,6 +120,7 @@ class Accumulator(ABC):
     tag: ClassVar[str]
     accepts: ClassVar[frozenset[str]] = frozenset({"dense"})
     shared_field: ClassVar[str | None] = None
+    by_row: ClassVar[str | None] = None
     needs_largest: ClassVar[bool] = False
     gaps: ClassVar[tuple[str, ...]] = ()
     lives_there: ClassVar[bool] = False
@@ -218,7 +223,12 @@ class Accumulator(ABC):
 
     def for_rows(self, start: int, stop: int) -> Self:
         """Return a template with only the parameters that rows ``start:stop`` need."""
-        return self
+        values = None if self.by_row is None else getattr(self, self.by_row)
+        if self.by_row is None or values is None:
+            return self
+        first: int = getattr(self, FIRST_ROW)
+        own: dict[str, object] = {self.by_row: values[start - first : stop - first], FIRST_ROW: start}
+        return replace(self, **own)  # type: ignore[arg-type]  # by name
 
     def device_bytes(self, rows: BlockForm) -> int | None:
         """Return the peak memory of the device of another array library; None for states of NumPy only.
@@ -230,7 +240,8 @@ class Accumulator(ABC):
 
     def bare(self) -> Self:
         """Return a template without the parameters that only folding needs."""
-        return self.without_shared()
+        none: dict[str, object] = {} if self.by_row is None else {self.by_row: getattr(self, self.by_row)[:0]}
+        return replace(self.without_shared(), **none)  # type: ignore[arg-type]  # by name
 
     @property
     def shared(self) -> object:

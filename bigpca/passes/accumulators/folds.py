@@ -43,6 +43,7 @@ class FoldStates(Accumulator):
     """
 
     tag: ClassVar[str] = "FoldStates"
+    by_row: ClassVar[str | None] = "codes"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     template: Accumulator
@@ -58,11 +59,6 @@ class FoldStates(Accumulator):
 
     def bare(self) -> FoldStates:
         return replace(self, codes=None, states=(self.template,) * self.n_folds)
-
-    def for_rows(self, start: int, stop: int) -> FoldStates:
-        if self.codes is None:
-            return self
-        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
 
     def there(self, device: Device | None) -> FoldStates:
         return replace(super().there(device), template=self.template.there(device))

@@ -7,6 +7,7 @@ profiles of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -355,6 +356,19 @@ class StoredColumnMoments(ColumnMoments):
         return Work(0, 2.0 * rows.values)
 
 
+def labelled_tiles(
+    values: Array, codes: NDArray[np.int32], weights: Vector | None, step: int
+) -> Iterator[tuple[Array, NDArray[np.int32], Vector | None]]:
+    """Yield the rows with a label, their codes and weights, of ``step`` rows at a time; code -1 marks rows without."""
+    for i in range(0, len(codes), step):
+        own, rows = codes[i : i + step], values[i : i + step]
+        labelled = np.flatnonzero(own >= 0)
+        if len(labelled):
+            # No copy where all rows are labelled, the usual case.
+            rows = rows if len(labelled) == len(own) else rows[labelled]
+            yield rows, own[labelled], None if weights is None else weights[i : i + step][labelled]
+
+
 TILE_BYTES = 16 * MIB
 MOST_CLASSES_THERE = 1024  # and more with more columns: products with one-hot codes then take as long as the scatter
 
@@ -392,6 +406,7 @@ class ClassMoments(Weighted, Accumulator):
     """
 
     tag: ClassVar[str] = "ClassMoments"
+    by_row: ClassVar[str | None] = "codes"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     lives_there: ClassVar[bool] = True
 
@@ -425,12 +440,6 @@ class ClassMoments(Weighted, Accumulator):
         """The within-class scatter's upper triangle as a new (d, d) matrix."""
         return unpack_upper(self.within, self.n_features)
 
-    def for_rows(self, start: int, stop: int) -> ClassMoments:
-        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
-
-    def bare(self) -> ClassMoments:
-        return replace(self, codes=self.codes[:0])
-
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
         self._group_shift = (self.put(block.shift) if self._group_shift is None else self._group_shift) + block.seen
@@ -445,17 +454,8 @@ class ClassMoments(Weighted, Accumulator):
             # The shift of a class, NaN until it has a row: near its mean, and in the rows' precision.
             earlier = np.full((self.n_classes, self.n_features), np.nan) if self._shifts is None else self._shifts
             self._shifts, self._product = earlier.astype(block.values.dtype), None
-        step = self._tile_rows
-        for i in range(0, len(codes), step):
-            own = codes[i : i + step]
-            # Code -1 marks rows without a label, which only classes ignore.
-            labelled = np.flatnonzero(own >= 0)
-            if len(labelled):
-                rows = block.values[i : i + step]
-                # No copy where all rows are labelled, the usual case.
-                rows = rows if len(labelled) == len(own) else rows[labelled]
-                weights = None if block.weights is None else block.weights[i : i + step][labelled]
-                self._add(rows, own[labelled], self._shifts, weights)
+        for rows, own, weights in labelled_tiles(block.values, codes, block.weights, self._tile_rows):
+            self._add(rows, own, self._shifts, weights)
 
     def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, weights: Vector | None) -> None:
         self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
@@ -607,18 +607,13 @@ class Hits(Accumulator):
     """
 
     tag: ClassVar[str] = "Hits"
+    by_row: ClassVar[str | None] = "codes"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     codes: Codes
     first_row: int = 0
     weight: float = kept(default=0.0)
     hits: float = kept(default=0.0)
-
-    def for_rows(self, start: int, stop: int) -> Hits:
-        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
-
-    def bare(self) -> Hits:
-        return replace(self, codes=self.codes[:0])
 
     def update(self, block: Block) -> None:
         weights = np.ones(block.count) if block.weights is None else block.weights
@@ -674,6 +669,7 @@ class WithinProduct(Accumulator):
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     lives_there: ClassVar[bool] = True
     shared_field: ClassVar[str | None] = "factor"
+    by_row: ClassVar[str | None] = "codes"
     needs_largest: ClassVar[bool] = True
 
     n_features: int
@@ -684,12 +680,6 @@ class WithinProduct(Accumulator):
     product: Matrix = kept("n_features", "n_columns")
     _prepared: tuple[DType | None, Array, Array] | None = field(default=None, repr=False)
     _scale: Array | None = field(default=None, repr=False)
-
-    def bare(self) -> WithinProduct:
-        return replace(self, factor=None, codes=self.codes[:0])
-
-    def for_rows(self, start: int, stop: int) -> WithinProduct:
-        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
 
     def update(self, block: Block) -> None:
         factor = broadcast(self.factor)
@@ -705,16 +695,13 @@ class WithinProduct(Accumulator):
         _, means, W = self._prepared
         codes = self.codes[block.rows - self.first_row]
         step = max(64, TILE_BYTES_WITHIN_PRODUCT // (4 * max(1, self.n_features)))
-        for i in range(0, len(codes), step):
-            labelled = np.flatnonzero(codes[i : i + step] >= 0) + i
-            if len(labelled):
-                rows = values[labelled]
-                # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, with the class means of an earlier read.
-                rows -= means[codes[labelled]]
-                Z = rows @ W
-                if block.weights is not None:
-                    Z *= block.weights[labelled].astype(dtype)[:, None]
-                self.product += rows.T @ Z
+        for tile, own, weights in labelled_tiles(values, codes, block.weights, step):
+            # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, with the class means of an earlier read.
+            rows = tile - means[own]
+            Z = rows @ W
+            if weights is not None:
+                Z *= weights.astype(dtype)[:, None]
+            self.product += rows.T @ Z
 
     def _update_there(self, device: Device, factor: WithinFactor, block: Block) -> None:
         """Add a block on a device; products of float32 rows hold a power of two, found in the first block."""

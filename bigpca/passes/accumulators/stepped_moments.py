@@ -45,6 +45,7 @@ class PairedRows(Accumulator):
         Their codes, 0 without any; NaN where there is no row.
     """
 
+    by_row: ClassVar[str | None] = "codes"
     gaps: ClassVar[tuple[str, ...]] = ("head_codes", "tail_codes")
 
     n_features: int
@@ -89,11 +90,6 @@ class PairedRows(Accumulator):
     @property
     def _ends(self) -> int:
         return self.reach * self.ends
-
-    def for_rows(self, start: int, stop: int) -> Self:
-        if self.codes is None:
-            return self
-        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
 
     def bare(self) -> Self:
         return replace(self, codes=None)

@@ -484,6 +484,7 @@ class LeftProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "LeftProduct"
+    by_row: ClassVar[str | None] = "V"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
     lives_there: ClassVar[bool] = True
 
@@ -559,9 +560,6 @@ class LeftProduct(Accumulator):
     def device_bytes(self, rows: BlockForm) -> int:
         thin = min(rows.rows, self._tile_rows) * (8 + rows.itemsize) + 24 * rows.columns
         return rows.rows * rows.columns * rows.itemsize + thin * self._width
-
-    def for_rows(self, start: int, stop: int) -> LeftProduct:
-        return replace(self, V=self.V[start - self.first_row : stop - self.first_row], first_row=start)
 
     def bare(self) -> LeftProduct:
         return replace(self, V=self._no_rows)
