@@ -184,8 +184,12 @@ def brought_by(estimator: object) -> AbstractContextManager[None]:
     return block(in_force(estimator)) if getattr(estimator, "_brought", None) else nullcontext()
 
 
-def setting(estimator: object, name: str) -> Any:
-    """Return a setting: of the estimator (or None), of blocks, the process or its environment, or the default."""
+def setting(estimator: object, name: str, given: object = None) -> Any:
+    """Return a setting: as it was given to a call, or that of the estimator (or None), of blocks, the process or its
+    environment, or the default.
+    """
+    if given is not None:
+        return given
     if name == "memory_limit" and (own := getattr(estimator, name, None)) is not None:
         return own
     for known in (open_block(), _of_process, getattr(estimator, "_brought", {})):

@@ -424,8 +424,8 @@ def reconstruction_error(
     if isinstance(model, Estimator):
         rows = rows_like(model, X, memory_limit=memory_limit)
     else:
-        limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
-        rows = as_fitted(model, open_rows(X, type(model).__name__)).begun(memory_limit=limit)
+        rows = as_fitted(model, open_rows(X, type(model).__name__))
+        rows = rows.begun(memory_limit=setting(model, "memory_limit", memory_limit))
     squares = SquaredScores(mean, axes, None if scale is None else np.asarray(scale, np.float64))
     mapped, sums = rows.mapped(squares.step), ColumnMoments(len(axes) + 1)
     found = read_once(mapped, sums, "residuals", progress=progress)

@@ -66,7 +66,7 @@ class Outliers:
 
 def has_covariance(model: BaseEstimator) -> bool:
     """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not getattr(model, "_orthonormal", True):
+    if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if model.__sklearn_is_fitted__() else ""
         raise AttributeError(
             f"get_covariance and densities require orthonormal components, but the components are not orthonormal{off}"
@@ -77,6 +77,11 @@ def has_covariance(model: BaseEstimator) -> bool:
 
 class Density(Estimator[Found]):
     """A fitted model of the density of rows."""
+
+    @property
+    def _orthonormal(self) -> bool:
+        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
+        return True
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
@@ -128,11 +133,6 @@ class Density(Estimator[Found]):
 
 class RowStatistics(Density[PCAResult]):
     """A fitted model with orthonormal axes V (k, d) and a variance along each, under which rows are compared."""
-
-    @property
-    @abstractmethod
-    def _orthonormal(self) -> bool:
-        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
     def _whole_spectrum(self, what: str) -> Vector:

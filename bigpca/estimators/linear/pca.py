@@ -163,7 +163,6 @@ class PCA(LinearModel[Moments]):
         alike=("preprocess", "center", "scale"),
         ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
     )
-    _orthonormal = True
 
     n_components: NComponents = None
     _: KW_ONLY

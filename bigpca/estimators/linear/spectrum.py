@@ -635,7 +635,7 @@ class CovarianceFit(PCAFit):
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
         dtype, d = PRECISE if self.settings.covariates else None, rows.n_columns
-        solving = template.state_bytes + 32 * d * d  # the matrix, and what LAPACK takes at most: eigh_bytes
+        solving = template.state_bytes + 8 * d * d + eigh_bytes(d)  # the matrix, and what its eigenvectors take
         return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype, finish_bytes=solving)
 
     @cached_property
@@ -680,12 +680,12 @@ class CovarianceFit(PCAFit):
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
-        solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
         with naming_sides(self.rows.widths, "XZ"):
             if self.again is None:
+                solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
                 found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
             else:
-                read = fold(run, self.moments, self.rows, self.template)  # one pass over X
+                read = self.read(run)
                 second = Remainder.of(read.state, settings)
                 if second is not None:
                     left = fold(run, self.again, second.applied(self.rows), self._left).state

@@ -169,8 +169,7 @@ def rows_of_fit(
             compare_own_names(names, getattr(model, name, None), name)
     if not weighted:
         reject_weights(rows, [type(model).__name__], model._traits.unweighted)
-    limit = setting(model, "memory_limit") if memory_limit is None else memory_limit
-    rows = rows.begun(nan_policy=model.nan_policy, memory_limit=limit)
+    rows = rows.begun(nan_policy=model.nan_policy, memory_limit=setting(model, "memory_limit", memory_limit))
     if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:
         if not alone or rows.preprocessing is None:
             for one in maps:

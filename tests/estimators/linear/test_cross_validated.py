@@ -78,6 +78,14 @@ def test_covariates_are_regressed_on_in_the_other_folds(size: float, scale: bool
         np.testing.assert_allclose(grown.cv_errors_, expected, rtol=rtol)
 
 
+def test_rows_added_to_a_fit_with_covariates_have_the_folds_of_one_fit() -> None:
+    given = RNG.standard_normal((N, 2))
+    whole = bp.PCA(CrossValidated(3)).fit(X, given=given)
+    grown = bp.PCA(CrossValidated(3)).fit(X[:40], given=given[:40]).partial_fit(X[40:], given=given[40:])
+    assert [one.count for one in grown._result.state.states] == [one.count for one in whole._result.state.states]
+    np.testing.assert_allclose(grown.cv_errors_, whole.cv_errors_, rtol=1e-9)
+
+
 def test_likelihoods_are_those_of_scikit_learn() -> None:
     model = bp.PCA(CrossValidated(criterion="likelihood")).fit(X, groups=FOLDS)
     for k in range(1, D):
