@@ -77,7 +77,7 @@ def leading_axes(
         return product.astype(np.float64, copy=False)
 
     with blas_threads(threads, 2 / 3 * m**3):  # those of few eigenpairs
-        G = sum_strips(products, d, _parts(m))
+        G = sum_strips(products, d, m * m, _parts(m))
         eigenvalues, V = top_eigenpairs(G, min(k, m))  # rows of V: (k, m)
     rank = min(numerical_rank(eigenvalues, m), int(np.count_nonzero(eigenvalues > 1e-6 * eigenvalues[0])))
     axes = np.empty((rank, d))
@@ -88,7 +88,7 @@ def leading_axes(
         axes[:, columns] = weights.astype(values.dtype) @ values
 
     with blas_threads(threads):
-        each_strip(multiply, d)
+        each_strip(multiply, d, rank * m)
     variances = eigenvalues[:rank] / max(1, m - 1)
     with np.errstate(over="ignore"):
         mean, squares = np.ldexp(mean, exponent), np.ldexp(squares, 2 * exponent)

@@ -284,12 +284,12 @@ def whole_spectrum(S: Matrix) -> tuple[Vector, Matrix]:
     return values[::-1], V[:, ::-1]
 
 
-def whole_eigenvalues(S: Matrix) -> Vector:
-    """Return all eigenvalues of a symmetric S (d, d), descending; those of large S are found on a device."""
+def top_eigenvalues(S: Matrix, k: int) -> Vector:
+    """Return the k largest eigenvalues of a symmetric S >= 0 (d, d), descending; those of large S from a device."""
     if (device := device_of_solve(len(S))) is None:
-        return np.asarray(np.linalg.eigvalsh(S)[::-1])
+        return top_eigenpairs(S.copy(), k)[0]
     with device.precise():
-        return np.asarray(device.fetch(device.xp.linalg.eigvalsh(device.put(S)))[::-1])
+        return np.asarray(device.fetch(device.xp.linalg.eigvalsh(device.put(S))[len(S) - k :])[::-1])
 
 
 def fix_signs(components: Matrix) -> Matrix:

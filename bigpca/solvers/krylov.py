@@ -141,8 +141,8 @@ class KrylovBasis:
         """Split the new products into H and remainders, and take the new vectors out of the earlier remainders."""
         c, s, V, R = self.count, self.settled, self.vectors, self.remainders
         # H = V A V' grows by the rows of the new block, and by its columns against remainders that still change.
-        new = sum_strips(lambda j: R[c:stop, j] @ V[:stop, j].T, self.N)
-        old = sum_strips(lambda j: R[s:c, j] @ V[c:stop, j].T, self.N)
+        new = sum_strips(lambda j: R[c:stop, j] @ V[:stop, j].T, self.N, (stop - c) * stop)
+        old = sum_strips(lambda j: R[s:c, j] @ V[c:stop, j].T, self.N, (c - s) * (stop - c))
 
         def subtract(j: Strip) -> Vector:
             # R = V A - H V: what of the products lies outside of the basis.
@@ -151,7 +151,7 @@ class KrylovBasis:
             part: Vector = np.einsum("ij,ij->i", R[s:stop, j], R[s:stop, j])
             return part
 
-        squares = sum_strips(subtract, self.N)
+        squares = sum_strips(subtract, self.N, (stop - c) * stop)
         self._H[c:stop, :stop] = new
         self._H[:s, c:stop], self._H[s:c, c:stop] = 0.0, old
         # A vector has settled where its remainder is rounding: its product lies in the basis.
@@ -181,12 +181,13 @@ class KrylovBasis:
             return product
 
         self.directions = rows
-        return sum_strips(multiply, self.N)
+        return sum_strips(multiply, self.N, len(scaled) * (len(scaled) + len(outside)))
 
     def inner(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return the inner products of rows (r, N) with the vectors (r, c), and with :attr:`outside`."""
         V, R = self.vectors[: self.count], self.outside
-        both = sum_strips(lambda j: np.hstack([rows[:, j] @ V[:, j].T, rows[:, j] @ R[:, j].T]), self.N)
+        each = len(rows) * (len(V) + len(R))
+        both = sum_strips(lambda j: np.hstack([rows[:, j] @ V[:, j].T, rows[:, j] @ R[:, j].T]), self.N, each)
         return both[:, : self.count], both[:, self.count :]
 
     def rows(self, inside: Matrix, outside: Matrix, into: Matrix | None = None) -> Matrix:
@@ -199,7 +200,7 @@ class KrylovBasis:
             strip += outside @ R[:, j]
             result[:, j] = strip if into is None else result[:, j] - strip
 
-        each_strip(combine, self.N)
+        each_strip(combine, self.N, len(inside) * (len(V) + len(R)))
         return result
 
     def remainder(
@@ -260,12 +261,13 @@ class KrylovBasis:
         if not start:
             return 0.0
         V = self.vectors[:start]
-        overlap = sum_strips(lambda j: rows[:, j] @ V[:, j].T, self.N)
+        each = len(rows) * start
+        overlap = sum_strips(lambda j: rows[:, j] @ V[:, j].T, self.N, each)
 
         def subtract(j: Strip) -> None:
             rows[:, j] -= overlap @ V[:, j]
 
-        each_strip(subtract, self.N)
+        each_strip(subtract, self.N, each)
         return float(np.max(np.abs(overlap), initial=0.0))
 
 
@@ -303,12 +305,12 @@ def _combine(C: Matrix, rows: Matrix, into: Matrix | None = None) -> Matrix:
     def combine(j: Strip) -> None:
         result[:r, j] = C @ rows[:m, j]
 
-    each_strip(combine, rows.shape[1])
+    each_strip(combine, rows.shape[1], r * m)
     return result[:r]
 
 
 def _gram(rows: Matrix) -> Matrix:
-    return sum_strips(lambda j: rows[:, j] @ rows[:, j].T, rows.shape[1])
+    return sum_strips(lambda j: rows[:, j] @ rows[:, j].T, rows.shape[1], len(rows) ** 2)
 
 
 def _exponent(product: Matrix) -> int:

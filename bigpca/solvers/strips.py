@@ -20,19 +20,20 @@ Strip: TypeAlias = "slice[int, int, int]"
 
 STRIP_WIDTH = 1024  # most entries of long rows that are worked on at a time
 PARTS = 8  # runs of strips, each with a sum of its own; no more threads are used
+SHARED = 5e7  # multiplications (some 5 ms of a core) below which to start threads takes longer than they save
 
 
-def each_strip(work: Callable[[Strip], object], N: int) -> None:
-    """Call ``work`` for every strip of ``N`` entries, in any order."""
+def each_strip(work: Callable[[Strip], object], N: int, each: int) -> None:
+    """Call ``work`` for every strip of ``N`` entries, in any order; ``each`` entry takes so many multiplications."""
 
     def run(part: list[Strip]) -> None:
         for strip in part:
             work(strip)
 
-    _over_parts(run, N, PARTS)
+    _over_parts(run, N, PARTS, each)
 
 
-def sum_strips(work: Callable[[Strip], Matrix], N: int, parts: int = PARTS) -> Matrix:
+def sum_strips(work: Callable[[Strip], Matrix], N: int, each: int, parts: int = PARTS) -> Matrix:
     """Return the sum of the new arrays that ``work`` returns for every strip of ``N`` entries, from ``parts`` sums."""
 
     def add(part: list[Strip]) -> Matrix:
@@ -41,13 +42,13 @@ def sum_strips(work: Callable[[Strip], Matrix], N: int, parts: int = PARTS) -> M
             total += work(strip)
         return total
 
-    total, *others = _over_parts(add, N, parts)
+    total, *others = _over_parts(add, N, parts, each)
     for other in others:
         total += other
     return total
 
 
-def _over_parts(work: Callable[[list[Strip]], T], N: int, parts: int) -> list[T]:
+def _over_parts(work: Callable[[list[Strip]], T], N: int, parts: int, each: int) -> list[T]:
     count = -(-N // STRIP_WIDTH)
     strips: list[Strip] = [slice(N * i // count, N * (i + 1) // count) for i in range(count)]
     # Runs of consecutive strips: their number depends on N alone, so the order of sums does too.
@@ -57,7 +58,7 @@ def _over_parts(work: Callable[[list[Strip]], T], N: int, parts: int) -> list[T]
     if parts == 1:
         return [work(strips)]
     with threads_of_solve() as threads:
-        if threads == 1:
+        if threads == 1 or N * each < SHARED:
             return [work(run) for run in runs]
         with ThreadPoolExecutor(min(threads, parts), thread_name_prefix="bigpca-strips") as pool:
             return list(pool.map(work, runs))

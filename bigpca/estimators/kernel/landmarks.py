@@ -78,7 +78,7 @@ from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, counted, needs_full_spectrum, resolve_components
-from bigpca.solvers.eigh import fix_signs, top_eigenpairs, whole_eigenvalues
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs, top_eigenvalues
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
 
@@ -189,20 +189,28 @@ def features_of(
 
 def _needed_columns(K_mm: Matrix, T: Matrix, truncation: float, wanted: int | None) -> Matrix:
     """Return the columns of T (m, r) above a truncation, or all where the landmarks' own components need the others."""
-    lengths = np.sqrt(np.maximum(np.diagonal(K_mm), 0.0))
-    sizes = np.linalg.norm(lengths[:, None] * T, axis=0) ** -2  # the eigenvalues of the equilibrated K_mm
+    diagonal = np.maximum(np.diagonal(K_mm), 0.0)
+    sizes = np.linalg.norm(np.sqrt(diagonal)[:, None] * T, axis=0) ** -2  # the eigenvalues of the equilibrated K_mm
     kept = int(np.count_nonzero(sizes > truncation * sizes[0]))
     if kept == len(sizes) or wanted == 0:
         return T[:, :kept]
-    B = K_mm @ T
+    B = diagonal[:, None] * T * sizes  # K_mm T, of those eigenvectors
     B -= B.mean(axis=0)
-    S = B.T @ B
-    part = np.zeros(len(S))
-    whole, part[:kept] = whole_eigenvalues(S), whole_eigenvalues(S[:kept, :kept])
+    least = truncation_for(FLOAT64)
     if wanted is None:
-        whole, part = whole.sum(keepdims=True), part.sum(keepdims=True)
-    least = MISSED_BY_SINGLE * np.maximum(whole, truncation_for(FLOAT64) * whole[0])
-    return T if ((whole - part) > least)[:wanted].any() else T[:, :kept]
+        squares = np.einsum("ij,ij->j", B, B)
+        return T if squares[kept:].sum() > MISSED_BY_SINGLE * squares.sum() else T[:, :kept]
+    # An eigenvalue of B'B is at least that of some columns, and at most that of the kept ones and |B'B|_2 of the others
+    # (Aronszajn), which is at most max K_ii times the largest size.
+    first = B[:, : min(kept, 4 * wanted)]
+    below = np.linalg.eigvalsh(first.T @ first)[::-1]
+    smallest = max(float(below[wanted - 1]) if wanted <= len(below) else 0.0, least * float(below[0]))
+    if diagonal.max() * sizes[kept] <= MISSED_BY_SINGLE * smallest:
+        return T[:, :kept]
+    S, count, few = B.T @ B, min(wanted, len(sizes)), min(wanted, kept)
+    whole, part = top_eigenvalues(S, count), np.zeros(count)
+    part[:few] = top_eigenvalues(S[:kept, :kept], few)
+    return T if (whole - part > MISSED_BY_SINGLE * np.maximum(whole, least * whole[0])).any() else T[:, :kept]
 
 
 def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:

@@ -12,6 +12,8 @@ import pytest
 import bigpca as bp
 from bigpca import kernels
 from bigpca.errors import ApproximationWarning
+from bigpca.estimators.kernel import landmarks
+from bigpca.landmarks.samplings import Landmarks
 from tests.estimators.kernel.test_kernel_scores import rows_at
 
 N, K = 120, 6
@@ -148,3 +150,37 @@ def test_features_are_computed_in_float64_where_float32_would_drop_components(fl
     centred = matrix - matrix.mean(axis=0)
     expected = np.linalg.eigvalsh(centred - centred.mean(axis=1)[:, None])[::-1][:2]
     np.testing.assert_allclose(model.fit(rows).eigenvalues_, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("wanted", [1, 3, 20, 200, None])
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize(
+    "kernel",
+    [kernels.RBF(0.01), kernels.RBF(2.0), kernels.Polynomial(1.0, 10.0, 2), kernels.Linear(1.0)],
+    ids=["rbf", "narrow rbf", "polynomial", "linear"],
+)
+def test_float32_has_all_directions_exactly_where_components_of_the_landmarks_need_them(
+    kernel: kernels.Kernel, power: float, wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(5).standard_normal((90, 8)) * np.arange(1, 9) ** -power
+    solved = list[int]()
+    solve = landmarks.top_eigenvalues
+    monkeypatch.setattr(landmarks, "top_eigenvalues", lambda S, k: (solved.append(len(S)), solve(S, k))[1])
+    matrix, both = kernel(rows), list[int]()
+    for precision in (2.2e-16, 1.2e-7):
+        found = landmarks.features_of(kernel, Landmarks(rows, None), np.zeros(8), precision, 1, wanted)
+        both.append(found.transform.shape[1])
+    T = landmarks.features_of(kernel, Landmarks(rows, None), np.zeros(8), 2.2e-16, 1, wanted).transform
+    sizes = np.linalg.norm(np.sqrt(np.diagonal(matrix))[:, None] * T, axis=0) ** -2
+    kept = np.count_nonzero(sizes > 1e-5 * sizes[0])
+    B = matrix @ T
+    B -= B.mean(axis=0)
+    whole, part = (np.linalg.eigvalsh(B[:, :columns].T @ B[:, :columns])[::-1] for columns in (None, kept))
+    part = np.append(part, np.zeros(len(whole) - kept))
+    if wanted is None:
+        whole, part = whole.sum(keepdims=True), part.sum(keepdims=True)
+    missed = ((whole - part) > 1e-3 * np.maximum(whole, 1e-10 * whole[0]))[:wanted].any()
+    assert both == [T.shape[1], T.shape[1] if missed else kept]
+    others = sizes[kept] * np.diagonal(matrix).max() if kept < len(sizes) else 0.0  # more than these hold
+    if wanted is None or (wanted <= kept and others <= 5e-4 * part[wanted - 1]):
+        assert not solved
