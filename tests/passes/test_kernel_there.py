@@ -17,6 +17,7 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.devices import Device
 from bigpca.errors import MemoryBudgetError
+from bigpca.estimators.kernel.maps import scored_rows
 from bigpca.passes import sweeps
 from bigpca.passes.accumulators import kernel_product
 from bigpca.passes.accumulators.dot_matrix import DotPanels
@@ -260,6 +261,16 @@ def test_other_fits_by_sweeps_have_them_there(model: Any) -> None:
         found = model.fit(rows(), labels)
     assert any(note.startswith(f"multiplied by {STRICT}") for note in found.plan_.notes)
     np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-9)
+
+
+def test_rows_are_scored_in_two_precisions_there_in_tiles_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.concatenate([rows(), rows() + 1, rows() - 1])
+    expansion = bp.KernelPCA(3, kernel="rbf", gamma=0.02, solver="krylov").fit(X)._result.expansion
+    waits, sample = looks_of(monkeypatch), scored_rows(len(X))
+    found = expansion.in_needed_precision(Device.of(STRICT))
+    assert found.dtype == expansion.dtype == np.float32
+    # Of each precision, norms of both sides and products, of one tile of pairs.
+    assert sorted(waits) == sorted(2 * [sample, len(X), 3 * sample])
 
 
 def test_a_run_that_was_stopped_within_a_sweep_goes_on_with_the_next_panel(tmp_path: Path) -> None:

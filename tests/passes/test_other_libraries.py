@@ -241,7 +241,7 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     assert moved["put"] < (0.1 if fit == "batches" else reads * 1.2) * X.nbytes
 
 
-@pytest.mark.parametrize("kind", ["features", "scores", "spe"])
+@pytest.mark.parametrize("kind", ["features", "scores", "spe", "kernel scores"])
 def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,13 +250,19 @@ def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
     X, pca = bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250), bp.PCA(K).fit(lazy("f8"))
     monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
     Device.summing(name)
-    waits, rows = looks_of(monkeypatch), X.compute()
+    rows = X.compute()
+    nystrom = bp.NystromKernelPCA(K, **RBF, n_landmarks=m, sampling=rows[:m]).fit(rows)
+    waits = looks_of(monkeypatch)
     with bp.config(arithmetic=name):
+        if kind == "kernel scores":  # of one tile of pairs: norms of both sides, and products
+            nystrom.transform(rows)
+            assert Counter(waits) == Counter([N, m, N * K])
+            return
         if kind != "features":
             (pca.transform if kind == "scores" else pca.spe)(rows)
             assert Counter(waits) == Counter([N * K] if kind == "scores" else [N * K, N])
             return
-        model = bp.NystromKernelPCA(K, **RBF, n_landmarks=m, sampling=rows[:m]).fit(X)
+        model = clone(nystrom).fit(X)
     (layout,) = [one.layout for one in model.plan_.costs if one.name == "features"]
     tiles = [stop - start for start, stop in layout.reads]  # each is one block, whose rows fill a tile
     state = [model.rank_, packed_size(model.rank_)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isqrt
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector, working_dtype
 from bigpca.blas import blas_threads, threads_of_solve
-from bigpca.devices import Device, precisely
+from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
@@ -100,7 +101,7 @@ class Expansion:
         device = device if self.kernel.for_devices else None
         # Products of tiles are too small for several threads of BLAS, which wait busily.
         with precisely(device), threads_of_solve():
-            for first, references in self.references.tiles():
+            for first, references in self.references.tiles(self._tile_rows(device)):
                 if not sample:  # spread over all rows in memory, or over the first tile that is read
                     rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
                     sample = {dtype: self._prepare(rows, dtype, 0, device) for dtype in scores}
@@ -141,7 +142,8 @@ class Expansion:
         total = np.zeros((rows.shape[0], weights.shape[1]))
         device = device if self.kernel.for_devices and not isinstance(rows, csr_array) else None
         tiles = self._tiles(rows, dtype, device)
-        references = ((i, self._prepare_references(R, dtype, i, device)) for i, R in self.references.tiles())
+        stored = self.references.tiles(self._tile_rows(device))
+        references = ((i, self._prepare_references(R, dtype, i, device)) for i, R in stored)
         # Either way the references, which may be in a store, are read once.
         if rows.shape[0] <= self.references.shape[0]:
             held = list(tiles)
@@ -161,8 +163,16 @@ class Expansion:
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
     def _tiles(self, rows: Values, dtype: DType, device: Device | None = None) -> Iterator[tuple[int, object]]:
-        for i in range(0, rows.shape[0], TILE_ROWS):
-            yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0, device)
+        step = self._tile_rows(device)
+        for i in range(0, rows.shape[0], step):
+            yield i, self._prepare(rows[i : i + step], dtype, 0, device)
+
+    def _tile_rows(self, device: Device | None) -> int:
+        """Return the rows of a tile: on a device, such that neither they nor a tile of pairs exceed its tiles."""
+        if device is None:
+            return TILE_ROWS
+        room = tile_bytes(device) // 8
+        return max(TILE_ROWS, min(isqrt(room), room // max(1, self.references.shape[1])))
 
     def _add(
         self,

@@ -336,12 +336,12 @@ class References:
         """Dtype of the rows in memory or in the store."""
         return np.dtype((self._store if self.rows is None else self.rows).dtype)
 
-    def tiles(self) -> Iterator[tuple[int, Array]]:
-        """Yield (first row, rows) in tiles of 1,024 rows; one read of a store."""
+    def tiles(self, size: int = TILE_ROWS) -> Iterator[tuple[int, Array]]:
+        """Yield (first row, rows) in tiles of at most ``size`` rows; one read of a store."""
         count, d = self.shape
         if self.rows is not None:
-            for start in range(0, count, TILE_ROWS):
-                yield start, self.rows[start : start + TILE_ROWS]
+            for start in range(0, count, size):
+                yield start, self.rows[start : start + size]
             return
         self._check_stamp()
         reader = DirectReader(self._store)
@@ -353,8 +353,8 @@ class References:
                 raise FileNotFoundError(
                     f"the model's training rows were in {self._store.path}, {GONE} ({error})"
                 ) from error
-            for start in range(0, len(rows), TILE_ROWS):
-                yield first + start, rows[start : start + TILE_ROWS]
+            for start in range(0, len(rows), size):
+                yield first + start, rows[start : start + size]
 
     def _check_stamp(self) -> None:
         source = self._store
