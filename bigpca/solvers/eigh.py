@@ -284,12 +284,13 @@ def whole_spectrum(S: Matrix) -> tuple[Vector, Matrix]:
     return values[::-1], V[:, ::-1]
 
 
-def top_eigenvalues(S: Matrix, k: int) -> Vector:
-    """Return the k largest eigenvalues of a symmetric S >= 0 (d, d), descending; those of large S from a device."""
-    if (device := device_of_solve(len(S))) is None:
+def top_eigenvalues(S: Any, k: int) -> Vector:
+    """Return the k largest eigenvalues of a symmetric S >= 0 (d, d), descending; on its device, if it is on one."""
+    if isinstance(S, np.ndarray):
         return top_eigenpairs(S.copy(), k)[0]
+    device = Device.of_array(S)
     with device.precise():
-        return np.asarray(device.fetch(device.xp.linalg.eigvalsh(device.put(S))[len(S) - k :])[::-1])
+        return np.asarray(device.fetch(device.xp.linalg.eigvalsh(S)[S.shape[0] - k :])[::-1])
 
 
 def fix_signs(components: Matrix) -> Matrix:

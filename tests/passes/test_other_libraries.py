@@ -24,6 +24,8 @@ from bigpca.arrays import packed_size
 from bigpca.data.views import array_of
 from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
+from bigpca.estimators.kernel.maps import scored_rows
+from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
@@ -307,11 +309,7 @@ def test_problems_above_a_size_are_solved_on_the_device_of_the_fit_and_others_ne
 ) -> None:
     require(name)
     S = np.cov(values()[:, :40].T.astype("f8"))
-    solves: list[Any] = [
-        lambda: top_eigenpairs(S.copy(), 3),
-        lambda: whole_spectrum(S),
-        lambda: (top_eigenvalues(S, 5),),
-    ]
+    solves: list[Any] = [lambda: top_eigenpairs(S.copy(), 3), lambda: whole_spectrum(S)]
     expected, device, moved = [solve() for solve in solves], Device.of(name), {"put": 0, "fetch": 0}
     watch(monkeypatch, moved)
     with solving_on(device):
@@ -326,6 +324,31 @@ def test_problems_above_a_size_are_solved_on_the_device_of_the_fit_and_others_ne
             np.testing.assert_allclose(found[0], here[0], rtol=0, atol=1e-13 * here[0][0])
             for one, other in zip(found[1:], here[1:], strict=True):
                 np.testing.assert_allclose(np.abs(one), np.abs(other), atol=1e-7)
+    np.testing.assert_allclose(top_eigenvalues(device.put(S), 5), top_eigenvalues(S, 5), atol=1e-13 * expected[0][0][0])
+
+
+@pytest.mark.parametrize("kernel", [KERNELS[0], KERNELS[3], bp.kernels.Laplacian(0.01)])
+@pytest.mark.parametrize("name", DEVICES)
+def test_matrices_of_many_landmarks_are_made_on_the_device_of_the_fit(
+    name: str, kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(name)
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)  # the precision of the rows
+    X, m = lazy()[:, :10] - 30, 60
+    landmarks = X[1::25].compute()
+    model = bp.NystromKernelPCA(K, kernel=kernel, n_landmarks=m, sampling=landmarks)
+    expected, made = clone(model).fit(X), list[int]()
+    monkeypatch.setattr(devices, "SOLVED_THERE", m)
+    make = PreparedThere.products
+    monkeypatch.setattr(PreparedThere, "products", lambda A, *more: (made.append(len(A.squares)), make(A, *more))[1])
+    with bp.config(arithmetic=name):
+        found = model.fit(X)
+    # K_mm, and the scores of landmarks: all of them in float64, and some in both precisions.
+    few = scored_rows(m)
+    assert kernel.for_devices == (Counter(made) >= Counter([m, m, few, few]))
+    np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=0, atol=1e-6 * expected.eigenvalues_[0])
+    here, scores = expected.transform(landmarks), found.transform(landmarks)
+    np.testing.assert_allclose(np.abs(scores), np.abs(here), rtol=0, atol=1e-3 * np.abs(here).max())
 
 
 # Operations that a device is asked for by a further block of a read: of the first one of an iteration, with squares.

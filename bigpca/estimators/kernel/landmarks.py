@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack, working_dtype
+from bigpca.devices import device_of_solve, precisely
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
@@ -207,7 +208,9 @@ def _needed_columns(K_mm: Matrix, T: Matrix, truncation: float, wanted: int | No
     smallest = max(float(below[wanted - 1]) if wanted <= len(below) else 0.0, least * float(below[0]))
     if diagonal.max() * sizes[kept] <= MISSED_BY_SINGLE * smallest:
         return T[:, :kept]
-    S, count, few = B.T @ B, min(wanted, len(sizes)), min(wanted, kept)
+    count, few, device = min(wanted, len(sizes)), min(wanted, kept), device_of_solve(len(sizes))
+    with precisely(device):
+        S = B.T @ B if device is None else device.product(B := device.put(B), B)
     whole, part = top_eigenvalues(S, count), np.zeros(count)
     part[:few] = top_eigenvalues(S[:kept, :kept], few)
     return T if (whole - part > MISSED_BY_SINGLE * np.maximum(whole, least * whole[0])).any() else T[:, :kept]
@@ -347,7 +350,7 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
 
     The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
     """
-    T = features.transform
+    T, device = features.transform, device_of_solve(len(features.transform))
     weights = T @ mean
     expansion = Expansion(
         features.kernel,
@@ -359,8 +362,9 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
         float(mean @ mean),
         np.zeros(len(T)),
     )
-    centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None])[:, 0]
-    return replace(expansion, centre=centre).in_needed_precision()
+    with precisely(device):
+        centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None], device=device)[:, 0]
+    return replace(expansion, centre=centre).in_needed_precision(device)
 
 
 def fit_landmarks(

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
-from bigpca.devices import Device, gram_bytes, precisely, tile_bytes
+from bigpca.devices import Device, device_of_solve, gram_bytes, host_array, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -119,7 +119,7 @@ def check_mirrored(
 def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
     """Return ``k(A, L)`` (a, m) where both are results of :func:`prepare_landmarks`; reject values beyond float64."""
     if kernel.needs_rows:
-        K = kernel.block(A, landmarks)
+        K = host_array(kernel.block(A, landmarks))
     else:
         K = np.vstack([landmark_block(kernel, one, landmarks) for one in _one_by_one(A)])
     reject_overflow(K, "the kernel matrix of landmarks")
@@ -127,9 +127,11 @@ def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
 
 
 def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> Matrix:
-    """Return ``k(L, L)`` (m, m) in float64 for rows of any precision, because it is factorised."""
-    A = prepare_landmarks(kernel, rows.astype(np.float64), numbers, shift)
-    K_mm = cross_block(kernel, A, A)
+    """Return ``k(L, L)`` (m, m) in float64 for rows of any precision, because it is factorised; many on a device."""
+    device, exact = device_of_solve(len(numbers)) if kernel.for_devices else None, rows.astype(np.float64)
+    with precisely(device):
+        A = prepare_landmarks(kernel, exact if device is None else device.rows(exact), numbers, shift)
+        K_mm = cross_block(kernel, A, A)
     if not kernel.needs_rows:
         reject_asymmetric(K_mm, K_mm.T, numbers, numbers)
     return (K_mm + K_mm.T) / 2
