@@ -33,6 +33,7 @@ OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is 
 MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
 FORMAT = "batches"
 DENSEST = 8192  # stored values of a row of sparse batches, for which memory is planned: cells and texts have fewer
+AGAIN = "an iterable that can be iterated again (a list, a DataLoader)"
 FEW = 256  # rows that may store more
 
 
@@ -537,6 +538,12 @@ class BatchStream:
             yield
 
     @property
+    def why_once(self) -> tuple[str, str]:
+        """Why batches that are given ``once`` are so, and what to do instead."""
+        of_iterators = ("the batches are an iterator, which gives them once", f"Pass {AGAIN}")
+        return getattr(self.batches, "why_once", of_iterators)
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one row; takes the first batch if it is not known."""
         if self._row_shape is None:
@@ -692,13 +699,12 @@ class BatchStream:
         """
         with self._alone():
             if self.once or not self._declared:
-                why, other = "whose number of rows is not known", "shape=(n, d)"
-                if self.once:
-                    why, other = "which an iterator yields only once", "an iterable that can be iterated again (a list)"
+                why, other = "their number of rows is not known", "Pass shape=(n, d)"
+                why, other = self.why_once if self.once else (why, other)
                 raise ValueError(
-                    f"the labels come with the batches, {why}, but all labels are needed before the rows are read. "
-                    "Discriminants and supervised PCA take named classes: from_batches(batches, classes=[...]). Else "
-                    f"pass {other}, or all labels as y, or call partial_fit(X, y) for each batch."
+                    f"the labels come with the batches, but all labels are needed before the rows are read, and {why}. "
+                    "Discriminants and supervised PCA take named classes: from_batches(batches, classes=[...]). "
+                    f"{other}, or pass all labels as y, or call partial_fit(X, y) for each batch."
                 )
             if self.position or self._head is not None:
                 self._restart()
@@ -764,10 +770,7 @@ class BatchStream:
         """Read on to a row, or iterate again if it is behind; ``short`` if there may be fewer rows."""
         if row < self.position:
             if self.once:
-                raise ValueError(
-                    f"row {row:,} was read already, and an iterator yields its batches only once. Make a new iterator, "
-                    "or pass an iterable that can be iterated again (a list, a DataLoader)."
-                )
+                raise ValueError(f"row {row:,} was read already, but {'. '.join(self.why_once)}.")
             self._restart()
         while self.position < row and self._advance():
             if self._digests is None and self._column is None:  # nothing is to be found out about these rows

@@ -177,8 +177,13 @@ class View:
         each = self.rows_per_sample
         return tuple(count * each for count in samples)
 
-    def apply(self, samples: NDArray[Any], *, owned: bool = False) -> NDArray[Any]:
-        """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``."""
+    def apply(
+        self, samples: NDArray[Any], *, owned: bool = False, present: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``.
+
+        Columns that are ``absent`` are those of the rows that are ``present``; None for all.
+        """
         if issparse(samples):
             chosen: NDArray[Any] = self._sparse(samples)
             return chosen
@@ -199,7 +204,7 @@ class View:
         if self.columns is None:
             return flat
         if self.absent:
-            _check_absent(flat, self.columns)
+            _check_absent(flat, self.columns, present)
         found: NDArray[Any] = np.take(flat, self.columns, axis=1)
         if self.complete is not None and found.dtype.kind == "f":
             found[~np.isfinite(flat).take(self.complete, axis=1).all(axis=1)] = np.nan
@@ -232,8 +237,8 @@ class View:
         return "bigpca.View", self.describe()
 
 
-def _check_absent(rows: NDArray[Any], columns: NDArray[np.int64]) -> None:
-    """Check that all columns (b, d) but some are NaN.
+def _check_absent(rows: NDArray[Any], columns: NDArray[np.int64], counted: NDArray[np.bool_] | None = None) -> None:
+    """Check that all columns (b, d) but some are NaN, in the rows that count.
 
     Raises
     ------
@@ -244,12 +249,14 @@ def _check_absent(rows: NDArray[Any], columns: NDArray[np.int64]) -> None:
     rest[columns] = False
     places, present = np.flatnonzero(rest), np.zeros(len(rest) - len(columns), bool)
     step = max(1, COPIED_BYTES // max(1, rows.itemsize * len(places)))
+    own = np.ones(len(rows), bool) if counted is None else counted
     for i in range(0, len(rows), step):
-        present |= ~np.isnan(rows[i : i + step, places]).all(axis=0)
+        strip = own[i : i + step]
+        present |= ~np.isnan(rows[i : i + step, places][strip]).all(axis=0)
     if not present.any():
         return
     found = places[present]
-    value = next(one for one in rows[:, found[0]] if not np.isnan(one))
+    value = next(one for one in rows[own, found[0]] if not np.isnan(one))
     error = NonFiniteError(
         f"{len(found)} column{'s hold' if len(found) > 1 else ' holds'} NaN in some rows and values in others: the "
         f"first is column {found[0]}, with the value {value}. Columns that are NaN in every row of a fit are left out, "

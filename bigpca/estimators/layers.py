@@ -10,7 +10,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
 from sklearn.base import clone
@@ -18,7 +18,7 @@ from sklearn.base import clone
 import bigpca.dask_array as da
 from bigpca.arrays import Path
 from bigpca.blas import one_blas_thread
-from bigpca.data.batches import from_batches, has_batches, unread_batches
+from bigpca.data.batches import AGAIN, from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
 from bigpca.errors import an, brief
 from bigpca.estimators.shared.inputs import Unchecked
@@ -126,6 +126,20 @@ class SharedBatches:
             self.waiting.pop(name, None)
             self.solving.discard(name)
             self._turn.notify_all()
+
+
+@dataclass(frozen=True)
+class OfLayer(Iterator[Unchecked]):
+    """The blocks of one layer, which come once whatever the batches of all are."""
+
+    blocks: Iterator[Unchecked]
+    why_once: ClassVar[tuple[str, str]] = (
+        "the batches are iterated once, for all layers together",
+        f"Fit this layer alone, from {AGAIN}",
+    )
+
+    def __next__(self) -> Unchecked:
+        return next(self.blocks)
 
 
 def fit_layers(
@@ -262,7 +276,7 @@ def _opened(
     rows = {}
     for name in named:
         try:
-            rows[name] = from_batches(shared.of(name))
+            rows[name] = from_batches(OfLayer(shared.of(name)))
         except (TypeError, ValueError) as error:
             raise _named(error, name) from None
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}

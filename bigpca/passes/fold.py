@@ -191,7 +191,7 @@ def fold_to(
         own = _OfRows(finish, cost.device, absent if whole else None)
         return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
     except NoRowsLeftError:
-        raise ValueError(_without_rows(rows)) from None
+        raise NoRowsLeftError(without_rows(rows)) from None
 
 
 class NoRowsLeftError(ValueError):
@@ -216,21 +216,26 @@ class _OfRows(Generic[R]):
             return self.finish(state)
 
 
-def _without_rows(rows: Rows) -> str:
+def without_rows(rows: Rows) -> str:
     """Return the message for rows that were all left out; names the columns without values, where they can be read."""
     said = f"Found array with 0 samples after {rows.rows_read} rows with NaN or infinite values were left out. "
-    start, stop = rows.layout(0).reads[0]
     if rows.order.in_order or rows.sparse:
         return said + "Fill in the values, or leave out columns that have none."
+    start, stop = _first_reads(rows, rows.layout(0))[0]
     reader, futures = rows.reader(start, stop)
-    values = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
-    empty = np.flatnonzero(~np.isfinite(values.read(start, stop)).any(axis=0))
-    if not len(empty):
-        return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean".'
-    return said + (
-        f"{len(empty)} of {rows.viewed_columns} columns have no value in the first {stop - start} rows: "
-        f"{listed(empty)}. Leave them out by bp.open(source, columns=...)."
-    )
+    reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+    values, _ = rows.counted.of_slab(reader.read(start, stop), start)
+    empty, first = np.asarray(~np.isfinite(values).any(axis=0)), 0
+    if not empty.any():
+        return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean" of PCA.'
+    for name, width in zip(rows.titles or ("",), rows.widths or (rows.viewed_columns,), strict=True):
+        own, first = np.flatnonzero(empty[first : first + width]), first + width
+        if len(own):
+            said += (
+                f"{len(own)} of {width} columns{name and f' of {name}'} have no value in the first {stop - start} "
+                f"rows: {listed(own)}. Leave them out by bp.open({name or 'source'}, columns=...). "
+            )
+    return said.rstrip()
 
 
 def fold_job(

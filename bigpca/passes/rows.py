@@ -98,6 +98,8 @@ class Origin:
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
     sides : tuple of Origin
         The origins of rows that stand side by side in X; empty for rows of one origin.
+    titles : tuple of str
+        What users call each of them.
     looked : (str, dict)
         Digest of the files, if the present call has opened X, which its first question about them has for an answer;
         and what that look has seen of each file.
@@ -127,6 +129,7 @@ class Origin:
     sample: tuple[int, ...] = ()
     lazy: bool = True
     sides: tuple[Origin, ...] = ()
+    titles: tuple[str, ...] = ()
     looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
     direct: tuple[Source, ...] = field(init=False)
     sparse: bool = field(init=False)
@@ -351,8 +354,8 @@ class Order:
         Whether the number of rows is found as they are read.
     rows_per_sample : int
         Rows of each of their samples.
-    widths : tuple of int
-        Columns of each of several blocks in a batch; empty for one.
+    widths, titles : tuple of int, tuple of str
+        Columns and names of each of several blocks in a batch; empty for one.
     counted : bool
         Whether the rows were counted, in a read of X.
     in_process : bool
@@ -368,6 +371,7 @@ class Order:
     open_ended: bool = False
     rows_per_sample: int = 1
     widths: tuple[int, ...] = ()
+    titles: tuple[str, ...] = ()
     counted: bool = False
     in_process: bool = False
     memory_limit: int | str | None = None
@@ -532,6 +536,11 @@ class Rows:
         return self.origin.widths or self.order.widths
 
     @property
+    def titles(self) -> tuple[str, ...]:
+        """What users call each of them."""
+        return self.origin.titles or self.order.titles
+
+    @property
     def source(self) -> Source | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
         return self.origin.stored if self.origin.view is None and not self.steps and self.fill is None else None
@@ -632,6 +641,7 @@ class Rows:
         """
         origin, view = self.origin, self.origin.view
         first, last = (start, stop) if view is None else view.samples(start, stop)
+        present = self.counted.part(start, stop).present
         reader: Reader
         futures: Inputs = {}
         if origin.stored is not None:
@@ -644,9 +654,8 @@ class Rows:
             reader, futures = replace(cut.reader, there=there), cut.futures
         if view is not None:
             ends = np.cumsum(origin.sample_chunks)
-            reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)])
+            reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)], present, start)
         if self.fill is not None or self.limits is not None:
-            present = self.counted.part(start, stop).present
             reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
         return reader, futures
 
@@ -979,23 +988,22 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
     joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
     lazy = any(side.origin.lazy for side in sides)
-    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides))
+    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides), titles=tuple(names))
     return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
 
 
 @contextmanager
-def naming_sides(widths: Sequence[int], names: Sequence[str] = "XY") -> Iterator[None]:
+def naming_sides(rows: Rows) -> Iterator[None]:
     """Name side and column in errors about values of rows side by side; nothing is added where there is one side."""
     try:
         yield
     except NonFiniteError as error:
-        if not error.columns or not widths:
+        if not error.columns or not rows.widths:
             raise
-        ends = np.cumsum([0, *widths])
+        ends = np.cumsum([0, *rows.widths])
         side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
         named = NonFiniteError(
-            f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of "
-            f"{names[side] if side < len(names) else f'block {side}'}."
+            f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of {rows.titles[side]}."
         )
         named.columns = error.columns
         raise named from None
@@ -1019,7 +1027,8 @@ def blocks_of_batches(rows: Rows) -> Rows | None:
     found = blocks_in_batches(rows.X)
     if found is None:
         return None
-    return replace(rows.shown(found[0], names=None), order=Order(widths=tuple(found[1].values())))
+    titles = tuple("XY"[name] if name in (0, 1) else f"{name}" for name in found[1])
+    return replace(rows.shown(found[0], names=None), order=Order(widths=tuple(found[1].values()), titles=titles))
 
 
 def count_rows(X: da.Array) -> da.Array:

@@ -397,7 +397,7 @@ def compare_layers(
     of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
     template = CrossMoments(rows.widths, of_all) if debiased and metric == "cka" else of_all
     states: list[Any]
-    states, _ = _states(rows, template, n_folds, groups, progress, PRECISE if metric == "svcca" else None, names)
+    states, _ = _states(rows, template, n_folds, groups, progress, PRECISE if metric == "svcca" else None)
     whole, own, others = merged(states), tuple(names[:split]), tuple(names[split:] or names)
 
     def table(state: Any) -> Matrix:
@@ -418,14 +418,13 @@ def _states(
     groups: Any,
     progress: ProgressArgument,
     dtype: DType | None = None,
-    names: Sequence[str] = "XY",
 ) -> tuple[list[State], int]:
     """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
     if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
         raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")
     single = n_folds is None and groups is None
     read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
-    found: Any = read_once(rows, read, "pairs", progress=progress, dtype=dtype, names=names)
+    found: Any = read_once(rows, read, "pairs", progress=progress, dtype=dtype)
     states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:

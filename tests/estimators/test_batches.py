@@ -559,7 +559,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "all labels are"
     ),
     "labels in advance, unknown number": (
-        lambda: bp.SupervisedRandomProjection(1).fit(bp.from_batches(_Repeated())), "whose number of rows is not known"
+        lambda: bp.SupervisedRandomProjection(1).fit(bp.from_batches(_Repeated())), "their number of rows is not known"
     ),
     "a class without a name": (
         lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50), classes=[0, 1])),

@@ -70,7 +70,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 )
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import Folded, first_rows, fold, row_pass
+from bigpca.passes.fold import Folded, NoRowsLeftError, first_rows, fold, row_pass, without_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
@@ -827,7 +827,10 @@ class FeaturesFit(KernelFit):
     def spectrum(self, run: Run) -> KernelSpectrum:
         for cost in self.given.prices.counting:
             run.read_beside(cost)
-        found = self.pca.run(run)
+        try:
+            found = self.pca.run(run)
+        except NoRowsLeftError:  # whose message is about features, of which each needs several columns
+            raise NoRowsLeftError(without_rows(self.given)) from None
         n, mean = found.n_samples_, found.mean_
         projection = FeatureProjection(self.settings.kernel, mean, found.components_)
         scored = self._scored_rows(run)

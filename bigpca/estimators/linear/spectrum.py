@@ -672,7 +672,7 @@ class CovarianceFit(PCAFit):
 
     def read(self, run: Run) -> Folded[Accumulator]:
         """Return the moments of X."""
-        with naming_sides(self.rows.widths, "XZ"):
+        with naming_sides(self.rows):
             read = fold(run, self.moments, self.rows, self.template)  # one pass over X
         if isinstance(read.state, FoldStates):
             read.state.n_rows = read.rows  # from which the numbers of added rows continue
@@ -680,7 +680,7 @@ class CovarianceFit(PCAFit):
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
-        with naming_sides(self.rows.widths, "XZ"):
+        with naming_sides(self.rows):
             if self.again is None:
                 solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
                 found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X

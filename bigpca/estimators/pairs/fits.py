@@ -150,7 +150,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
     def read(self, run: Run, again: tuple[PassCost, Rows] | None = None) -> Folded[State]:
         """Return the state of X and Y, or that of the second read."""
         cost, rows = again or (self.moments, self.rows)
-        with naming_sides(self.rows.widths, "XYZ"):
+        with naming_sides(self.rows):
             read = fold(run, cost, rows, self.template)  # one pass over X and Y
         if isinstance(read.state, FoldStates):
             read.state.n_rows = read.rows  # from which the numbers of added rows continue

@@ -64,7 +64,7 @@ from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.reading.blocks import PRECISE, CountedRows
 from bigpca.passes.reading.row_maps import (
     EachSide,
     Float64Map,
@@ -521,13 +521,15 @@ class PairModel(Estimator[PairResult], Grows):
             joined = joined.mapped(MapStep(EachSide(each, joined.widths), d, FLOPS_PER_VALUE * d))
         return joined
 
-    def _opened_targets(self, y: Unchecked, *, read: bool = True, progress: ProgressArgument = None) -> Unchecked:
-        """Return the rows of Y opened, without the columns that have no values."""
-        return (
-            y
-            if y is None
-            else without_absent_columns(self, open_side(y, type(self).__name__), read=read, progress=progress)
-        )
+    def _opened_targets(
+        self, y: Unchecked, counted: CountedRows, *, read: bool = True, progress: ProgressArgument = None
+    ) -> Unchecked:
+        """Return the rows of Y opened, without the columns that have no values in rows that count."""
+        if y is None:
+            return y
+        side = open_side(y, type(self).__name__)
+        paired = counted.weights is not None and len(counted.weights) == side.n_rows
+        return without_absent_columns(self, side, counted if paired else None, read=read, progress=progress)
 
     def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, given: Unchecked) -> Rows:
         """Return new rows of both sides as those of the fit."""

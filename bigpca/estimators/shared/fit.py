@@ -209,11 +209,10 @@ class Reading(ABC):
             maps = ", ".join(dict.fromkeys(repr(lesson.of.found) for lesson in self.lessons))
             one += " (with the numbers of preprocess given)"
             reads += f", {len(self.lessons)} of them for the numbers of {maps}"
-        if self.rows.order.once:
+        if self.rows.order.once and self.rows.order.batches is not None:
+            why = ". ".join(self.rows.order.batches.stream.why_once)
             raise ValueError(
-                f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be "
-                f"iterated again (a list, a DataLoader), or use a fit of one read: {one}, NystromKernelPCA with given "
-                "landmarks."
+                f"{reads}, but {why}, or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
             )
         raise ValueError(
             f"{reads}, and the number of rows must be known in advance. Pass from_batches(batches, shape=(n, d)), or "

@@ -6,7 +6,6 @@ the one planned read of rows for what a model, or a measure of quality, says of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
@@ -29,6 +28,7 @@ from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows, naming_sides, reject_weights, warn_repeats
 from bigpca.passes.summaries import search_passes
@@ -52,15 +52,27 @@ def open_weighted(
     given: Unchecked = None,
     groups: Unchecked = None,
     *,
+    y: Unchecked = None,
     read: bool = True,
     progress: ProgressArgument = None,
 ) -> Rows:
-    """Open X with what belongs to its rows; the options are those of :func:`without_absent_columns`."""
+    """Open X with what belongs to its rows; the options are those of :func:`without_absent_columns`.
+
+    Rows without a label in ``y`` do not count there, if the fit drops them.
+    """
     check_parameters(model)
     rows = model._open(X, minimum=model._traits.min_rows).weighted(weights)
     if rows.counted.weights is not None:
         degrees_of_freedom(rows.n_present, rows.counted.sums)
-    rows = with_covariates(model, without_absent_columns(model, rows, read=read, progress=progress), given)
+    counted = rows.counted
+    if y is not None and rows.origin.labels is not None and getattr(model, "missing_labels", "raise") == "drop":
+        from bigpca.data.keys import aligned  # as in labels_of_fit
+        from bigpca.data.labels import one_each
+
+        values = aligned(y, rows.X, absent=None).values
+        counted = counted.among(-one_each(values, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
+    rows = without_absent_columns(model, rows, counted, read=read, progress=progress)
+    rows = with_covariates(model, rows, given)
     return replace(rows, groups=groups, preprocessing=tuple([one.begun() for one in model._preprocessors()]))
 
 
@@ -84,9 +96,16 @@ def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
 
 
 def without_absent_columns(
-    model: BaseEstimator, rows: Rows, *, read: bool = True, progress: ProgressArgument = None
+    model: BaseEstimator,
+    rows: Rows,
+    counted: CountedRows | None = None,
+    *,
+    read: bool = True,
+    progress: ProgressArgument = None,
 ) -> Rows:
     """Return the rows of a DataArray without the columns that have no values, others unchanged.
+
+    The rows that count are those of ``counted``, which may be known before those of a fit; None for those of the rows.
 
     Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
     are declared.
@@ -94,7 +113,7 @@ def without_absent_columns(
     # Floats alone may be NaN; a view has its columns already.
     if rows.origin.labels is None or rows.origin.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
         return rows
-    begun = rows.begun(**policies(model))
+    begun = (rows if counted is None else replace(rows, counted=counted)).begun(**policies(model))
     if not read and not begun.in_memory:
         return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
     return without_empty_columns(rows, begun, progress)
@@ -320,7 +339,6 @@ def read_once(
     layout: Layout | None = None,
     dtype: DType | None = None,
     about_zero: bool = False,
-    names: Sequence[str] = "XYZ",
 ) -> State:
     """Fold one read of X into ``template`` and return its state.  # one pass over X
 
@@ -332,8 +350,6 @@ def read_once(
         Of the products; None chooses by their number.
     about_zero : bool
         Whether rows are unshifted.
-    names : sequence of str
-        Of several sides, in errors.
 
     Raises
     ------
@@ -343,7 +359,7 @@ def read_once(
         From the read; names rows and block.
     """
     measurement, labels = Measurement(rows, name, template, layout, dtype, about_zero), rows.origin.labels
-    named = naming_sides(rows.widths, names) if labels is None else naming_places(labels)
+    named = naming_sides(rows) if labels is None else naming_places(labels)
     with named, running(measurement, progress=progress) as run:
         warn_repeats(rows.origin)
         return measurement.read(run)

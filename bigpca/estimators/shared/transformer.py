@@ -59,6 +59,7 @@ from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.engine.driver import solving
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.engine.resources import speed_with
+from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.planning import Plan
@@ -313,8 +314,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        rows = replace(open_weighted(self, X, sample_weight, given, groups, read=False), seed=fit_seed(self))
-        planned = planned_fit(self, rows, self._opened_targets(y, read=False))
+        rows = replace(open_weighted(self, X, sample_weight, given, groups, y=y, read=False), seed=fit_seed(self))
+        planned = planned_fit(self, rows, self._opened_targets(y, rows.counted, read=False))
         planned.check_readable()
         return planned.plan.timed(speed_with(planned.device))
 
@@ -377,10 +378,10 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        rows = open_weighted(self, X, sample_weight, given, groups, progress=progress)
+        rows = open_weighted(self, X, sample_weight, given, groups, y=y, progress=progress)
         rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, progress=progress)))
+        planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, rows.counted, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
         beside = ", Y" if planned.rows.widths else ", y" if "labels" in self._traits.accepts and y is not None else ""
         beside += "" if rows.counted.weights is None else ", sample_weight=w"
@@ -567,10 +568,12 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             return opened(X)
         return as_fitted(self, opened(X) if grid is None else open_on_grid(X, grid, type(self).__name__, opened))
 
-    def _opened_targets(self, y: Unchecked, *, read: bool = True, progress: ProgressArgument = None) -> Unchecked:
+    def _opened_targets(
+        self, y: Unchecked, counted: CountedRows, *, read: bool = True, progress: ProgressArgument = None
+    ) -> Unchecked:
         """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
 
-        The options are those of :meth:`_without_empty_columns`.
+        The options are those of :func:`bigpca.estimators.shared.opening.without_absent_columns`.
         """
         return y
 

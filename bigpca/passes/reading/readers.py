@@ -355,11 +355,15 @@ class ViewReader:
     view : View
     ends : ndarray of int64
         Ends of chunks of samples: one chunk is read at a time, so that at most one is held in addition to its rows.
+    present : ndarray of bool, or None
+        Which rows count, from row ``first`` on: columns without values may have some in the others.
     """
 
     base: Reader
     view: View
     ends: Integers
+    present: NDArray[np.bool_] | None = None
+    first: int = 0
 
     @property
     def owned(self) -> bool:
@@ -372,7 +376,12 @@ class ViewReader:
         parts = []
         for a, b in pairwise(edges):
             row = a * self.view.rows_per_sample
-            parts.append(self.view.apply(self.base.read(a, b), owned=self.base.owned)[max(start - row, 0) : stop - row])
+            # Without values are columns of whole samples alone, whose rows are a:b.
+            present = (
+                self.present[a - self.first : b - self.first] if self.view.absent and self.present is not None else None
+            )
+            rows = self.view.apply(self.base.read(a, b), owned=self.base.owned, present=present)
+            parts.append(rows[max(start - row, 0) : stop - row])
         return stacked(parts)
 
     def where(self, start: int, stop: int) -> str:

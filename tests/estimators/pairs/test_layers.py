@@ -113,7 +113,14 @@ TWO = {"a": np.random.default_rng(0).standard_normal((9, 3)), "b": np.random.def
         (lambda: bp.fit_layers([{"a": TWO["a"]}, TWO], bp.PCA()), ValueError, r"batch 1 has \[.b.\], which the first"),
         (lambda: bp.fit_layers([TWO, {"a": TWO["a"]}], bp.PCA()), ValueError, r"batch 1 is \['a'\]; a dict with"),
         (lambda: bp.fit_layers([TWO, {**TWO, "b": np.ones((9, 5))}], bp.PCA()), ValueError, r"shape \(9, 5\)"),
-        (lambda: bp.fit_layers([TWO], bp.PCA(2, solver="krylov")), ValueError, "iterator, which gives them once"),
+        *((call, ValueError, r"but the batches are iterated once, for all layers together\. Fit this")
+          for call in (
+              lambda: bp.fit_layers([TWO], bp.PCA(2, solver="krylov")),
+              lambda: bp.fit_layers(bp.from_batches([TWO]), bp.NystromKernelPCA(2, n_landmarks=4)),
+              lambda: bp.plan_layers([TWO], bp.PCA(2, nan_policy="mean")),
+          )),
+        (lambda: bp.fit_layers([(TWO, np.arange(9) % 2)], bp.SupervisedPCA(1, label_kernel="rbf")), ValueError,
+         r"layer '[ab]': the labels come .* and the batches are iterated once, for all layers together\. Dis"),
         (lambda: bp.fit_layers([TWO], {"a": bp.PCA(9), "b": bp.PCA()}), ValueError, "n_components = 9"),
         (lambda: bp.fit_layers(broken(), bp.PCA()), OSError, "the camera is off"),
         (lambda: bp.fit_layers([{**TWO, "a": TWO["a"] * np.nan}], bp.PCA()), bp.errors.NonFiniteError, "NaN"),

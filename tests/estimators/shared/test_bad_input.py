@@ -4,6 +4,8 @@ degenerate data gets zeros.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +215,8 @@ def test_rows_that_are_all_omitted_leave_too_few() -> None:
 OMITTING = [
     PCA(2, nan_policy="omit"), PCA(2, nan_policy="omit", solver="krylov"), bp.ApproximatePCA(2, nan_policy="omit"),
     bp.SupervisedPCA(1, nan_policy="omit"), bp.Ridge(1.0, nan_policy="omit"),
-    bp.NystromKernelPCA(2, n_landmarks=5, nan_policy="omit"),
+    bp.NystromKernelPCA(2, n_landmarks=5, nan_policy="omit"), bp.KernelPCA(2, nan_policy="omit"),
+    bp.KernelPCA(2, kernel="poly", degree=2, nan_policy="omit"),
 ]  # fmt: skip
 
 
@@ -223,11 +226,42 @@ def test_columns_that_are_missing_in_all_rows_are_named_where_these_are_left_out
     holed = X.copy()
     holed[:, [1, 3]] = np.nan
     y = np.arange(float(len(X))) % 2
-    with pytest.raises(ValueError, match=r"left out\. 2 of . columns have no value in the first .* rows: 1, 3\. Leave"):
+    said = r"left out\. 2 of . columns( of X)? have no value in the first .* rows: 1, 3\. Leave"
+    with pytest.raises(ValueError, match=said):
         clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
     holed[:, [1, 3]], holed[::2, 1], holed[1::2, 2] = 0, np.nan, np.inf
     with pytest.raises(ValueError, match=r"left out\. Each row lacks some value: fill them in"):
         clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
+
+
+PAIRED = [
+    bp.CCA(1, nan_policy="omit"),
+    bp.PLSSVD(1, nan_policy="omit"),
+    bp.PLSRegression(1, nan_policy="omit"),
+    bp.Ridge(1.0, nan_policy="omit"),
+]
+HOLED_SIDES: dict[str, Callable[[Any, Any], Any]] = {  # X, and rows of three columns without values in the second
+    **{f"Y of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, Z), one) for one in PAIRED},
+    **{
+        f"Z of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, X[:, :2], given=Z), one)
+        for one in PAIRED
+    },
+    "Z of PCA": lambda X, Z: PCA(2, nan_policy="omit").fit(X, given=Z),
+    "Y of a score": lambda X, Z: bp.Ridge(1.0).fit(X, X[:, :3]).set_params(nan_policy="omit").score(X, Z),
+    "Y of cka": lambda X, Z: bp.quality.cka(X, Z, nan_policy="omit"),
+    "second of layers": lambda X, Z: bp.compare_layers({"first": X, "second": Z}, nan_policy="omit"),
+}
+
+
+@containers
+@pytest.mark.parametrize("case", HOLED_SIDES)
+def test_columns_without_values_are_those_of_the_argument_that_has_them(case: str, lazy: bool) -> None:
+    rows = np.random.default_rng(1).standard_normal((len(X), 3))
+    rows[:, 1] = np.nan
+    side = case.split()[0]
+    said = rf"left out\. 1 of 3 columns of {side} have no value in the first .* rows: 1\. .* by bp.open\({side},"
+    with pytest.raises(ValueError, match=said):
+        HOLED_SIDES[case](as_given(X, lazy), as_given(rows, lazy))
 
 
 def test_the_dot_matrix_cannot_omit_rows(tmp_path: Path) -> None:

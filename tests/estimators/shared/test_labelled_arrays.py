@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,45 @@ def test_rows_of_weight_0_hide_no_column_from_rows_that_are_added() -> None:
     assert grown.n_features_in_ == SEA.sum()
     grown.partial_fit(field[9:])
     np.testing.assert_allclose(grown.explained_variance_, bp.PCA(2).fit(ONE[1:]).explained_variance_, rtol=1e-10)
+
+
+HALVES = np.arange(T, dtype="O") % 2
+NOT_COUNTED: dict[str, Callable[[Any, Any], Any]] = {  # fits of a field whose rows that are not True have no part in it
+    "weights of 0": lambda X, own: bp.PCA(2, solver="covariance").fit(X, sample_weight=own.astype(float)),
+    "weights of 0, incomplete rows": lambda X, own: bp.PCA(2, solver="covariance", nan_policy="omit").fit(
+        X, sample_weight=own.astype(float)
+    ),
+    "weights of 0, filled": lambda X, own: bp.PCA(2, nan_policy="mean").fit(X, sample_weight=own.astype(float)),
+    **{
+        f"no label, {kind.__name__}": partial(
+            lambda kind, X, own: kind(1, missing_labels="drop").fit(X, np.where(own, HALVES, None)), kind
+        )
+        for kind in (bp.SupervisedPCA, bp.FisherDiscriminantAnalysis, bp.KernelSupervisedPCA)
+    },
+    "no label, real": lambda X, own: bp.SupervisedPCA(1, missing_labels="drop").fit(
+        X, np.where(own, np.arange(T) ** 2.0, np.nan)
+    ),
+    "no label, incomplete rows": lambda X, own: bp.SupervisedPCA(1, missing_labels="drop", nan_policy="omit").fit(
+        X, np.where(own, HALVES, None)
+    ),
+}
+
+
+@quiet
+@pytest.mark.parametrize("times", [None, 1, 5])
+@pytest.mark.parametrize("holds", ["values on land", "no values"])
+@pytest.mark.parametrize("case", NOT_COUNTED)
+def test_rows_that_do_not_count_decide_on_no_column(case: str, holds: str, times: int | None) -> None:
+    own = ~np.isin(np.arange(T), [0, 1, 9])
+    field = ONE.copy(deep=True)
+    field[~own] = 7.0 if holds == "values on land" else np.nan
+    found = NOT_COUNTED[case](field if times is None else field.chunk(time=times), own)
+    truth = NOT_COUNTED[case](ONE.copy(), own)
+    assert found.n_features_in_ == SEA.sum()
+    rows = FLAT[::M][own]
+    np.testing.assert_allclose(found.transform(ONE[own]), truth.transform(ONE[own]), atol=1e-8)
+    if isinstance(found, bp.PCA):
+        np.testing.assert_allclose(found.explained_variance_, np.linalg.eigvalsh(np.cov(rows.T))[:-3:-1], rtol=1e-9)
 
 
 def test_batches_and_merged_models_agree_on_the_grid_and_its_land() -> None:
