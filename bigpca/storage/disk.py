@@ -30,10 +30,12 @@ from bigpca.storage.files import read_document, read_regular, temporary_sibling,
 from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
 from bigpca.storage.grammar import (
     JOURNAL,
+    LOOKED_AT,
     MEMBERS,
     PUBLISHED,
     ROOT,
     Kind,
+    check_begins,
     check_replaced,
     declared,
     described,
@@ -379,6 +381,8 @@ def _reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "
     if target.is_dir() and not os.listdir(target):
         return
     found: tuple[Kind, tuple[str, ...]] | None = ("table", ()) if target.is_file() else None
+    if kind == "table" and found is not None:
+        _check_begins(target)
     with suppress(OSError, ValueError):
         found = declared(read_document(target / ROOT))
     check_replaced(str(target), lambda: _describe(target), [*files.keys_below(target)], kind, found)
@@ -439,6 +443,13 @@ def _reject_file(path: Path, overwrite: bool) -> None:
         raise there(path, _describe(path))
     if os.path.lexists(path) and not path.is_file():
         raise OutputExistsError(f"{path} is a folder; overwrite=True replaces only files. Choose another path.")
+    if path.is_file():
+        _check_begins(path)
+
+
+def _check_begins(path: Path) -> None:
+    with path.open("rb") as file:
+        check_begins(path, file.read(LOOKED_AT))
 
 
 def write_file(out: Any, data: bytes, *, overwrite: bool) -> Path:

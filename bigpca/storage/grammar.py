@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from pathlib import PurePath
 from typing import Any, Literal
 
 from bigpca.errors import OutputExistsError, counted
@@ -25,6 +26,18 @@ PUBLISHED = "published"  # beside the chunks of a table on a disk: which file it
 KEYS = "keys"  # a Zarr array of strings
 PROVENANCE = "provenance"  # a Zarr group without arrays, whose attributes it is
 MEMBERS = (KEYS, PROVENANCE)  # of rows and scores
+BEGINS = {  # the first bytes of the files that are written, by extension
+    ".npy": (b"\x93NUMPY",),
+    ".parquet": (b"PAR1",),
+    ".npz": (b"PK",),
+    ".onnx": (b"\x08",),
+    ".html": (b"<!doctype html", b"<html"),
+    ".png": (b"\x89PNG",),
+    ".svg": (b"<?xml", b"<svg"),
+    ".pdf": (b"%PDF",),
+}
+BEGINS[".htm"] = BEGINS[".html"]
+LOOKED_AT = 64  # bytes
 _NODE = r"(zarr\.json|c(/\d+)*|(c/(\d+/)*\d+|zarr)\.[0-9a-f]{32}\.partial)"  # Zarr writes files under the last names
 _RECORD = rf"{re.escape(CONTROL)}(-[0-9a-f]{{16}})?/.+|\.zarr\.json\.[0-9a-f]{{32}}\.tmp|{PUBLISHED}"
 
@@ -100,6 +113,21 @@ def check_replaced(
             "deletes only what bigpca wrote, so nothing was changed. Move such files elsewhere, or choose another path."
         )
     return found[1]
+
+
+def check_begins(where: object, head: bytes) -> None:
+    """Check that a file, or an object, whose first bytes are given is one of its extension, or empty.
+
+    Raises
+    ------
+    OutputExistsError
+    """
+    suffix = PurePath(str(where)).suffix.lower()
+    if head and not head.lstrip().lower().startswith(tuple([begin.lower() for begin in BEGINS.get(suffix, (b"",))])):
+        raise OutputExistsError(
+            f"{where} begins with {head[:8]!r}, as no {suffix} file does, and overwriting replaces only such files. "
+            "Choose another path, or remove it yourself."
+        )
 
 
 def described(document: dict[str, Any]) -> str:

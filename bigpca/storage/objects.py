@@ -44,12 +44,14 @@ from bigpca.storage.files import (
 from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
 from bigpca.storage.grammar import (
     CONTROL,
+    LOOKED_AT,
     MEMBERS,
     NEXT,
     PROVENANCE,
     ROOT,
     ROOTS,
     Kind,
+    check_begins,
     check_replaced,
     declared,
     described,
@@ -682,6 +684,8 @@ def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | No
         If it is not of that kind, or keys of others are below it.
     """
     found = None if held is None else (held.kind, held.members)
+    if kind == "table" and "" in listed:
+        _check_begins(place)
     if ROOTS[kind] in listed:
         shown = ("table", ()) if kind == "table" else declared(_document(place))
         found = shown if held is None or shown is None else (shown[0], (*held.members, *shown[1]))
@@ -700,6 +704,12 @@ def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
     """Raise unless an object may be put here."""
     check_extension(name_of(out), *accepted)
     _reject_object(Place(out), overwrite)
+    if overwrite:
+        _check_begins(Place(out))
+
+
+def _check_begins(place: Place) -> None:
+    check_begins(place.describe(), place.first("", LOOKED_AT) or b"")
 
 
 def _reject_object(place: Place, overwrite: bool, key: str = "", instead: str = "") -> None:

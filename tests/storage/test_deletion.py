@@ -155,6 +155,64 @@ def test_a_table_replaces_files_only(suffix: str, disk: bool, tmp_path: Path, re
     assert stored(table) == before
 
 
+def command(*given: str) -> None:
+    """Run a command, and raise what it says."""
+    done = run_command(*given, "--overwrite")
+    if done.exit_code:
+        raise OutputExistsError(words(done.output))
+
+
+FILES: dict[str, Callable[[Any, Path], Any]] = {  # by name, calls that write one file
+    "scores.npy": lambda out, p: MODEL.transform(X, out=out, overwrite=True),
+    "keyed.npy": lambda out, p: MODEL.transform(X, out=out, overwrite=True, keys=[str(i) for i in range(len(X))]),
+    "scores.parquet": lambda out, p: MODEL.transform(X, out=out, overwrite=True),
+    "upper.NPY": lambda out, p: MODEL.transform(X, out=out, overwrite=True),
+    "rows.npy": lambda out, p: MODEL.inverse_transform(MODEL.transform(X), out=out, overwrite=True),
+    "model.onnx": lambda out, p: MODEL.to_onnx(out, overwrite=True),
+    "report.html": lambda out, p: MODEL.report(out, overwrite=True),
+    "report.htm": lambda out, p: MODEL.report(out, overwrite=True),
+    "map.npz": lambda out, p: command("export", str(p / "m.zarr"), "--out", str(out)),
+    "scree.png": lambda out, p: command("plot", "scree", str(p / "m.zarr"), "--out", str(out)),
+    "scree.svg": lambda out, p: command("plot", "scree", str(p / "m.zarr"), "--out", str(out)),
+    "command.npy": lambda out, p: command(
+        "transform", str(p / "x.npy"), "--model", str(p / "m.zarr"), "--scores", str(out)
+    ),
+    "scree.pdf": lambda out, p: command("plot", "scree", str(p / "m.zarr"), "--out", str(out)),
+}
+
+
+@pytest.mark.parametrize("disk", [True, False])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_replaced_by_one_of_its_kind_only(
+    name: str, disk: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    for module in {".onnx": ["onnx"], ".parquet": ["pyarrow"], ".png": ["matplotlib"]}.get(Path(name).suffix, []):
+        pytest.importorskip(module)
+    MODEL.save(tmp_path / "m.zarr")
+    np.save(tmp_path / "x.npy", X)
+    out: Any = tmp_path / name
+    if not disk:
+        out = request.getfixturevalue("place").at(name).url
+    at = Place(out) if not disk else None
+
+    def content(data: bytes | None = None) -> bytes:
+        if data is not None:
+            out.write_bytes(data) if at is None else at.put("", data)
+        return out.read_bytes() if at is None else at.get("").data
+
+    for foreign in (b"date,income\n2026,1\n", b"\x00" * 900, b"N", b"PK"[:1]):
+        content(foreign)
+        with pytest.raises(OutputExistsError, match=f"begins with .*, as no {Path(name).suffix.lower()} file does"):
+            FILES[name](out, tmp_path)
+        assert content() == foreign
+    content(b"")
+    FILES[name](out, tmp_path)
+    first = content()
+    assert first
+    FILES[name](out, tmp_path)
+    assert len(content()) > 0
+
+
 @pytest.mark.parametrize("lasting", [False, True], ids=["killed", "expired"])
 def test_a_replaced_model_can_be_loaded_and_is_continued_by_the_same_call_after_any_stop(lasting: bool) -> None:
     """The old one has other arrays than the new one, and its root is the first that goes once the new one is there."""
