@@ -232,7 +232,9 @@ class BatchLabels:
         ValueError
             For an iterator, which could not be iterated again for its rows.
         """
-        return np.repeat(self.stream.labels(), self.repeats, axis=0)
+        labels = np.repeat(self.stream.labels(), self.repeats, axis=0)
+        self.stream.known_labels = labels
+        return labels
 
 
 def split_batch(batch: Any, label: str) -> tuple[Any, Any]:
@@ -521,6 +523,7 @@ class BatchStream:
         self._digested_rows = 1
         self._ends: dict[int, tuple[int, int]] = {}  # of chunks up to where reads ended within them
         self._column: LabelColumn | None = None
+        self.known_labels: Array | None = None  # as a fit was given them in advance, which may pass them on
         self._restart()
 
     @contextmanager
@@ -1259,7 +1262,7 @@ def batch_labels(X: da.Array, y: Any) -> Any:
     Raises
     ------
     ValueError
-        For labels of batches whose number of rows is not known.
+        For labels of batches whose number of rows is not known, and of those that bring labels.
     """
     base, view = view_of(X)
     source = rows_of_batches(base)
@@ -1271,5 +1274,11 @@ def batch_labels(X: da.Array, y: Any) -> Any:
             "Pass from_batches(batches, shape=(n, d))."
         )
     stream = source.stream
-    repeats = 1 if view is None else view.rows_per_sample
-    return BatchLabels(stream, source.row_chunks()[0], repeats) if y is None and stream.labelled else y
+    if not stream.labelled or (y is not None and y is stream.known_labels):
+        return y
+    if y is not None:
+        raise ValueError(
+            "y was given for batches that bring labels of their own, pairs (rows, labels). Leave it out, or give "
+            "batches of the rows alone."
+        )
+    return BatchLabels(stream, source.row_chunks()[0], 1 if view is None else view.rows_per_sample)

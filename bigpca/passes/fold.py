@@ -188,7 +188,8 @@ def fold_to(
     whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
         absent = rows.n_rows - rows.n_present
-        own = _OfRows(finish, cost.device, absent if whole else None)
+        coming = None if rows.counted.coming is None else rows.counted
+        own = _OfRows(finish, cost.device, absent if whole else None, coming)
         return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
     except NoRowsLeftError:
         raise NoRowsLeftError(without_rows(rows)) from None
@@ -202,16 +203,20 @@ class NoRowsLeftError(ValueError):
 class _OfRows(Generic[R]):
     """A finish that solves large problems on the device of its pass, wherever the state is.
 
-    If the state is of all rows, at least one was added to it, beside those that do not count (``absent``).
+    If the state is of all rows, at least one was added to it, beside those that do not count (``absent``; those whose
+    labels are ``coming`` with the rows are known by now).
     """
 
     finish: Finish[R]
     device: Device | None
     absent: int | None
+    coming: CountedRows | None
 
     def __call__(self, state: PassState) -> R:
-        if self.absent is not None and state.omitted and state.omitted + self.absent == state.rows:
-            raise NoRowsLeftError
+        if self.absent is not None and state.omitted:
+            absent = self.absent if self.coming is None else self.coming.absent(state.rows)
+            if state.omitted + absent == state.rows:
+                raise NoRowsLeftError
         with solving_on(self.device):
             return self.finish(state)
 

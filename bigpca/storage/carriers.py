@@ -71,8 +71,8 @@ def create_output(
     chunk_rows : rows per chunk (at most n are used).
     identity : fingerprint of the content; a partial output with another one is removed.
     form : what becomes of the chunks: a Zarr array, or a table.
-    overwrite : replace rows or scores that bigpca wrote (a table: a file that begins as such), which stay until the new ones are complete;
-        at an object store, they are deleted first.
+    overwrite : replace rows or scores that bigpca wrote (a table: a file that begins as one), which stay until the new
+        ones are complete; at an object store, they are deleted first.
     resume : False starts again. At an object store, a run that does not join needs True to take over the claim of
         another one, which may be alive.
     joins : whether runs of equal identity write equal bytes, and so may write one output at an object store together.

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -548,6 +549,30 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.FisherDiscriminantAnalysis().fit(X, CODES).score(bp.from_batches(iter([X])), CODES),
         "labels were given for batches whose number",
     ),
+    **{
+        f"two sets of labels, {name}": (partial(call, CODES[::-1].copy()), "y was given for batches that bring labels")
+        for name, call in {
+            "fit": lambda y: bp.SupervisedPCA(1).fit(_labelled(), y),
+            "fit of several parts": lambda y: bp.ScoredPCA(1).fit(_labelled(), y),
+            "plan": lambda y: bp.FisherDiscriminantAnalysis(1).plan(_labelled(), y),
+            "partial_fit": lambda y: bp.FisherDiscriminantAnalysis(1).fit(X, CODES).partial_fit(_labelled(), y),
+            "kernel": lambda y: bp.KernelSupervisedPCA(1).fit(_labelled(), y),
+            "score": lambda y: bp.FisherDiscriminantAnalysis(1).fit(X, CODES).score(_labelled(), y),
+            "hsic": lambda y: bp.quality.hsic(_labelled(), y),
+            "map": lambda y: bp.roweis_map(_labelled(), y, 2),
+            "errors of a map": lambda y: bp.roweis_map(X, CODES, 2).errors(_labelled(), y),
+        }.items()
+    },
+    **{
+        f"no labelled row left, {name}": (partial(call, made, classes), "Found array with 0 samples after 240 rows")
+        for classes in ([0, 1, 2], None)
+        for made in (list, iter)
+        for name, call in {
+            f"score, {made.__name__}, {classes}": lambda *how: LEFT.fit(X, CODES).score(_omitted(*how)),
+            f"fit, {made.__name__}, {classes}": lambda *how: LEFT.fit(_omitted(*how)),
+        }.items()
+        if classes is not None or made is list
+    },
     "weights, unknown number": (
         lambda: bp.PCA(2).fit(bp.from_batches(iter([X])), sample_weight=np.ones(240)),
         "240 weights, but batches of an unknown number",
@@ -622,6 +647,20 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
 def _pairs(y: Array, size: int, rows: Array = X) -> Iterator[tuple[Array, Array]]:
     """Rows and their labels, which can be iterated once."""
     return zip(batched(rows, size), batched(y, size), strict=True)
+
+
+def _labelled() -> Any:
+    return bp.from_batches(list(_pairs(CODES, 50)), X.shape)
+
+
+LEFT = bp.FisherDiscriminantAnalysis(1, missing_labels="drop", nan_policy="omit")
+
+
+def _omitted(made: Any, classes: Any) -> Any:
+    """Batches in which a row has either a label or values."""
+    labels, rows = np.where(np.arange(240) < 90, CODES, np.nan), X.copy()
+    rows[:90] = np.nan
+    return bp.from_batches(made(list(_pairs(labels, 50, rows))), X.shape, classes=classes)
 
 
 def _twice(rows: Any) -> None:

@@ -271,6 +271,12 @@ class CountedRows:
         coming = None if coming is None else coming[own]
         return CountedRows(None if w is None else w[own], None if present is None else present[own], coming)
 
+    def absent(self, n: int) -> int:
+        """Return how many of the first n rows do not count, once the labels that come with them are known."""
+        step = 2**20
+        strips = (self.of_slab(np.empty((min(step, n - row), 0)), row)[0] for row in range(0, n, step))
+        return n - sum(int(strip.shape[0]) for strip in strips)
+
     def of_slab(self, slab: Values, row: int, first: int = 0) -> tuple[Values, Integers | None]:
         """Return the rows of a slab that count, and their numbers unless these are consecutive, from ``row`` on.
 
