@@ -935,6 +935,39 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     TypeError
         For rows in batches beside others.
     """
+    together = " and ".join(names)
+    for name, side in zip(names, sides, strict=True):
+        reject_batches(side.X, name, BESIDE.format(together))
+    sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
+    check_paired(sides, names)
+    arrays = [side.X for side in sides]
+    sparse = any(side.sparse for side in sides)
+    # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
+    # once for each group that they belong to.
+    lead = max(range(len(sides)), key=lambda i: sides[i].origin.row_bytes)
+    arrays[lead] = _in_pieces(sides[lead].origin, arrays[lead])
+    arrays = [
+        array if i == lead else _in_pieces(side.origin, array, arrays[lead].chunks[0])
+        for i, (side, array) in enumerate(zip(sides, arrays, strict=True))
+    ]
+    # Each side is a block of columns, which readers copy once, to its place. CSR cannot have float16.
+    cut = [array.rechunk({0: arrays[lead].chunks[0], 1: -1}) for array in arrays]
+    dtype = np.result_type(*(array.dtype for array in arrays), *[np.float32] * sparse)
+    whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
+    joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
+    lazy = any(side.origin.lazy for side in sides)
+    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides), titles=tuple(names))
+    return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
+
+
+def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
+    """Check that row i of each side belongs to row i of the first, by number and keys; unknown numbers are not counted.
+
+    Raises
+    ------
+    ValueError
+        As :func:`side_by_side`.
+    """
     from bigpca.data.keys import (
         keys_listed,
         keys_of_rows,  # imports all formats of labels, which other fits do not need
@@ -942,18 +975,16 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     )
     from bigpca.data.label_files import fewer
 
-    together = " and ".join(names)
-    for name, side in zip(names, sides, strict=True):
-        reject_batches(side.X, name, BESIDE.format(together))
-    sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
-    arrays = [side.X for side in sides]
-    n = int(arrays[0].shape[0])
-    for name, array, side in zip(names[1:], arrays[1:], sides[1:], strict=True):
-        if int(array.shape[0]) != n:
+    counts = [side.X.shape[0] for side in sides]
+    if np.isnan(counts).any():
+        return
+    n = int(counts[0])
+    for name, count, side in zip(names[1:], map(int, counts[1:]), sides[1:], strict=True):
+        if count != n:
             raise ValueError(
-                f"{names[0]} has {n:,} rows, and {name} {int(array.shape[0]):,}: row i of {name} belongs to row i of "
+                f"{names[0]} has {n:,} rows, and {name} {count:,}: row i of {name} belongs to row i of "
                 f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
-                f"{fewer(side.origin.label, int(array.shape[0]), n)}{fewer(sides[0].origin.label, n, array.shape[0])}"
+                f"{fewer(side.origin.label, count, n)}{fewer(sides[0].origin.label, n, count)}"
             )
         others = keys_of_rows(side.origin.given)
         if (second := others.of_rows) is None:  # by position
@@ -973,23 +1004,6 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
                 f"{keys_listed(first[:2])} and {keys_listed(second[:2])}. Both are read in the order of their stores. "
                 f"bigpca.data.by_key({name}, {names[0]}) returns {name} in the order of {names[0]}."
             )
-    sparse = any(side.sparse for side in sides)
-    # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
-    # once for each group that they belong to.
-    lead = max(range(len(sides)), key=lambda i: sides[i].origin.row_bytes)
-    arrays[lead] = _in_pieces(sides[lead].origin, arrays[lead])
-    arrays = [
-        array if i == lead else _in_pieces(side.origin, array, arrays[lead].chunks[0])
-        for i, (side, array) in enumerate(zip(sides, arrays, strict=True))
-    ]
-    # Each side is a block of columns, which readers copy once, to its place. CSR cannot have float16.
-    cut = [array.rechunk({0: arrays[lead].chunks[0], 1: -1}) for array in arrays]
-    dtype = np.result_type(*(array.dtype for array in arrays), *[np.float32] * sparse)
-    whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
-    joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
-    lazy = any(side.origin.lazy for side in sides)
-    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides), titles=tuple(names))
-    return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
 from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
     FLOPS_PER_VALUE,
@@ -75,7 +75,7 @@ from bigpca.passes.reading.row_maps import (
     chained,
     preprocessors,
 )
-from bigpca.passes.rows import Rows, beside_covariates
+from bigpca.passes.rows import Rows, beside_covariates, check_paired
 from bigpca.records import Coding, Held, of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
@@ -632,6 +632,9 @@ class PairModel(Estimator[PairResult], Grows):
         -------
         ndarray or dask.array.Array of shape (n, k), or a tuple of two
         """
+        check_is_fitted(self)
+        if Y is not None:
+            check_paired([open_like(self, X), self._side_like(Y)], "XY")
         scores = super().transform(
             X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
         )
@@ -759,6 +762,8 @@ class SideScores(PairModel, Inverts):
             Lazy if the scores are lazy.
         """
         check_is_fitted(self)
+        if Y is not None:
+            check_paired([open_scores(self, X), open_scores(self, Y)], "XY")
         rows = mapped_back(self, X, self._reconstruction(), Destination(out, overwrite))
         return rows if Y is None else (rows, mapped_back(self, Y, self._reconstruction("y"), Destination(), "y_"))
 

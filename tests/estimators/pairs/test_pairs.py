@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.stats import t as student
 from sklearn import cross_decomposition, linear_model
+from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_linnerud
 from sklearn.ensemble import BaggingRegressor, VotingRegressor
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
@@ -464,6 +466,15 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(2).fit(X, FIELD * np.nan), ValueError, "all 4 columns of the DataArray are NaN"),
         (lambda: bp.Ridge().fit(X, OCEAN).score(X, FIELD[:, :1]), ValueError, "the features of Y are .*Pass Y on that"),
         (lambda: bp.Ridge().fit(X, OCEAN).score(X, FIELD), ValueError, "1 column holds NaN in some rows and values"),
+        *((partial(call, of, as_given), ValueError, "X has 120 rows, and Y 113: row i of Y belongs to row i of X")
+          for of in (bp.CCA(2), bp.PLSSVD(2), bp.PLSRegression(2))
+          for as_given in (np.asarray, lambda rows: da.from_array(rows, chunks=(50, -1)))
+          for call in (
+              lambda of, given: clone(of).fit(X, Y).transform(given(X), given(Y[:113])),
+              lambda of, given: clone(of).fit(X, Y).inverse_transform(given(X[:, :2]), given(Y[:113, :2])),
+          )),
+        (lambda: bp.CCA(1).fit(X, Y).inverse_transform(pd.DataFrame(X[:, :1], KEYS), pd.DataFrame(X[:, 0], KEYS)[::-1]),
+         ValueError, "the rows of Y have the keys of the rows of X, but in another order"),
         (lambda: bp.merge(bp.CCA(2).fit(X, OCEAN), bp.CCA(2).fit(X, FIELD)), ValueError, "4 columns of Y"),
     ],
 )  # fmt: skip
