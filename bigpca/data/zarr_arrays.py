@@ -227,6 +227,11 @@ class ChunkFiles:
             pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
         return pairs
 
+    def _spans_inside(self, file: Any, size: int, inside: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return where the chunks of one shard are in its open file; not those that are larger than any can be."""
+        limit = max_encoded(self.sizes.limit)
+        return [(start, start + nbytes) for start, nbytes in self.sizes.places(file, size, inside) if nbytes <= limit]
+
     def size(self, cell: Cell) -> int:
         """Return the stored bytes of a cell, -1 if it is missing."""
         key = self.key(cell)
@@ -335,10 +340,10 @@ class ChunkFiles:
             wanted: list[Request] = []
             for i, got in requests().each(self._place, indices):
                 if got is not None:
-                    key, limit = indices[i].key, max_encoded(self.sizes.limit)
+                    key = indices[i].key
                     file = held[key] = ObjectFile(self._place, key, got.size, got)
-                    spans = [(a, a + n) for a, n in self.sizes.places(file, got.size, inside[parts[i]]) if n <= limit]
-                    wanted += [Request(key, b - a, (a, b)) for a, b in joined(spans)]
+                    spans = joined(self._spans_inside(file, got.size, inside[parts[i]]))
+                    wanted += [Request(key, b - a, (a, b)) for a, b in spans]
             for i, got in requests().each(self._place, wanted):
                 if got is not None:
                     held[wanted[i].key].hold([got])
@@ -358,11 +363,15 @@ class ChunkFiles:
 
         left = dict(zip(map(self._full, self.keys(bounds)), self.cells(bounds), strict=True))
 
-        def fault(key: str, file: Any, size: int) -> str:
-            cell = left.pop(key, None)  # more parts of a shard are read from what has been checked
-            return "" if cell is None else self.sizes.fault(file, size, self._inside(cell, list(bounds)))
+        def check(key: str, file: Any, size: int) -> list[tuple[int, int]]:
+            if (cell := left.pop(key, None)) is None:  # has been checked
+                return []
+            inside = self._inside(cell, list(bounds))
+            if reason := self.sizes.fault(file, size, inside):
+                raise ValueError(reason)
+            return self._spans_inside(file, size, inside) if self.sizes.per_shard else []
 
-        store = CheckedFiles(disk_path(self.array.store) or "", fault)
+        store = CheckedFiles(disk_path(self.array.store) or "", check)
         try:
             found = np.asarray(self._over(store)[tuple(slice(*pair) for pair in bounds)])
         except Exception as error:

@@ -94,8 +94,9 @@ class CheckedFiles(MemoryStore):
     Parameters
     ----------
     folder : str
-    fault : callable
-        Key, open file and its bytes -> why they must not be decoded, or "".
+    check : callable
+        Key, open file and its bytes -> the half-open ranges that are asked for after its first one, such as those of
+        the chunks of a shard after its index. Raises :class:`ValueError` if it must not be decoded.
 
     Attributes
     ----------
@@ -103,9 +104,10 @@ class CheckedFiles(MemoryStore):
         Whether some were not there.
     """
 
-    def __init__(self, folder: str, fault: Callable[[str, BinaryIO, int], str]) -> None:
+    def __init__(self, folder: str, check: Callable[[str, BinaryIO, int], list[tuple[int, int]]]) -> None:
         super().__init__(read_only=True)
-        self.folder, self.fault, self.lost = folder, fault, False
+        self.folder, self.check, self.lost = folder, check, False
+        self._ahead = dict[tuple[str, Any, Any], bytes]()
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
         """Return the bytes of one file, or None."""
@@ -113,11 +115,16 @@ class CheckedFiles(MemoryStore):
 
     def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
         """Return the bytes of one file, or None; raises :class:`ValueError` for one that must not be decoded."""
+        part = key, getattr(byte_range, "start", None), getattr(byte_range, "end", None)
+        if (data := self._ahead.pop(part, None)) is not None:
+            return _buffer(prototype, data)
         try:
             with open_regular(os.path.join(self.folder, key)) as file:
                 size = os.fstat(file.fileno()).st_size
-                if reason := self.fault(key, file, size):
-                    raise ValueError(reason)
+                spans = self.check(key, file, size)
+                for start, stop in spans if byte_range else ():
+                    file.seek(start)
+                    self._ahead[key, start, stop] = file.read(stop - start)
                 start, stop = _range(byte_range, size)
                 file.seek(start)
                 return _buffer(prototype, file.read(max(0, stop - start)))

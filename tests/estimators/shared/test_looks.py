@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 import pytest
+import zarr
+from zarr.codecs import BloscCodec, ShardingCodec, ZstdCodec
 
 import bigpca as bp
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.engine.events import Event, PassEvent
 from tests.data.sparse_savers import to_zarr
 from tests.estimators.stores import Looks, stored
@@ -69,3 +73,23 @@ def test_a_transform_opens_a_chunk_once(store: str, tmp_path: Path, monkeypatch:
     assert looks.most("open") == 1
     assert looks.most("stat") == sparse
     assert {called for called, _ in looks} <= {"stat", "open"}
+
+
+@pytest.mark.parametrize("index_location", ["start", "end"])
+@pytest.mark.parametrize("codecs", [[], [ZstdCodec()], [BloscCodec()]], ids=["raw", "zstd", "blosc"])
+def test_a_read_of_parts_of_a_shard_opens_it_once(
+    codecs: list[Any], index_location: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its index, and for all chunks in it."""
+    X = np.arange(8 * 12, dtype=np.float32).reshape(8, 12)
+    sharding = ShardingCodec(
+        chunk_shape=(1, 2), codecs=[zarr.codecs.BytesCodec(), *codecs], index_location=index_location
+    )
+    store = tmp_path / "x.zarr"
+    zarr.create_array(store, shape=X.shape, dtype=X.dtype, chunks=(4, 6), serializer=sharding, compressors=None)[:] = X
+    reader, looks = ZarrReader(store), Looks(tmp_path, monkeypatch)
+    for rows, columns in [((0, 8), (0, 12)), ((1, 7), (1, 11)), ((3, 4), (0, 12)), ((0, 8), (5, 6))]:
+        looks.clear()
+        np.testing.assert_array_equal(reader.read((rows, columns)), X[slice(*rows), slice(*columns)])
+        assert looks.most("open") == 1
+        assert {called for called, _ in looks} == {"open"}
