@@ -680,17 +680,18 @@ class CovarianceFit(PCAFit):
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
-        with naming_sides(self.rows):
-            if self.again is None:
-                solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
+        if self.again is None:
+            solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
+            with naming_sides(self.rows):
                 found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
-            else:
-                read = self.read(run)
-                second = Remainder.of(read.state, settings)
-                if second is not None:
+        else:
+            read = self.read(run)
+            second = Remainder.of(read.state, settings)
+            if second is not None:
+                with naming_sides(self.rows):
                     left = fold(run, self.again, second.applied(self.rows), self._left).state
-                    second = replace(second, state=left)
-                found = solve_moments(read.state, settings, omitted=read.omitted, again=second)
+                second = replace(second, state=left)
+            found = solve_moments(read.state, settings, omitted=read.omitted, again=second)
         if found.regression is not None:
             found.regression.warn_if_dependent()
         return found
