@@ -634,7 +634,7 @@ class PairModel(Estimator[PairResult], Grows):
         """
         check_is_fitted(self)
         if Y is not None:
-            check_paired([open_like(self, X), self._side_like(Y)], "XY")
+            check_paired([open_like(self, X, given), self._side_like(Y)], "XY")
         scores = super().transform(
             X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
         )
