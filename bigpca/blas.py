@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import pairwise
@@ -57,9 +57,12 @@ class Caller:
     """The frame that makes this: whoever waits for what it does looks whether it still runs.
 
     A reference that goes with the frame would not do: a traceback that is kept (IPython does that) keeps its frames.
+
+    A fold or a solve has its numbers of threads too. It is held by its context manager, and known elsewhere weakly.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
+        self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
         self.thread = threading.get_ident()
         frame = sys._getframe(1)
         # Context managers are generators, which are on no stack while the body runs.
@@ -76,24 +79,26 @@ class Caller:
         return False
 
 
-class _Work(Caller):
-    """A fold or a solve, with its numbers of threads; held by its context manager, and known elsewhere weakly."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
-
-
 _mutex = threading.RLock()  # in C, whose ``with`` no interrupt divides; threading.Condition is written in Python
 _alarms: list[threading.Lock] = []  # one for each waiting thread, released when a fold or solve ends
-_folds: list[ref[_Work]] = []
-_solves: list[ref[_Work]] = []
-_waiting: list[ref[_Work]] = []  # solves
+_folds: list[ref[Caller]] = []
+_solves: list[ref[Caller]] = []
+_waiting: list[ref[Caller]] = []  # solves
 _idle: list[int] = []  # the numbers of threads to restore when all have ended; empty when they are restored
-_inside_fold: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_fold", default=None)
-_inside_solve: ContextVar[ref[_Work] | None] = ContextVar("bigpca_inside_solve", default=None)
+_inside_fold: ContextVar[ref[Caller] | None] = ContextVar("bigpca_inside_fold", default=None)
+_inside_solve: ContextVar[ref[Caller] | None] = ContextVar("bigpca_inside_solve", default=None)
 _crew: ContextVar[Crew | None] = ContextVar("bigpca_crew", default=None)
 _strips: ContextVar[int] = ContextVar("bigpca_strips", default=1)
+
+
+@contextmanager
+def during(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a context variable for as long as the body runs."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @cache
@@ -129,7 +134,7 @@ def _frames_of_threads() -> dict[int, FrameType]:
                 gc.enable()
 
 
-def _running(works: list[ref[_Work]]) -> _Work | None:
+def _running(works: list[ref[Caller]]) -> Caller | None:
     """Return the first that runs, and forget those before it."""
     while works:
         work = works[0]()
@@ -139,13 +144,13 @@ def _running(works: list[ref[_Work]]) -> _Work | None:
     return None
 
 
-def _current(inside: ContextVar[ref[_Work] | None]) -> _Work | None:
+def _current(inside: ContextVar[ref[Caller] | None]) -> Caller | None:
     """Return the fold or solve of this context that still runs."""
     one = inside.get()
     return None if one is None else _running([one])
 
 
-def _adjust(running: _Work | None) -> None:
+def _adjust(running: Caller | None) -> None:
     """Set the number of threads for what runs, and wake those that wait."""
     now = current_threads()
     if running or _idle:
@@ -160,7 +165,7 @@ def _adjust(running: _Work | None) -> None:
         _alarms.pop().release()
 
 
-def _begin(work: _Work, works: list[ref[_Work]], ready: Callable[[], bool], seconds: float = math.inf) -> bool:
+def _begin(work: Caller, works: list[ref[Caller]], ready: Callable[[], bool], seconds: float = math.inf) -> bool:
     """Count a fold or solve among those that run as soon as it may; False if it may not within so many seconds."""
     end = time.monotonic() + seconds
     while True:
@@ -178,7 +183,7 @@ def _begin(work: _Work, works: list[ref[_Work]], ready: Callable[[], bool], seco
         alarm.acquire(timeout=max(0.0, min(LOOK_SECONDS, end - time.monotonic())))
 
 
-def _end(work: _Work) -> None:
+def _end(work: Caller) -> None:
     """Count a fold or solve no longer, even if that is interrupted once."""
     try:
         _forget(work)
@@ -187,7 +192,7 @@ def _end(work: _Work) -> None:
         raise
 
 
-def _forget(work: _Work) -> None:
+def _forget(work: Caller) -> None:
     with _mutex:
         for works in (_folds, _solves, _waiting):
             works[:] = [one for one in works if one() is not work]
@@ -206,7 +211,7 @@ def one_blas_thread() -> Iterator[None]:
     A surrounding solve pauses.
     """
     with solve_paused():
-        fold = _Work(1)
+        fold = Caller(1)
         awaited = _current(_inside_solve) is not None  # Dask runs it for a solve, in whose context its threads are
         if awaited:
             _begin(fold, _folds, lambda: True)
@@ -250,7 +255,7 @@ def blas_threads(count: int | None, flops: float = math.inf) -> Iterator[None]:
         with threads_of_solve() if flops < ALONE else nullcontext():
             yield
         return
-    solve = _Work(1 if flops < ALONE else count)
+    solve = Caller(1 if flops < ALONE else count)
     try:
         _solve(solve)
         _inside_solve.set(ref(solve))
@@ -306,13 +311,13 @@ def threads_of_solve() -> Iterator[int]:
         _use(solve, before)
 
 
-def _use(solve: _Work, of_blas: int) -> None:
+def _use(solve: Caller, of_blas: int) -> None:
     with _mutex:
         solve.of_blas = of_blas
         _adjust(_running(_folds) or _running(_solves))
 
 
-def _solve(solve: _Work) -> None:
+def _solve(solve: Caller) -> None:
     """Begin a solve, or go on with it, once no other one and no fold runs."""
     with _mutex:
         _waiting.append(ref(solve))
@@ -348,11 +353,10 @@ class Crew:
     def task(self) -> Iterator[None]:
         """Run the body, one task, on this thread; those that are idle help it."""
         self._count(1)
-        outer = _crew.set(self)
         try:
-            yield
+            with during(_crew, self):
+                yield
         finally:
-            _crew.reset(outer)
             self._count(-1)
 
     def close(self) -> None:
@@ -429,14 +433,9 @@ def made_ahead(work: Callable[[T], Iterable[R]], pieces: Sequence[T], most: int)
             yield made.pop(number)
 
 
-@contextmanager
-def in_strips(count: int) -> Iterator[None]:
+def in_strips(count: int) -> AbstractContextManager[None]:
     """Run the body, the fold of a group, whose products have so many strips, as the layout of the read fixes it."""
-    outer = _strips.set(count)
-    try:
-        yield
-    finally:
-        _strips.reset(outer)
+    return during(_strips, count)
 
 
 def by_rows(work: Callable[[NDArray[Any]], NDArray[Any]], rows: NDArray[Any]) -> NDArray[Any]:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper
+from bigpca.blas import during
 from bigpca.errors import brief
-from bigpca.settings import during
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
@@ -32,17 +32,6 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
 _own_block: ContextVar[Mapping[str, object] | None] = ContextVar("bigpca-settings", default=None)
 _open_blocks: dict[int, Mapping[str, object]] = {}
 _of_process: Mapping[str, object] = {}
-Value = TypeVar("Value")
-
-
-@contextmanager
-def during(variable: ContextVar[Value], value: Value) -> Iterator[None]:
-    """Set a context variable for as long as the body runs."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
 
 
 class config(AbstractContextManager[None]):  # read as a verb: with bp.config(...)

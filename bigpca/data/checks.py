@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array
+from bigpca.blas import during
 from bigpca.errors import CorruptedChunkError, brief
-from bigpca.settings import during
 from bigpca.storage.files import content_digest, is_denied, is_of_client
 
 LARGE_CHUNK_BYTES = 64 * 2**20

@@ -15,10 +15,10 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from bigpca.blas import during
 from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, counted, format_bytes, shorten
 from bigpca.planning import format_times
 from bigpca.records import Held, pack, stored, unpack
-from bigpca.settings import during
 from bigpca.storage.carriers import read_provenance
 from bigpca.storage.files import kind_of, public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK

@@ -36,8 +36,8 @@ from urllib.parse import parse_qsl, unquote
 import numpy as np
 
 from bigpca.arrays import E5M2, Array
+from bigpca.blas import during
 from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, an, brief
-from bigpca.settings import during
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from dask.core import flatten
 
 import bigpca.dask_array as da
-from bigpca.blas import Caller, blas_threads, solve_paused
+from bigpca.blas import Caller, blas_threads, during, solve_paused
 from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
@@ -31,7 +31,7 @@ from bigpca.passes.engine.local import (
     threads_here,
 )
 from bigpca.passes.engine.run import Run
-from bigpca.settings import brought_by, during, setting, steady_heap, trim_heap
+from bigpca.settings import brought_by, setting, steady_heap, trim_heap
 
 if TYPE_CHECKING:
     from distributed import Client

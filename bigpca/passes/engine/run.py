@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from bigpca.blas import during
 from bigpca.errors import UndeclaredPassError
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
@@ -27,11 +28,8 @@ _first: ContextVar[dict[str, str] | None] = ContextVar("bigpca-first-rows", defa
 @contextmanager
 def one_fit() -> Iterator[None]:
     """Make all runs within parts of one fit: they compare the first rows of Dask arrays with each other's."""
-    token = _first.set({})
-    try:
+    with during(_first, {}):
         yield
-    finally:
-        _first.reset(token)
 
 
 def _first_of_fit() -> dict[str, str]:
