@@ -21,6 +21,10 @@ SUMMED = 1 << 15  # values of a piece of a sum
 BFLOAT16, E4M3, E5M2 = "bfloat16", "float8_e4m3fn", "float8_e5m2"
 BITS = {BFLOAT16: "<u2", E4M3: "|u1", E5M2: "|u1"}  # of floats that NumPy does not have, as integers
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
+# The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so
+# that every operation runs at memory speed and none needs a second d x d array.
+STRIP = 256  # rows of a triangle that are processed at a time
+OUTER = 8  # rows of an outer product that are computed at a time
 
 
 class Shaped(Protocol):
@@ -134,12 +138,6 @@ def held_array(X: Any, name: str) -> Array:
     except RuntimeError:  # of a tensor
         remedy = f"{name}.detach().cpu().numpy()"
     raise TypeError(f"{name} is a {library}.{type(X).__name__}; an array in memory was expected. Pass {remedy}.")
-
-
-# The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so
-# that every operation runs at memory speed and none needs a second d x d array.
-STRIP = 256  # rows of a triangle that are processed at a time
-OUTER = 8  # rows of an outer product that are computed at a time
 
 
 def packed_size(d: int) -> int:

@@ -29,6 +29,12 @@ MERGED_BYTES = 1 << 18  # of a state that is merged in pieces, one of them
 # Of a thread beside its arrays: its stack, Python objects, pages of libraries; at most 1.2 MiB were measured.
 THREAD_BYTES = 2 << 20
 DOUBLE: DType = np.dtype(np.float64)
+COSTLY = 1e10  # operations from which a plan says that a read leaves threads idle
+TASK_SECONDS = 0.002  # of scheduling and of merging small states
+STATE_SPEED = 3e9  # bytes of states that one core fills, adds or merges in a second
+# What makes a block, and all that is computed from it, smaller: the end of every error about memory.
+SMALLER_CHUNKS = "store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...))"
+SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
 class LOOPS:
@@ -368,14 +374,6 @@ class SolveCost:
     bytes: int = 0
     held_bytes: int = 0
     output_bytes: int = 0
-
-
-COSTLY = 1e10  # operations from which a plan says that a read leaves threads idle
-TASK_SECONDS = 0.002  # of scheduling and of merging small states
-STATE_SPEED = 3e9  # bytes of states that one core fills, adds or merges in a second
-# What makes a block, and all that is computed from it, smaller: the end of every error about memory.
-SMALLER_CHUNKS = "store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...))"
-SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
 @dataclass(frozen=True)

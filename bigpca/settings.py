@@ -32,6 +32,9 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
 _own_block: ContextVar[Mapping[str, object] | None] = ContextVar("bigpca-settings", default=None)
 _open_blocks: dict[int, Mapping[str, object]] = {}
 _of_process: Mapping[str, object] = {}
+# Tiles of a few MiB stay on the heap, where reuse is faster; slabs and thin matrices are mapped and unmapped.
+MAPPED_FROM = 8 << 20
+KEPT_ON_TOP = 8 << 20  # free memory kept at the top of each thread's heap, which malloc_trim cannot release
 
 
 class config(AbstractContextManager[None]):  # read as a verb: with bp.config(...)
@@ -212,9 +215,6 @@ def memory_limit() -> int:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
-# Tiles of a few MiB stay on the heap, where reuse is faster; slabs and thin matrices are mapped and unmapped.
-MAPPED_FROM = 8 << 20
-KEPT_ON_TOP = 8 << 20  # free memory kept at the top of each thread's heap, which malloc_trim cannot release
 
 
 @lru_cache(maxsize=1)

@@ -45,6 +45,13 @@ from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
+# A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often
+# sorted by class, and consecutive rows need few chunks. The choice does not depend on chunks or workers.
+RUNS = 16
+SAMPLE_BYTES = 384 * MIB
+SAMPLE_ROWS = 4096
+ROWS_PER_COLUMN = 16
+SAMPLE_SHARE = 10  # at most every tenth row
 
 
 @dataclass(frozen=True)
@@ -452,15 +459,6 @@ def first_rows(run: Run, cost: PassCost, rows: Rows, layout: Layout, *, there: b
         if values.shape[0]:
             return values
     return np.zeros((0, rows.n_columns), working_dtype(rows.dtype))
-
-
-# A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often
-# sorted by class, and consecutive rows need few chunks. The choice does not depend on chunks or workers.
-RUNS = 16
-SAMPLE_BYTES = 384 * MIB
-SAMPLE_ROWS = 4096
-ROWS_PER_COLUMN = 16
-SAMPLE_SHARE = 10  # at most every tenth row
 
 
 def sample_size(n: int, row_bytes: int, least: int) -> int:

@@ -42,6 +42,11 @@ FIRST_ROW = "first_row"  # the field with the number of the first row that has a
 HERE = "here"  # in the metadata of a field: it is never on a device
 KEPT: dict[str, object] = {SHAPE: None}  # an inner state, or a value of no known shape
 PARAMETER = KEPT | {"parameter": True}  # what a closed state keeps, and an empty one has from its template
+# Rows are centred before they are multiplied everywhere else in the library. Of sparse rows that would store every
+# zero. Their sums are in float64 instead, and the digits that the subtraction costs are bounded, reported and limited.
+MAX_CENTRING_ERROR = 1e-6
+COMPENSATED = 4  # roundings of a compensated sum, its square and their difference
+VARIES = 100.0  # roundings of a value, by which a column that varies differs from its mean: far above those of merges
 
 
 def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
@@ -466,12 +471,6 @@ def update_all(states: Iterable[Accumulator], block: Block, strip_shift: Vector 
     return strip_shift
 
 
-# Rows are centred before they are multiplied everywhere else in the library. Of sparse rows that would store every
-# zero. Their sums are in float64 instead, and the digits that the subtraction costs are bounded, reported and limited.
-MAX_CENTRING_ERROR = 1e-6
-COMPENSATED = 4  # roundings of a compensated sum, its square and their difference
-
-
 def lost_squares(squares: Vector, terms: int) -> Vector:
     """Return what rounding may have cost sums of squares (d,) of so many terms, and the subtraction of their mean."""
     return np.finfo(np.float64).eps * (terms + COMPENSATED) * squares
@@ -566,7 +565,6 @@ def squares_held(squares: Array, rows: Array) -> bool:
     return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())
 
 
-VARIES = 100.0  # roundings of a value, by which a column that varies differs from its mean: far above those of merges
 Pieces = dict[int, NDArray[np.float64]]  # by first column
 
 

@@ -16,6 +16,7 @@ from bigpca.planning import BlockForm, Work
 from bigpca.solvers.components import check_total
 
 COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision
+DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
 
 
 def entry_precision(dtype: DType, error: float) -> float:
@@ -26,9 +27,6 @@ def entry_precision(dtype: DType, error: float) -> float:
     ``precision = 0.15 e`` is enough.
     """
     return max(float(np.finfo(dtype).eps), COUNTED * error)
-
-
-DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
 
 
 class ProductThere:

@@ -30,6 +30,7 @@ from bigpca.planning import LOOPS, BlockForm, Work
 TILE_BYTES = 16 * MIB
 HELD_TILES = 8  # of features that idle threads make at a time
 TILE_ROWS = 4096
+TILE_BYTES_LANDMARK_MOMENTS = 4 * MIB  # of kernel values in float32 that are made at a time
 
 
 def tile_rows(row_bytes: int) -> int:
@@ -147,9 +148,6 @@ def diagonal_of(kernel: Kernel, A: object) -> Vector:
 def _one_by_one(landmarks: object) -> list[object]:
     """Return landmarks that :func:`prepare_landmarks` prepared one by one."""
     return cast("list[object]", landmarks)
-
-
-TILE_BYTES_LANDMARK_MOMENTS = 4 * MIB
 
 
 @dataclass(frozen=True)

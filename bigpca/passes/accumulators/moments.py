@@ -55,6 +55,9 @@ from bigpca.passes.reading.row_maps import Profile, row_totals
 from bigpca.planning import BlockForm, Work
 
 PROFILE = Profile(1.0)  # of rows of amounts
+TILE_BYTES = 16 * MIB  # of labelled rows that are added at a time
+MOST_CLASSES_THERE = 1024  # and more with more columns: products with one-hot codes then take as long as the scatter
+TILE_BYTES_WITHIN_PRODUCT = 32 * MIB  # the same for a product of two factors
 
 
 @dataclass
@@ -369,10 +372,6 @@ def labelled_tiles(
             yield rows, own[labelled], None if weights is None else weights[i : i + step][labelled]
 
 
-TILE_BYTES = 16 * MIB
-MOST_CLASSES_THERE = 1024  # and more with more columns: products with one-hot codes then take as long as the scatter
-
-
 @dataclass
 class ClassMoments(Weighted, Accumulator):
     """Count and mean of every class, and the scatter of all rows about the means of their classes.
@@ -628,9 +627,6 @@ class Hits(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(21 * rows.rows, 2.0)
-
-
-TILE_BYTES_WITHIN_PRODUCT = 32 * MIB
 
 
 @dataclass(frozen=True)

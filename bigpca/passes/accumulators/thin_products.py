@@ -38,6 +38,9 @@ from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 
+FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
+TILE_BYTES = 16 * MIB  # of rows of V in float64
+
 
 class Factor(Protocol):
     """A thin matrix W (d, l) that rows are multiplied by; picklable."""
@@ -142,9 +145,6 @@ def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
     vectors: NDArray[np.float32] = normals(seed, "probes", 0, d, probes, np.float32)
     vectors.flags.writeable = False
     return vectors
-
-
-FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
 
 
 @dataclass
@@ -442,9 +442,6 @@ def _alike(a: Vector | None, b: Vector | None) -> Vector | None:
     if a is None or b is None:
         return None if a is b else np.full_like(a if b is None else b, np.nan)
     return np.where(a == b, a, np.nan)
-
-
-TILE_BYTES = 16 * MIB  # of rows of V in float64
 
 
 class LeftRows(Protocol):

@@ -19,6 +19,14 @@ from bigpca.errors import NonFiniteError, counted
 from bigpca.passes.reading.layout import MIB
 
 Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
+STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
+CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
+PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
+# Of products by which a solve divides: few digits of those leave none, whatever they cost.
+PRECISE = np.dtype(np.float64)
+LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
+LARGEST_SQUARED = 1e154  # whose square float64 holds
+LARGEST_GROWTH = 1e17  # whose squares float32 holds
 
 
 def multiply(V: Values, Q: Array) -> Array:
@@ -71,15 +79,6 @@ FITS_ONLY = (
     'With nan_policy="mean" a fit fills in NaN, but no infinities, and transform takes incomplete rows; whatever else '
     'reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
 )
-STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
-CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
-PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
-PRECISE = np.dtype(
-    np.float64
-)  # of products by which a solve divides: few digits of those leave none, whatever they cost
-LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
-LARGEST_SQUARED = 1e154  # whose square float64 holds
-LARGEST_GROWTH = 1e17  # whose squares float32 holds
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 

@@ -34,6 +34,12 @@ from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 
 ROUNDING = 1e-6  # by which values may exceed their limits
+ATTEMPTS = 3
+SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
+FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
+FILL = "bigpca-fill"  # the key of the means that replace missing values among the broadcast values
+AHEAD = "bigpca-ahead"  # the key of how many reads are made at a time for a device, by threads that none else needs
+BEGUN = "bigpca-begun"  # the key of a read that has begun, among a task's inputs
 
 
 @dataclass(frozen=True)
@@ -137,12 +143,6 @@ def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
         strip = values[i : i + step]
         np.copyto(strip, own, where=np.isnan(strip))
     return values
-
-
-ATTEMPTS = 3
-SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
-FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
-FILL = "bigpca-fill"  # the key of the means that replace missing values among the broadcast values
 
 
 class Reader(Protocol):
@@ -472,10 +472,6 @@ class Begun:
 
     first: Future[Values]
     follow: Callable[[], object]
-
-
-AHEAD = "bigpca-ahead"  # the key of how many reads are made at a time for a device, by threads that none else needs
-BEGUN = "bigpca-begun"  # the key of these among a task's inputs
 
 
 def begin_read(pool: ThreadPoolExecutor, reader: Reader, start: int, stop: int) -> Future[Values]:

@@ -28,6 +28,7 @@ from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.storage.files import content_digest
 
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
+SHOWN_ROWS = 5  # in messages
 
 
 class RowMap(ABC):
@@ -482,9 +483,6 @@ class Stored(RowMap):
         """Those of the map, with what the last one needs of its results: as much as the map's again."""
         peak, kept = self.f.bytes_for(d, rows, itemsize)
         return 2 * peak, kept
-
-
-SHOWN_ROWS = 5  # in messages
 
 
 @dataclass(frozen=True)
