@@ -600,7 +600,8 @@ class BatchStream:
     def read(self, start: int, stop: int) -> Any:
         """Return rows ``start:stop``, (stop - start, d), where the batches are; fewer at the end of an unknown number.
 
-        The array is the caller's: its memory is used again only after the caller has let go of it.
+        The array is the caller's: its memory is used again only after the caller has let go of it. On a device, rows of
+        one batch are that batch's, and may be read until the next rows are asked for.
 
         Raises
         ------
@@ -613,8 +614,11 @@ class BatchStream:
         with self._alone():
             if self._number == 0:
                 self._advance()  # which tells where rows are
-            out = self._room(stop - start)
-            done = self._copy_head(start, out)
+            out = self._shown(start, stop - start)
+            done = 0 if out is None else stop - start
+            if out is None:
+                out = self._room(stop - start)
+                done = self._copy_head(start, out)
             if done == 0:
                 self._skip_to(start)
             while done < out.shape[0] and self._advance():
@@ -637,10 +641,11 @@ class BatchStream:
         A pass asks this before it reads: first rows that are read then are not kept.
         """
         with self._alone():
-            self._passing = True
-            if row < self.position:
-                return self._head is not None and row < self._head.shape[0]
+            if row < self.position and (self.once or self._continues(row)):
+                self._passing = True
+                return self._continues(row)
             self._skip_to(row)
+            self._passing = True
             return self._advance()
 
     def begin_fit(self) -> None:
@@ -759,13 +764,28 @@ class BatchStream:
         self._rooms = [] if self._ended else [*held, room]
         return room[:rows]
 
+    def _shown(self, start: int, count: int) -> RowsThere | None:
+        """Return so many rows of one batch on a device, where they are; None for others, which are copied."""
+        if not isinstance(self._batch, RowsThere) or self._continues(start):
+            return None
+        self._skip_to(start)
+        if not self._advance() or self._left < count or self._batch.dtype != self.dtype:
+            return None
+        rows = self._batch[start - self._first : start - self._first + count]
+        self._pass(rows)
+        return rows
+
+    def _continues(self, start: int) -> bool:
+        """Whether the next rows continue those that are kept, which are forgotten otherwise."""
+        if self._head is None or start >= self._head.shape[0] or self.position != self._head.shape[0]:
+            self._head = None
+        return self._head is not None
+
     def _copy_head(self, start: int, out: Any) -> int:
         """Copy rows that are kept, if the next rows continue them; return how many."""
-        head = self._head
-        if head is None or start >= head.shape[0] or self.position != head.shape[0]:
-            self._head = None
+        if not self._continues(start):
             return 0
-        kept = head[start : start + out.shape[0]]
+        kept = self._head[start : start + out.shape[0]]
         out[: kept.shape[0]] = kept
         return int(kept.shape[0])
 
@@ -796,13 +816,18 @@ class BatchStream:
         count, offset = min(self._left, int(out.shape[0]) - done), self.position - self._first
         rows = fitting(row_range(self._batch, offset, offset + count), out.dtype, self.position)
         out[done : done + count] = rows
+        self._pass(rows if self.sparse else out[done : done + count])
+        return count
+
+    def _pass(self, rows: Any) -> None:
+        """Take note of the next rows of the current batch, which were read, and of their labels."""
+        count, offset = int(rows.shape[0]), self.position - self._first
         if self._column is not None:
             self._column.add(self.position, self._labels[offset : offset + count])
         self._torn = True
-        self._digest(rows if self.sparse else out[done : done + count])
+        self._digest(rows)
         self.position += count
         self._torn = False
-        return count
 
     def _digest(self, rows: Any) -> None:
         digests, size, done = self._digests, self._digested_rows, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import cycle
@@ -833,6 +834,37 @@ def test_rows_that_come_from_a_device_stay_there(name: str, fit: str, monkeypatc
     if fit != "partial":
         assert any(f"multiplied by {name.partition(':')[0]}" in note and "rows are there" in note
                    for note in found.plan_.notes)  # fmt: skip
+
+
+class OneBuffer:
+    """Batches of rows on a device in one array, which each next batch overwrites."""
+
+    def __init__(self, rows: np.ndarray, name: str, size: int) -> None:
+        self.rows, self.device, self.size = rows, Device.of(name), size
+        self.buffer = RowsThere(self.device.put(np.zeros_like(rows[:size])), name)
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(0, len(self.rows), self.size):
+            self.buffer[:] = self.rows[i : i + self.size]
+            yield self.buffer.array
+        self.buffer[:] = np.full_like(self.rows[: self.size], np.nan)  # when further ones are asked for
+
+
+@pytest.mark.parametrize(("fit", "reads"), [("covariance", 1), ("krylov", 2)])
+def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name, copied, found = "array_api_strict:device1", list[int](), list[Any]()
+    X, put = lazy("f8").compute(), RowsThere.__setitem__
+    given = [Device.of(name).put(X)], batched_there(X, name, monkeypatch), OneBuffer(X, name, N)
+    monkeypatch.setattr(
+        RowsThere, "__setitem__", lambda there, i, rows: (copied.append(len(rows)), put(there, i, rows))[1]
+    )
+    for batches in given:
+        found.append(FITS[fit](bp.from_batches(batches, shape=X.shape)))
+        # Of batches that are smaller than a read, each row once a read; and a few rows of the sample.
+        if batches is not given[-1]:
+            assert sum(count for count in copied if count > 10) == (len(found) - 1) * reads * N
+    assert all(np.array_equal(found[0].components_, one.components_) for one in found[1:])
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -67,7 +67,7 @@ FITS: dict[str, Callable[[Any, Any, Any], Any]] = {
 def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
     n = mib * 2**20 // (4 * d)
     X, Y = (np.broadcast_to(np.zeros((1, 1), "f4"), (n, columns)) for columns in (d, 64))
-    few = []
+    few, kinds = [], set[type]()
     with (
         dask.config.set(scheduler="threads", num_workers=32),
         bp.config(memory_limit="500 GiB", max_kernel_evaluations=1e15),
@@ -75,6 +75,7 @@ def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
         for name, case in FITS.items():
             model, *given = case(X, Y, np.arange(n) % 10)
             plan = model.plan(*given)
+            kinds.add(type(model))
             few += [
                 (name, read, busy)
                 for read, busy in plan.parallelism.items()
@@ -87,6 +88,8 @@ def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
         few += [("transform", *one) for one in plan.parallelism.items() if one[1] < 32]
         assert plan.parallelism
     assert few == []
+    public = [getattr(bp, name) for name in bp.__all__]
+    assert kinds == {one for one in public if isinstance(one, type) and hasattr(one, "fit")}
 
 
 @pytest.mark.parametrize(("chunk", "least"), [(2000, 6.5), (100, 60)])
