@@ -110,9 +110,15 @@ LABELLED: dict[str, Any] = {
     "groups": lambda X: bp.ContrastivePCA(3).fit(X, CODES > 1),
     "penalties": lambda X: bp.Ridge(alphas=[0.1, 10.0]).fit(X, X[:, :2]),
     "steps": lambda X: bp.SlowFeatureAnalysis(3).fit(X, groups=np.arange(N) // 99),
+    "profiles": lambda X: bp.CorrespondenceAnalysis(3).fit(amounts(X)),
     "lags": lambda X: bp.TICA(3, lag=(1, 300)).fit(X, groups=np.arange(N) // 700),
     "noise": lambda X: bp.MinimumNoiseFraction(3, width=50, nan_policy="omit").fit(holed(X)),
 }
+
+
+def amounts(X: Any) -> Any:
+    """Return rows of amounts, some of which are all 0."""
+    return abs(X) * (np.arange(len(X)) % 11 > 0)[:, None].astype(X.dtype)
 
 
 def holed(X: Any) -> Any:
@@ -201,8 +207,9 @@ def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def waits_of(name: str, groups: int, reads: int) -> Counter[int]:
     """Return what comes from a device, by size: one look at each group, and the arrays of one state of each read."""
     looks, whole, c = Counter({1: groups}), packed_size(D), 4
-    if name in ("covariance", "batches"):
-        return looks + Counter({D: 1 + (name == "batches"), whole: 1})  # and the first row of batches
+    if name in ("covariance", "batches", "profiles"):
+        sums = Counter({500: N // 250}) if name == "profiles" else Counter()  # and the least value, of each row
+        return looks + sums + Counter({D: 1 + (name == "batches"), whole: 1})  # and the first row of batches
     if name == "classes":
         return looks + Counter({c * D: 1, whole: 1})
     if name == "numbers":  # one class without its scatter; the product with the labels, and its shift
@@ -216,11 +223,12 @@ def waits_of(name: str, groups: int, reads: int) -> Counter[int]:
 WAITING: dict[str, Any] = FITS | LABELLED | {
     "batches": lambda X: bp.PCA(K, solver="covariance").fit(X),
     "folds": lambda X: bp.ContrastivePCA(K).fit(X, CODES > 1),
+    "profiles": lambda X: bp.CorrespondenceAnalysis(3).fit(X),
     "numbers": lambda X: bp.SupervisedPCA(1).fit(X, WEIGHTS / 2 + 0.1),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fit", ["covariance", "batches", "krylov", "classes", "numbers", "folds", "steps"])
+@pytest.mark.parametrize("fit", ["covariance", "batches", "krylov", "classes", "numbers", "folds", "steps", "profiles"])
 def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     fit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +250,18 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     assert reads == 1 or 1 < reads <= model.n_passes_
     assert Counter(waits) == waits_of(fit, groups, reads)
     assert moved["put"] < (0.1 if fit == "batches" else reads * 1.2) * X.nbytes
+
+
+def test_amounts_below_0_are_named_as_those_of_numpy() -> None:
+    require("array_api_strict:device1")
+    X, said = values()[:, :40].astype("f4"), list[str]()
+    X[7, 3] = -1
+    for name in ("numpy", "array_api_strict:device1"):
+        with bp.config(arithmetic=name), pytest.raises(ValueError, match="at least 0") as error:
+            bp.CorrespondenceAnalysis(3).fit(X)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    assert "7" in said[0]
 
 
 @pytest.mark.parametrize("kind", ["features", "scores", "spe", "kernel scores"])

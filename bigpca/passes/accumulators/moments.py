@@ -766,19 +766,27 @@ class ProfileMoments(Accumulator):
     def update(self, block: Block) -> None:
         if not block.count:
             return
-        sparse = isinstance(block.values, csr_array)
+        sparse, device = isinstance(block.values, csr_array), block.device
         rows = block.values.astype(np.float64, copy=False)
-        rows = rows if sparse else np.asarray(rows + block.shift)  # at least 0 where x is
-        profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), row_totals(rows)
+        if device is not None:  # rows that are rejected are named here
+            there = device.put(rows) + device.put(block.origin)
+            least, totals = device.xp.min(there, axis=1), device.xp.sum(there, axis=1)
+            least, masses = device.fetch(device.xp.stack([least, totals]))
+            if least.min() < 0:
+                PROFILE.apply_at(device.fetch(there), block.rows, "X")
+            profiles = device.rows(there / device.xp.where(totals > 0, totals, 1.0)[:, None])
+        else:
+            rows = rows if sparse else np.asarray(rows + block.shift)  # at least 0 where x is
+            profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), row_totals(rows)
         own = np.flatnonzero(masses)
-        profiles, numbers = profiles[own], block.rows[own]
+        profiles, numbers = profiles[own] if len(own) < len(masses) else profiles, block.rows[own]
         if not len(own):
             return
         if sparse:
             part = Block.of_csr(profiles, numbers)
         else:
-            part = Block.about(profiles, numbers, self._shift)
-            self._shift = part.shift
+            part = Block.about(profiles, numbers, self._shift, device)
+            self._shift = part.origin
         self.moments.update(part.weighted(masses[own]))
 
     def close(self) -> None:
@@ -791,3 +799,6 @@ class ProfileMoments(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         work = self.moments.cost(rows)
         return replace(work, bytes=work.bytes + int(32 * rows.rows * (rows.values + 1)))
+
+    def device_bytes(self, rows: BlockForm) -> int:
+        return 32 * rows.rows * (rows.columns + 1) + self.moments.device_bytes(replace(rows, itemsize=8))
