@@ -30,7 +30,7 @@ from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
-from bigpca.passes.accumulators.moments import ClassMoments, Moments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMoments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.engine.run import Run
@@ -586,6 +586,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
         (lambda X: bp.TICA(K, lag=(1, 5)).plan(X), {"sums"}, set()),
         (lambda X: bp.MinimumNoiseFraction(K).plan(X), {"sums"}, set()),
     ],
+    "profiles": [(lambda X: bp.CorrespondenceAnalysis(K).plan(X), {"sums"}, set())],
     "features": [
         (lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9).plan(X), {"features", "landmarks"}, set()),
         (lambda X: bp.NystromKernelPCA(K, **RBF, n_landmarks=9, sampling="uniform").plan(X), {"features"}, DRAWN),
@@ -604,7 +605,6 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     ],
     "nothing": [
         (lambda X: bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(X), set(), {"features", "landmarks"}),
-        (lambda X: bp.CorrespondenceAnalysis(K).plan(X), set(), {"sums"}),
         (lambda X: bp.PCA(K).plan(sp.csr_array((X[:100].compute() > 30).astype("f4"))), set(), {"moments"}),
     ],
 }  # fmt: skip
@@ -661,7 +661,9 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds", "steps"])
+@pytest.mark.parametrize(
+    "kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds", "steps", "profiles"]
+)
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
@@ -681,10 +683,11 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
         "within": WithinProduct(600, 50, codes, WithinFactor(np.ones((9, 600)), W)),
         "folds": FoldStates(Moments(600), 3),
         "steps": SteppedMoments.of(600, 3, sums=True),
+        "profiles": ProfileMoments.of(600),
     }
     state = states.get(kind) or features[0]
     planned = state.device_bytes(BlockForm(600, 200, itemsize=rows.itemsize))
-    weights = None if kind == "steps" else np.ones(200)
+    weights = None if kind in ("steps", "profiles") else np.ones(200)
     block = replace(Block.about(rows, np.arange(200), np.zeros(600), device), weights=weights)
     # Arrays of array-api-strict are NumPy's; those that are put there were allocated before.
     put = {"thin": rows.nbytes + factor.Q.nbytes, "landmarks": 8 * 150**2}.get(kind, rows.nbytes)

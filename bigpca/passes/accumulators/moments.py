@@ -801,4 +801,4 @@ class ProfileMoments(Accumulator):
         return replace(work, bytes=work.bytes + int(32 * rows.rows * (rows.values + 1)))
 
     def device_bytes(self, rows: BlockForm) -> int:
-        return 32 * rows.rows * (rows.columns + 1) + self.moments.device_bytes(replace(rows, itemsize=8))
+        return 24 * rows.rows * (rows.columns + 1) + self.moments.device_bytes(replace(rows, itemsize=8))
