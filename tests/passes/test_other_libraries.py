@@ -470,6 +470,23 @@ def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monk
     assert np.array_equal(again.explained_variance_, whole.explained_variance_)
 
 
+@pytest.mark.parametrize("kind", ["store", "batches"])
+def test_a_checkpoint_takes_one_state_of_each_segment_from_the_device(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=100)
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    given = X if kind == "store" else bp.from_batches(batched_there(X.compute(), name, monkeypatch), shape=X.shape)
+    with bp.config(arithmetic=name):
+        whole, waits = bp.PCA(K, solver="covariance").fit(given), looks_of(monkeypatch)
+        found = bp.PCA(K, solver="covariance").fit(given, checkpoint=tmp_path / "c")
+    segments = found.plan_.costs[0].layout.segments
+    assert waits.count(packed_size(D)) == len(segments)
+    assert len(segments) > 3 or kind == "batches"
+    assert np.array_equal(found.components_, whole.components_)
+
+
 @pytest.mark.parametrize("dtype", ["f2", "u1", "i2", "i4", "i8", ">f4", "?"])
 @pytest.mark.parametrize("name", DEVICES)
 def test_rows_of_every_dtype_are_multiplied_there(name: str, dtype: str) -> None:

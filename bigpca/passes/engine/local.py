@@ -311,6 +311,7 @@ class LocalPass:
                 return group
 
     def store(self, segment: int, state: PassState) -> PassState:
+        state = state.here()  # once, to be stored and merged with others that are
         if self.files is not None and self.writer.write("segment", segment, state):
             self.options.progress(CheckpointEvent(self.files.directory, segment))
         return state
@@ -509,6 +510,7 @@ class OrderedMerge:
         while len(self._stack) > 1:
             self._join()
         state = self._stack.pop()[1]
+        state = state if self.files is None else state.here()  # once, as are all that are stored
         self.total = state if self.total is None else merge_states(self.total, state)
         self.covered += 1
         if self.files is not None and self.writer.write("prefix", self.covered, self.total):
