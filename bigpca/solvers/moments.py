@@ -208,21 +208,22 @@ class Scatter:
         """Numerical rank of S."""
         return len(self.S) if self.solved().triangular is not None else int(self.kept.sum())
 
+    @property
+    def factor(self) -> Matrix:
+        """F (p, r), in the units of the columns, with ``S = F F'`` on the numerical range of S."""
+        values, V, _ = self._eigen
+        return self.frame.out(V[:, self.kept] * np.sqrt(values[self.kept]))
+
     @cached_property
     def spectral(self) -> Spectral:
         """The factor of S and its singular value decomposition."""
         values, V, _ = self._eigen
         roots = np.sqrt(values[self.kept])
         inverse = (V[:, self.kept] / roots).T
-        F = self.frame.out(V[:, self.kept] * roots)
+        F = self.factor
         if not len(roots):
             return Spectral(F, inverse, roots, np.zeros((0, 0)), np.eye(len(V)), F)
-        # Rows of F differ by the units of the columns. QR with pivoting of F' finds small singular values to their own
-        # digits, which a decomposition of F itself would find to those of the largest (Drmac & Veselic 2008).
-        Q, R, pivots = qr(F.T, mode="economic", pivoting=True, check_finite=False)
-        U, s, Wt = svd(R.T, check_finite=False)
-        axes, W = np.empty_like(U), Q @ Wt.T
-        axes[pivots] = U
+        axes, s, W = graded_svd(F)
         full = len(s) == len(V)
         duals = self.frame.back(inverse.T @ W) if full else axes[:, : len(s)] / s
         if full:
@@ -278,6 +279,25 @@ class Scatter:
         roots = np.sqrt(values + self.level)
         own = V / roots
         return Frame(self.frame.back(own), self.frame.out(V * roots), own.T @ _times(self.frame.noise, own))
+
+
+def graded_svd(F: Matrix) -> tuple[Matrix, Vector, Matrix]:
+    """Return U (p, p), s (r,) and W (r, r) of ``F = U diag(s) W'`` (p, r), whose rows differ by the units of columns.
+
+    QR with pivoting of F' finds small singular values to their own digits, which a decomposition of F itself would find
+    to those of the largest (Drmac & Veselic 2008).
+    """
+    Q, R, pivots = qr(F.T, mode="economic", pivoting=True, check_finite=False)
+    U, s, Wt = svd(R.T, check_finite=False)
+    axes = np.empty_like(U)
+    axes[pivots] = U
+    return axes, s, Q @ Wt.T
+
+
+def squares_of(F: Matrix) -> tuple[Vector, Matrix]:
+    """Return the eigenvalues (p,), ascending, and eigenvectors of ``F F'``, small ones to their own digits."""
+    U, s, _ = graded_svd(F)
+    return np.append(s**2, np.zeros(len(U) - len(s)))[::-1], U[:, ::-1]
 
 
 def warn_dependent(error: float, of: str, remedy: str) -> None:

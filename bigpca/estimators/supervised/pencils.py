@@ -42,8 +42,9 @@ from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, rounded_squares
-from bigpca.solvers.moments import Scatter, warn_dependent
+from bigpca.solvers.moments import Scatter, squares_of, warn_dependent
 
+GRADED = 1e6  # between the largest and the smallest variance in units of B, from which small ones would lose digits
 UNWEIGHTED = "a step belongs to two rows"
 
 
@@ -75,6 +76,10 @@ class Sums:
             matrix += n * np.outer(moments.mean, moments.mean)
         noise = rounded_squares(level.squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
         return cls(matrix, n if about_zero else n - 1, noise, moments.count - 1)
+
+    def ordered(self, order: Integers) -> Sums:
+        """Return the same of columns in another order."""
+        return replace(self, matrix=self.matrix[np.ix_(order, order)], noise=self.noise[order])
 
     @classmethod
     def known(cls, matrix: Matrix) -> Sums:
@@ -310,12 +315,21 @@ class PencilModel(SumsModel[PencilResult]):
 
     def _axes(self, A: Sums, B: Sums) -> PencilAxes:
         pencil, d = self._pencil, len(B.noise)
+        a, b, order = np.diagonal(A.matrix), np.diagonal(B.matrix), None
+        units = np.divide(a, b, out=np.zeros(d), where=b > 0)
+        if not pencil.signed and units.max() > GRADED * units[units > 0].min(initial=np.inf):
+            order = np.argsort(units)  # so that no step of a Cholesky factorization adds large numbers to small ones
+            A, B = A.ordered(order), B.ordered(order)
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
             scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
             solution = scatter.solved()
-            K = solution.across(solution.across(scatter.frame.congruent(A.matrix)).T)
-            ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
+            if order is None:
+                K = solution.across(solution.across(scatter.frame.congruent(A.matrix)).T)
+                ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
+            else:
+                F = Scatter.of(A.matrix, A.noise, EPS, A.freedom).factor  # A = F F'
+                ratios, U = squares_of(solution.across(scatter.frame.into(F)))
         error = solution.error
         if solution.triangular is None:  # directions that are left out are no error of the others
             error = scatter.level * float((scatter.spectral.inverse**2).sum(axis=1).max(initial=0.0))
@@ -348,6 +362,9 @@ class PencilModel(SumsModel[PencilResult]):
                 "rounding of their values, so their eigenvalues are not known. Give float64 rows, or a larger lag."
             )
         axes, patterns = axes[own], patterns[:, own]
+        if order is not None:
+            back = np.argsort(order)
+            axes, patterns = axes[:, back], patterns[back]
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))
         root *= np.sign(axes[np.arange(k), np.abs(axes).argmax(axis=1)])  # as fix_signs, of the patterns too
         return PencilAxes(values[own], axes * root[:, None], patterns / root, rank, error)

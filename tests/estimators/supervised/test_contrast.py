@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,26 @@ def test_a_metric_is_the_dense_pencil_in_any_units(units: Any) -> None:
     plain, pca = bp.GeneralizedPCA(2).fit(X), bp.PCA(2).fit(X)
     np.testing.assert_allclose(plain.eigenvalues_, pca.explained_variance_)
     assert_axes(plain.components_, pca.components_)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("span", [0, 6, 12, 24, 60, 200])
+def test_every_eigenvalue_has_its_own_digits_in_a_metric_of_any_range(span: int, full: bool) -> None:
+    """Exact fractions: axes with V C V' = diag(eigenvalues) and V M V' = I, each entry relative to both of its axes."""
+    exact = np.vectorize(Fraction, otypes=[object])
+    units = 10.0 ** (np.linspace(-span / 4, span / 4, D)[[2, 0, 4, 1, 3]])
+    M = units[:, None] * (np.corrcoef(BACKGROUND[:9].T) if full else np.eye(D)) * units
+    M = (M + M.T) / 2
+    rows = OF_INTEREST[:60]
+    model = bp.GeneralizedPCA(metric=M).fit(rows)
+    assert model.eigenvalues_.max() > 10.0 ** (span - 3) * model.eigenvalues_.min()
+    V, centred = exact(model.components_), exact(rows)
+    centred = centred - centred.sum(axis=0) / len(rows)
+    roots = np.sqrt(model.eigenvalues_)
+    of_c = (V @ (centred.T @ centred / (len(rows) - 1)) @ V.T).astype(float) / np.outer(roots, roots)
+    np.testing.assert_allclose(of_c, np.eye(D), atol=1e-12)
+    np.testing.assert_allclose((V @ exact(M) @ V.T).astype(float), np.eye(D), atol=1e-12)
+    np.testing.assert_allclose((exact(model.patterns_).T @ V.T).astype(float), np.eye(D), atol=1e-12)
 
 
 def test_what_is_no_metric_is_rejected_unread() -> None:
