@@ -31,7 +31,7 @@ from bigpca.data import zarr_format
 from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index, stored_values
-from bigpca.data.sparse import SparseGroup
+from bigpca.data.sparse import CsrRows, SparseGroup
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.files import (
     ABSENT,
@@ -44,7 +44,6 @@ from bigpca.storage.files import (
     disk_path,
     is_there,
     kind_of,
-    max_encoded,
     open_regular,
     public,
     read_document,
@@ -227,11 +226,6 @@ class ChunkFiles:
             pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
         return pairs
 
-    def _spans_inside(self, file: Any, size: int, inside: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return where the chunks of one shard are in its open file; not those that are larger than any can be."""
-        limit = max_encoded(self.sizes.limit)
-        return [(start, start + nbytes) for start, nbytes in self.sizes.places(file, size, inside) if nbytes <= limit]
-
     def size(self, cell: Cell) -> int:
         """Return the stored bytes of a cell, -1 if it is missing."""
         key = self.key(cell)
@@ -342,7 +336,7 @@ class ChunkFiles:
                 if got is not None:
                     key = indices[i].key
                     file = held[key] = ObjectFile(self._place, key, got.size, got)
-                    spans = joined(self._spans_inside(file, got.size, inside[parts[i]]))
+                    spans = joined(self.sizes.spans(file, got.size, inside[parts[i]]))
                     wanted += [Request(key, b - a, (a, b)) for a, b in spans]
             for i, got in requests().each(self._place, wanted):
                 if got is not None:
@@ -369,7 +363,7 @@ class ChunkFiles:
             inside = self._inside(cell, list(bounds))
             if reason := self.sizes.fault(file, size, inside):
                 raise ValueError(reason)
-            return self._spans_inside(file, size, inside) if self.sizes.per_shard else []
+            return self.sizes.spans(file, size, inside) if self.sizes.per_shard else []
 
         store = CheckedFiles(disk_path(self.array.store) or "", check)
         try:
@@ -552,6 +546,7 @@ class ZarrReader:
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
         self.digest = files.digest
+        self.on_disk = files.directory is not None  # whether each chunk (or shard) is a file
         self.shape: tuple[int, ...] = files.array.shape
         self.bounds = tuple(zip((0,) * self.ndim, self.shape, strict=True))  # of all of it
         self.chunks: tuple[int, ...] = files.array.chunks
@@ -850,6 +845,16 @@ class ZarrRows(Source):
             "metadata_sha256": self.reader.digest,
             "missing_chunks": self.reader.missing_chunks,
         }
+
+
+def notes_files(source: Source) -> bool:
+    """Whether all files of rows are opened by :func:`bigpca.storage.files.open_regular`, or looked at before.
+
+    Those of an array of Zarr on a disk are, and those of the arrays of a sparse matrix there.
+    """
+    if isinstance(source, ZarrRows):
+        return source.reader.on_disk
+    return isinstance(source, CsrRows) and all(map(notes_files, source.parts))
 
 
 def place_at(url: str) -> Place | None:

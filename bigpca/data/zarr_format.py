@@ -454,6 +454,11 @@ class DecodedSizes:
             if offset != ABSENT and offset + nbytes <= size:
                 yield offset, nbytes
 
+    def spans(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the half-open ranges of chunks of a shard, without those that are larger than a chunk can be."""
+        limit = max_encoded(self.limit)
+        return [(start, start + nbytes) for start, nbytes in self.places(file, size, bounds) if nbytes <= limit]
+
     def _size(self, file: Any, offset: int, nbytes: int) -> int | None:
         """Return the size of a decoded chunk as far as it is known; None for a Blosc buffer that was cut.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,12 +22,12 @@ from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, coalesce, whole_chunks
 from bigpca.data.grids import Labels
-from bigpca.data.source import Source, stored_row_bytes
+from bigpca.data.source import Held, Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr
 from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
-from bigpca.data.zarr_arrays import ZarrReader, place_at
+from bigpca.data.zarr_arrays import ZarrReader, notes_files, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
@@ -817,21 +818,39 @@ def may_have_keys(origin: Origin) -> bool:
     return all(kind_of(path) != "remote" or place_at(path) is not None for path in origin.paths if path)
 
 
-def check_unchanged(origin: Origin, before: str) -> None:
-    """Compare the files with their digest before a run.
+def held(origin: Origin, start: int, stop: int, *, content: bool) -> tuple[Held, ...]:
+    """Return where rows are held, of which ``stamp_of`` makes :meth:`Origin.stamp`; () if reads do not note all files.
 
-    NOTE: each file is looked at a second time. One look would be enough only if tasks compared every file that they
-    open with it, but Zarr, HDF5 and Parquet open files themselves.
+    Without ``content``, nothing is said of arrays in memory.
+    """
+    if origin.direct:
+        each = [held(side, start, stop, content=content) for side in origin.sides]
+        return sum(each, ()) if all(each) else ()
+    if origin.in_memory:
+        return (origin.stamp(start, stop) if content else "",)
+    if origin.stored is None or not notes_files(origin.stored):
+        return ()
+    return ((origin.stored, *((start, stop) if origin.view is None else origin.view.samples(start, stop))),)
+
+
+def check_unchanged(
+    origin: Origin, before: str, noted: Sequence[tuple[Callable[[int], str], Mapping[int, str]]] = ()
+) -> None:
+    """Compare the files with their digest before a run, and with what its passes have ``noted``, by one look at each.
 
     Raises
     ------
     ValueError
     """
-    if before and origin.files_digest() != before:
+    changed = bool(before) and origin.files_digest() != before
+    looks = [one.looked[1] for one in origin.sides or (origin,)] if before else []
+    with one_look(ChainMap({}, *looks)):
+        changed = changed or any(stamp(group) != one for stamp, known in noted for group, one in known.items())
+    if changed:
         raise ValueError(
             "the input changed while it was read: some files no longer have the size, ETag or modification time that "
-            "they had at the start, so the result would mix old and new rows. Start again, and do not change the input "
-            "during the run."
+            "they had then, so the result would mix old and new rows. Start again, and do not change the input during "
+            "the run."
         )
 
 
@@ -865,6 +884,7 @@ def warn_repeats(origin: Origin) -> None:
 
 def one_stamp(run: Run, rows: Rows) -> Callable[[int], str]:
     """Return the stamp of the groups of a pass in which each reads most rows: that of all, computed once."""
+    run.look()
     whole = rows.origin.stamp(0, rows.n_rows) if run.checkpoint else ""
     return lambda group: whole
 

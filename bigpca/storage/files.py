@@ -25,7 +25,8 @@ import time
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -425,12 +426,20 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
 
 
 def _opened(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    noted = _noted.get()
     try:
-        check_regular(path, descriptor)
+        descriptor = os.open(path, flags | os.O_NONBLOCK)
+    except FileNotFoundError:
+        if noted is not None:
+            noted.setdefault(path, ABSENT)
+        raise
+    try:
+        found = check_regular(path, descriptor)
     except BaseException:
         os.close(descriptor)
         raise
+    if noted is not None:
+        noted.setdefault(path, (found.st_size, found.st_mtime_ns))
     return descriptor
 
 
@@ -593,13 +602,36 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
         )
 
 
-Seen: TypeAlias = dict[str, tuple[int, int]]  # path -> size and time of change, in ns; ABSENT of a missing file
+# path -> size and time of change, in ns; ABSENT of a missing file
+Seen: TypeAlias = MutableMapping[str, tuple[int, int]]
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
+_noted: ContextVar[Seen | None] = ContextVar("bigpca-noted", default=None)
 
 
 def one_look(seen: Seen) -> AbstractContextManager[None]:
     """Look at each file at most once in the body, and keep in ``seen`` what :func:`seen_file` found."""
     return during(_look, seen)
+
+
+def noting(noted: Seen) -> AbstractContextManager[None]:
+    """Keep in ``noted`` how each file is when :func:`open_regular` first opens it in the body, without another look."""
+    return during(_noted, noted)
+
+
+@contextmanager
+def as_noted(noted: Seen) -> Iterator[None]:
+    """Let :func:`seen_file` return what is ``noted`` of files, or seen before the body.
+
+    Raises
+    ------
+    RuntimeError
+        If the body asks for others: how they are by then does not tell how they were when they were read.
+    """
+    others: Seen = {}
+    with one_look(ChainMap(others, noted, _look.get() or {})):
+        yield
+    if others:
+        raise RuntimeError(f"bigpca has not noted how {next(iter(others))} was when it was read. Please report this.")
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,14 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_matrix
 
 import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.engine.events import Event, PassEvent, PlanEvent
+from bigpca.storage.files import as_noted, noting, one_look, open_regular, seen_file
+from tests.data.sparse_savers import to_zarr
 from tests.passes.kit import bits, moments_of, normal, write_store
 
 N, D = 2000, 24
@@ -57,6 +62,135 @@ def test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit(name: str, ma
     ):
         MODELS[name]().fit(make(bp.open(store)), np.arange(N) % 3, progress=rewrite)
     assert len(passes) >= 2
+
+
+AT_ANY_EVENT: dict[str, Callable[..., bytes]] = {
+    "one pass": lambda X, **options: bp.PCA(2, solver="covariance").fit(X, **options).components_.tobytes(),
+    "two": lambda X, **options: (
+        bp.ApproximatePCA(2, bp.sketches.Gaussian(4), approximation="ritz").fit(X, **options).components_.tobytes()
+    ),
+    "some that note nothing": lambda X, **options: (
+        bp.PCA(2, solver="krylov", random_state=0, max_passes=3).fit(X, **options).components_.tobytes()
+    ),
+    "labels": lambda X, **options: (
+        bp.FisherDiscriminantAnalysis(1).fit(X, np.arange(24) % 2, **options).components_.tobytes()
+    ),
+    "beside": lambda X, **options: bp.Ridge(0.5).fit(X, normal(24, 2, seed=2), **options).coef_.tobytes(),
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "raw": {"chunks": (3, 6), "compressors": None},
+    "zstd": {"chunks": (3, 6)},
+    "columns": {"chunks": (3, 4)},
+    "shards": {"chunks": (1, 6), "shards": (3, 6)},
+    "absent": {"chunks": (3, 6), "fill_value": 0.5},
+    "sparse": {},
+}
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def raises_if_any(message: str) -> Iterator[None]:
+    """Check the error about the rows that is raised, if one is."""
+    try:
+        yield
+    except (ValueError, bp.errors.CheckpointError) as error:
+        if message not in str(error):
+            raise
+
+
+def write_over(path: Path, rows: np.ndarray, layout: str) -> None:
+    """Write rows over others; files whose rows are as they were stay as they are."""
+    new = path.parent / "new.zarr"
+    if layout == "sparse":
+        to_zarr(path.parent, csr_matrix(rows), chunks=(16,)).rename(new)
+    else:
+        zarr.create_array(new, shape=rows.shape, dtype=rows.dtype, **LAYOUTS[layout])[:] = rows
+    for file in sorted(one for one in path.rglob("*") if one.is_file()):
+        if not (new / file.relative_to(path)).exists():
+            file.unlink()
+    for file in sorted(one for one in new.rglob("*") if one.is_file()):
+        old = path / file.relative_to(new)
+        if not old.exists() or old.read_bytes() != file.read_bytes():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(old)
+    shutil.rmtree(new)
+
+
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", AT_ANY_EVENT)
+def test_a_chunk_that_changes_at_any_event_is_read_as_it_is_then_or_stops_the_fit(
+    name: str, layout: str, tmp_path: Path
+) -> None:
+    """With a checkpoint too, also as it is resumed: nothing is a mixture, and nothing is what has been replaced."""
+    path, fit, counted = tmp_path / "x.zarr", AT_ANY_EVENT[name], list[int]()
+    old = abs(normal(24, 6)).astype(np.float32)
+    new = old.copy()
+    new[9:12] += 1  # one chunk of rows
+    if layout == "absent":
+        old[9:12] = 0.5
+
+    def opened() -> Any:
+        return bp.open(path, member="X" if layout == "sparse" else None, missing_chunks="fill")
+
+    def seen(number: int, act: Callable[[], object] = lambda: write_over(path, new, layout), **options: Any) -> Any:
+        """Fit, and change the rows at an event of that number; None if that is an error."""
+        write_over(path, old, layout)
+        X, events = opened(), list[Event]()
+
+        def change(event: Event) -> None:
+            events.append(event)
+            if len(events) == number:
+                act()
+
+        found = None
+        with raises_if_any("the input changed"):
+            found = fit(X, progress=change, **options)
+        counted.append(len(events))
+        return found
+
+    with dask.config.set(scheduler="sync"):
+        write_over(path, new, layout)
+        expected = fit(opened())
+        assert seen(0) not in (None, expected)
+        stopped = 0
+        for number in range(1, counted[-1] + 1):
+            found = seen(number)
+            assert found in (None, expected)
+            stopped += found is None
+        assert stopped
+        seen(0, checkpoint=tmp_path / "whole")
+        with pytest.raises(KeyboardInterrupt):
+            seen(counted[-1] * 2 // 3, interrupt, checkpoint=tmp_path / "half")
+        for number in range(1, counted[-1] + 1):
+            half = shutil.copytree(tmp_path / "half", tmp_path / f"half {number}")
+            for checkpoint in (tmp_path / f"{number}", half):
+                found = seen(number, checkpoint=checkpoint)
+                if counted[-1] < number:  # a resumed fit has fewer
+                    continue
+                assert found in (None, expected)
+                with raises_if_any("the input changed since the checkpoint"):
+                    assert fit(opened(), checkpoint=checkpoint) == expected
+
+
+def test_files_that_no_read_has_noted_are_no_stamp_of_what_was_read(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    noted: dict[str, tuple[int, int]] = {}
+    with noting(noted), open_regular(str(tmp_path / "a")), suppress(FileNotFoundError):
+        open_regular(str(tmp_path / "d"))
+    (tmp_path / "a").write_text("changed")
+    (tmp_path / "d").write_text("created")
+    seen: dict[str, tuple[int, int]] = {}
+    with one_look(seen):
+        seen_file(str(tmp_path / "b"))
+        with as_noted(noted):
+            assert [seen_file(str(tmp_path / name))[0] for name in "abd"] == [1, 1, -1]
+        with pytest.raises(RuntimeError, match=r"has not noted how .*/c was when it was read"), as_noted(noted):
+            seen_file(str(tmp_path / "c"))
 
 
 def test_an_input_that_only_someone_reads_meanwhile_has_not_changed(store: Path) -> None:

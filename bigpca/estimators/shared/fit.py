@@ -357,8 +357,8 @@ def running(
         done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed, Caller())
         try:
             scheduler = "local" if rows.order.in_process else None
-            before = rows.origin.files_digest()
-            run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
+            declared = Run.declares(fit.declared)
+            run = Run(held, report, scheduler, plan.peak_bytes, declared=declared, files=rows.origin.files_digest)
             for counted in rows.prices.counting:
                 run.read_beside(counted)
             if rows.fill is not None:
@@ -367,11 +367,11 @@ def running(
                 lesson.learn(run)
             try:
                 yield run
-            except ValueError:
-                check_unchanged(rows.origin, before)  # the cause, where a mixture of rows fails in other ways
+            except ValueError:  # which a mixture of rows may cause
+                check_unchanged(rows.origin, run.before or "", run.noted)
                 raise
             run.seconds = time.perf_counter() - began
-            check_unchanged(rows.origin, before)
+            check_unchanged(rows.origin, run.before or "", run.noted if run.read else ())
             done = True
         finally:
             if held is not None:

@@ -169,6 +169,8 @@ class Pass(Generic[R]):
         Whether the number of rows is found by the read; the layout then has room for more.
     follows : bool
         Whether the first read of a group begins while the group before it is folded, as object stores answer late.
+    noted : callable or None
+        Group number -> digest of its files as they are, if tasks return that of files as they were when they read them.
     """
 
     cost: PassCost
@@ -186,6 +188,7 @@ class Pass(Generic[R]):
     has_row: Callable[[int], bool] | None = None
     open_ended: bool = False
     follows: bool = False
+    noted: Callable[[int], str] | None = None
 
     @property
     def layout(self) -> Layout:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -74,6 +74,14 @@ class Run:
         Whether the rows are added to those of a model: then all of them may be left out for missing values.
     scope : str
         Precedes the names of passes in the plan, while a fit runs another one for a part of its work.
+    files : callable
+        Returns the digest of all files as they are.
+    before : str or None
+        What it returned before the first read that does not note how the files are that it opens.
+    noted : list of (callable, dict)
+        Of passes that do: :attr:`bigpca.passes.engine.jobs.Pass.noted`, and what it returns if nothing has changed.
+    read : bool
+        Whether one of them read anything, rather than that all was in the checkpoint.
     """
 
     checkpoint: Checkpoint | None = None
@@ -91,6 +99,10 @@ class Run:
     evaluations: int = 0
     seconds: float = 0.0
     scope: str = ""
+    files: Callable[[], str] = str
+    before: str | None = None
+    noted: list[tuple[Callable[[int], str], Mapping[int, str]]] = field(default_factory=list)
+    read: bool = False
     _times: Counter[str] = field(default_factory=Counter, repr=False)
 
     @staticmethod
@@ -138,6 +150,17 @@ class Run:
                     f"X.persist()."
                 )
 
+    def look(self) -> None:
+        """Look at all files, unless that was done."""
+        if self.before is None:
+            self.before = self.files()
+
+    def note(self, stamp: Callable[[int], str], stamps: Mapping[int, str], *, read: bool) -> None:
+        """Keep how files were when a pass read them, once for all passes that found them so."""
+        self.read |= read
+        if all(stamps != known for _, known in self.noted):
+            self.noted.append((stamp, stamps))
+
     def read_beside(self, cost: PassCost, times: float = 1) -> None:
         """Count reads that are not a pass of the engine: of the first rows, to count rows, or by another library.
 
@@ -146,6 +169,7 @@ class Run:
         UndeclaredPassError
             As for :meth:`begin_pass`.
         """
+        self.look()
         self._admit(cost, cost.state_bytes, times)
         self.reads += cost.reads * times
         self.evaluations += int(cost.evaluations * times)
