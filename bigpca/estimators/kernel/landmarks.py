@@ -15,7 +15,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, packed_size, unpack, working_dtype
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, unpack, working_dtype
 from bigpca.devices import device_of_solve, precisely
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.maps import (
@@ -556,8 +556,9 @@ class NystromFit(LandmarksFit):
     def output_bytes(self) -> int:
         if not self.kernels:
             return super().output_bytes
-        m, k = self.choice.count, self.most_axes
-        return super().output_bytes + 8 * (2 * k + 2) + 8 * (6 + m + packed_size(m))
+        d, k = self.rows.n_columns, self.most_axes
+        state = LandmarkMoments.of(d, planned_map(self.kernels[:1], self.choice.count, d))
+        return super().output_bytes + 8 * (2 * k + 2) + state.stored_bytes
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, and read X once more."""

@@ -659,7 +659,7 @@ class CovarianceFit(PCAFit):
         n, d = self.rows.n_present, self.rows.n_columns
         k = self.settings.wanted(n, d)
         kept = self.template.state_bytes <= self.settings.keep_state_bytes
-        state = getattr(self.template, "n_folds", 1) * 8 * (2 + d + packed_size(d)) if kept else 0
+        state = getattr(self.template, "n_folds", 1) * Moments(d).stored_bytes if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
         size = self.moments.finish_bytes + 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from bigpca.arrays import Matrix, Vector, packed_size
+from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_missing, check_several, open_labels
@@ -235,13 +235,9 @@ class Labelled:
 
     def kept_bytes(self, d: int, *, whole: bool) -> int:
         """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
-        # The count of the moments, and what they hold.
-        numbers = 1 + self.n_classes * (d + 1) + (packed_size(d) if whole else d)
-        maker = self.supervision.features
-        if self.features is None or maker is None:
-            return 8 * numbers
-        m = self.features.shape[1]
-        return 8 * (numbers + m * d + m + d) + sum(array.nbytes for array in arrays_of(maker))
+        states = sum(one.stored_bytes for one in self.templates(d, whole=whole).values())
+        maker = None if self.features is None else self.supervision.features
+        return states if maker is None else states + sum(array.nbytes for array in arrays_of(maker))
 
     def delta(self) -> Matrix:
         """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
