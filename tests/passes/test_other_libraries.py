@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from sklearn.base import clone
 import bigpca as bp
 from bigpca import devices
 from bigpca.arrays import packed_size
+from bigpca.data.batches import BatchRows
 from bigpca.data.views import array_of
 from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
@@ -885,8 +887,9 @@ class OneBuffer:
 
     def __iter__(self) -> Iterator[Any]:
         for i in range(0, len(self.rows), self.size):
-            self.buffer[:] = self.rows[i : i + self.size]
-            yield self.buffer.array
+            rows = self.rows[i : i + self.size]
+            self.buffer[: len(rows)] = rows
+            yield self.buffer.array[: len(rows), ...]
         self.buffer[:] = np.full_like(self.rows[: self.size], np.nan)  # when further ones are asked for
 
 
@@ -894,8 +897,10 @@ class OneBuffer:
 def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, copied, found = "array_api_strict:device1", list[int](), list[Any]()
-    X, put = lazy("f8").compute(), RowsThere.__setitem__
-    given = [Device.of(name).put(X)], batched_there(X, name, monkeypatch), OneBuffer(X, name, N)
+    X, put, size = lazy("f8").compute(), RowsThere.__setitem__, 250
+    monkeypatch.setattr(BatchRows, "row_chunks", lambda self: (size,) * (N // size))
+    monkeypatch.setattr(Device, "slab_bytes", 8 * D * size)
+    given = [Device.of(name).put(X)], batched_there(X, name, monkeypatch), OneBuffer(X, name, size)
     monkeypatch.setattr(
         RowsThere, "__setitem__", lambda there, i, rows: (copied.append(len(rows)), put(there, i, rows))[1]
     )
@@ -905,6 +910,27 @@ def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, m
         if batches is not given[-1]:
             assert sum(count for count in copied if count > 10) == (len(found) - 1) * reads * N
     assert all(np.array_equal(found[0].components_, one.components_) for one in found[1:])
+
+
+def test_another_thread_has_a_copy_of_rows_whose_buffer_the_next_batch_overwrites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("array_api_strict:device1")
+    X, scores = lazy("f4").compute(), Device.scores
+    pca, size, seen = bp.PCA(K).fit(X), 50, list[int]()
+    monkeypatch.setattr(BatchRows, "row_chunks", lambda self: (size,) * (N // size))
+    monkeypatch.setattr(Device, "slab_bytes", 4 * D * size)
+
+    def slow(*given: Any, **more: Any) -> Any:
+        seen.append(len(given[1]))
+        threading.Event().wait(0.02)
+        return scores(*given, **more)
+
+    monkeypatch.setattr(Device, "scores", slow)
+    batches = OneBuffer(X, "array_api_strict:device1", size)
+    found = pca.transform(bp.from_batches(batches, shape=X.shape), out=tmp_path / "s.zarr")
+    assert seen == [size] * (N // size)
+    np.testing.assert_allclose(found.compute(), pca.transform(X), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", DEVICES)

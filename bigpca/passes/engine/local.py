@@ -27,6 +27,7 @@ from dask.typing import Key
 
 from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Caller, Crew, forget_others, inside_fold
+from bigpca.devices import RowsThere
 from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
@@ -453,7 +454,10 @@ class HandedRows:
         while (request := self.asked.get()) is not None:
             start, end, answer = request
             try:
-                answer.set_result(self.base.read(start, end))
+                rows = self.base.read(start, end)
+                # The next batch may overwrite those of a batch on a device: another thread gets a copy of them.
+                answer.set_result(rows.astype(rows.dtype) if isinstance(rows, RowsThere) else rows)
+                del rows
             except BaseException:
                 answer.set_exception(CancelledError())
                 raise
