@@ -900,7 +900,7 @@ def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, m
     X, put, size = lazy("f8").compute(), RowsThere.__setitem__, 250
     monkeypatch.setattr(BatchRows, "row_chunks", lambda self: (size,) * (N // size))
     monkeypatch.setattr(Device, "slab_bytes", 8 * D * size)
-    given = [Device.of(name).put(X)], batched_there(X, name, monkeypatch), OneBuffer(X, name, size)
+    given = [Device.of(name).put(X)], batched_there(X, name, monkeypatch, 100), OneBuffer(X, name, size)
     monkeypatch.setattr(
         RowsThere, "__setitem__", lambda there, i, rows: (copied.append(len(rows)), put(there, i, rows))[1]
     )

@@ -454,7 +454,7 @@ class HandedRows:
         while (request := self.asked.get()) is not None:
             start, end, answer = request
             try:
-                rows = self.base.read(start, end)
+                rows: Any = self.base.read(start, end)
                 # The next batch may overwrite those of a batch on a device: another thread gets a copy of them.
                 answer.set_result(rows.astype(rows.dtype) if isinstance(rows, RowsThere) else rows)
                 del rows
