@@ -455,8 +455,9 @@ class HandedRows:
             start, end, answer = request
             try:
                 rows: Any = self.base.read(start, end)
-                # The next batch may overwrite those of a batch on a device: another thread gets a copy of them.
-                answer.set_result(rows.astype(rows.dtype) if isinstance(rows, RowsThere) else rows)
+                if isinstance(rows, RowsThere):  # of a batch that the next one may overwrite meanwhile
+                    rows = rows.astype(rows.dtype)
+                answer.set_result(rows)
                 del rows
             except BaseException:
                 answer.set_exception(CancelledError())
