@@ -44,6 +44,7 @@ from bigpca.storage.files import (
     disk_path,
     is_there,
     kind_of,
+    looking,
     open_regular,
     public,
     read_document,
@@ -250,7 +251,15 @@ class ChunkFiles:
         ranges = list(bounds)
         count = math.prod(map(len, self._spans(ranges)))
         if self.directory is not None and count <= MANY:
-            return [(key, *seen_file(os.path.join(self.directory, key))) for key in self.keys(ranges)]
+            keys, start = self.keys(ranges), os.path.join(self.directory, "")
+            if count <= BATCH:
+                return [(key, *seen_file(start + key)) for key in keys]
+            parts = (keys[i : i + BATCH // 8] for i in range(0, count, BATCH // 8))
+            return list(
+                itertools.chain.from_iterable(
+                    looking(lambda part: [(key, *seen_file(start + key)) for key in part], parts)
+                )
+            )
         listed = self.listing(fresh=True)
         if "" in listed:
             return [("", *listed[""])]

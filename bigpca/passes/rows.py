@@ -51,7 +51,7 @@ from bigpca.passes.reading.readers import (
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
-from bigpca.storage.files import Seen, content_digest, digest, kind_of, one_look
+from bigpca.storage.files import Seen, content_digest, digest, kind_of, looking, one_look
 from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -845,7 +845,11 @@ def check_unchanged(
     changed = bool(before) and origin.files_digest() != before
     looks = [one.looked[1] for one in origin.sides or (origin,)] if before else []
     with one_look(ChainMap({}, *looks)):
-        changed = changed or any(stamp(group) != one for stamp, known in noted for group, one in known.items())
+        changed = changed or any(
+            found != one
+            for stamp, known in noted
+            for found, one in zip(looking(stamp, known), known.values(), strict=True)
+        )
     if changed:
         raise ValueError(
             "the input changed while it was read: some files no longer have the size, ETag or modification time that "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from distributed import Client
 from zarr.codecs import BloscCodec, ShardingCodec, ZstdCodec
 
 import bigpca as bp
+from bigpca.data import zarr_arrays
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.engine.events import Event, PassEvent
 from tests.data.sparse_savers import to_zarr
@@ -89,6 +92,29 @@ def test_a_transform_opens_a_chunk_once(store: str, tmp_path: Path, monkeypatch:
     assert looks.most("open") == 1
     assert looks.most("stat") == sparse
     assert {called for called, _ in looks} <= {"stat", "open"}
+
+
+@pytest.mark.parametrize("look", ["opening", "fit"])
+def test_many_files_are_looked_at_at_the_same_time(look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a network each look takes long; files that nobody looks at beside them would be waited for one by one."""
+    rows, together, looking, stat = STORES["rows"](tmp_path), threading.Event(), set[int](), os.stat
+
+    def slow(path: Any, *rest: Any, **options: Any) -> Any:
+        if "/c/" in str(path):
+            looking.add(threading.get_ident())
+            if len(looking) > 1:
+                together.set()
+            assert together.wait(10)
+        return stat(path, *rest, **options)
+
+    monkeypatch.setattr(zarr_arrays, "BATCH", 16)
+    monkeypatch.setattr(os, "stat", slow)
+    with dask.config.set(scheduler="sync"):
+        if look == "fit":
+            fitted("PCA covariance", rows)
+        else:
+            bp.open(next(tmp_path.glob("*.zarr")))
+    assert together.is_set()
 
 
 @pytest.mark.parametrize("index_location", ["start", "end"])
