@@ -237,6 +237,11 @@ class BatchLabels:
         return labels
 
 
+def why_once(batches: Any) -> tuple[str, str]:
+    """Return why batches come once, and what to do instead."""
+    return getattr(batches, "why_once", ("the batches are an iterator, which gives them once", f"Pass {AGAIN}"))
+
+
 def split_batch(batch: Any, label: str) -> tuple[Any, Any]:
     """Return the rows of a batch, as :func:`batch_values` does, and its labels or None.
 
@@ -541,12 +546,6 @@ class BatchStream:
             yield
 
     @property
-    def why_once(self) -> tuple[str, str]:
-        """Why batches that are given ``once`` are so, and what to do instead."""
-        of_iterators = ("the batches are an iterator, which gives them once", f"Pass {AGAIN}")
-        return getattr(self.batches, "why_once", of_iterators)
-
-    @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one row; takes the first batch if it is not known."""
         if self._row_shape is None:
@@ -708,7 +707,7 @@ class BatchStream:
         with self._alone():
             if self.once or not self._declared:
                 why, other = "their number of rows is not known", "Pass shape=(n, d)"
-                why, other = self.why_once if self.once else (why, other)
+                why, other = why_once(self.batches) if self.once else (why, other)
                 raise ValueError(
                     f"the labels come with the batches, but all labels are needed before the rows are read, and {why}. "
                     "Discriminants and supervised PCA take named classes: from_batches(batches, classes=[...]). "
@@ -793,7 +792,7 @@ class BatchStream:
         """Read on to a row, or iterate again if it is behind; ``short`` if there may be fewer rows."""
         if row < self.position:
             if self.once:
-                raise ValueError(f"row {row:,} was read already, but {'. '.join(self.why_once)}.")
+                raise ValueError(f"row {row:,} was read already, but {'. '.join(why_once(self.batches))}.")
             self._restart()
         while self.position < row and self._advance():
             if self._digests is None and self._column is None:  # nothing is to be found out about these rows

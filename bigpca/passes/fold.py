@@ -197,8 +197,8 @@ def fold_to(
     whole = cost.layout.n_rows == rows.n_rows and not run.adds
     try:
         absent = rows.n_rows - rows.n_present
-        coming = None if rows.counted.coming is None else rows.counted
-        own = _OfRows(finish, cost.device, absent if whole else None, coming)
+        known = absent if rows.counted.coming is None else rows.counted
+        own = _OfRows(finish, cost.device, known if whole else None)
         return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
     except NoRowsLeftError:
         raise NoRowsLeftError(without_rows(rows)) from None
@@ -212,18 +212,17 @@ class NoRowsLeftError(ValueError):
 class _OfRows(Generic[R]):
     """A finish that solves large problems on the device of its pass, wherever the state is.
 
-    If the state is of all rows, at least one was added to it, beside those that do not count (``absent``; those whose
-    labels are ``coming`` with the rows are known by now).
+    If the state is of all rows, at least one was added to it, beside those that do not count (``absent``: their number,
+    or what knows it once labels came with the rows).
     """
 
     finish: Finish[R]
     device: Device | None
-    absent: int | None
-    coming: CountedRows | None
+    absent: int | CountedRows | None
 
     def __call__(self, state: PassState) -> R:
         if self.absent is not None and state.omitted:
-            absent = self.absent if self.coming is None else self.coming.absent(state.rows)
+            absent = self.absent.absent(state.rows) if isinstance(self.absent, CountedRows) else self.absent
             if state.omitted + absent == state.rows:
                 raise NoRowsLeftError
         with solving_on(self.device):
@@ -242,7 +241,7 @@ def without_rows(rows: Rows) -> str:
     empty, first = np.asarray(~np.isfinite(values).any(axis=0)), 0
     if not empty.any():
         return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean" of PCA.'
-    for name, width in zip(rows.titles or ("",), rows.widths or (rows.viewed_columns,), strict=True):
+    for name, width in zip(rows.order.titles or ("",), rows.widths or (rows.viewed_columns,), strict=True):
         own, first = np.flatnonzero(empty[first : first + width]), first + width
         if len(own):
             said += (

@@ -99,8 +99,6 @@ class Origin:
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
     sides : tuple of Origin
         The origins of rows that stand side by side in X; empty for rows of one origin.
-    titles : tuple of str
-        What users call each of them.
     looked : (str, dict)
         Digest of the files, if the present call has opened X, which its first question about them has for an answer;
         and what that look has seen of each file.
@@ -130,7 +128,6 @@ class Origin:
     sample: tuple[int, ...] = ()
     lazy: bool = True
     sides: tuple[Origin, ...] = ()
-    titles: tuple[str, ...] = ()
     looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
     direct: tuple[Source, ...] = field(init=False)
     sparse: bool = field(init=False)
@@ -356,7 +353,7 @@ class Order:
     rows_per_sample : int
         Rows of each of their samples.
     widths, titles : tuple of int, tuple of str
-        Columns and names of each of several blocks in a batch; empty for one.
+        Columns of each of several blocks in a batch, and names of blocks or sides; empty for one.
     counted : bool
         Whether the rows were counted, in a read of X.
     in_process : bool
@@ -537,11 +534,6 @@ class Rows:
         return self.origin.widths or self.order.widths
 
     @property
-    def titles(self) -> tuple[str, ...]:
-        """What users call each of them."""
-        return self.origin.titles or self.order.titles
-
-    @property
     def source(self) -> Source | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
         return self.origin.stored if self.origin.view is None and not self.steps and self.fill is None else None
@@ -642,7 +634,6 @@ class Rows:
         """
         origin, view = self.origin, self.origin.view
         first, last = (start, stop) if view is None else view.samples(start, stop)
-        present = self.counted.part(start, stop).present
         reader: Reader
         futures: Inputs = {}
         if origin.stored is not None:
@@ -655,8 +646,10 @@ class Rows:
             reader, futures = replace(cut.reader, there=there), cut.futures
         if view is not None:
             ends = np.cumsum(origin.sample_chunks)
+            present = self.counted.part(start, stop).present if view.absent else None
             reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)], present, start)
         if self.fill is not None or self.limits is not None:
+            present = self.counted.part(start, stop).present
             reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
         return reader, futures
 
@@ -980,8 +973,8 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
     joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
     lazy = any(side.origin.lazy for side in sides)
-    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides), titles=tuple(names))
-    return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
+    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides))
+    return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
 
 
 def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
@@ -992,11 +985,8 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
     ValueError
         As :func:`side_by_side`.
     """
-    from bigpca.data.keys import (
-        keys_listed,
-        keys_of_rows,  # imports all formats of labels, which other fits do not need
-        label_places,
-    )
+    # All formats of labels, which other fits do not need.
+    from bigpca.data.keys import keys_listed, keys_of_rows, label_places
     from bigpca.data.label_files import fewer
 
     counts = [side.X.shape[0] for side in sides]
@@ -1038,10 +1028,10 @@ def naming_sides(rows: Rows) -> Iterator[None]:
     except NonFiniteError as error:
         if not error.columns or not rows.widths:
             raise
-        ends = np.cumsum([0, *rows.widths])
+        ends, titles = np.cumsum([0, *rows.widths]), rows.order.titles
         side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
         named = NonFiniteError(
-            f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of {rows.titles[side]}."
+            f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of {titles[side]}."
         )
         named.columns = error.columns
         raise named from None

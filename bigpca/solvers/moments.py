@@ -282,22 +282,14 @@ class Scatter:
 
 
 def graded_svd(F: Matrix) -> tuple[Matrix, Vector, Matrix]:
-    """Return U (p, p), s (r,) and W (r, r) of ``F = U diag(s) W'`` (p, r), whose rows differ by the units of columns.
-
-    QR with pivoting of F' finds small singular values to their own digits, which a decomposition of F itself would find
-    to those of the largest (Drmac & Veselic 2008).
-    """
+    """Return U (p, p), s (r,), W (r, r) of ``F = U diag(s) W'`` (p, r), whose rows differ by the units of columns."""
+    # QR with pivoting of F' finds small singular values to their own digits, which a decomposition of F itself would
+    # find to those of the largest (Drmac & Veselic 2008).
     Q, R, pivots = qr(F.T, mode="economic", pivoting=True, check_finite=False)
     U, s, Wt = svd(R.T, check_finite=False)
     axes = np.empty_like(U)
     axes[pivots] = U
     return axes, s, Q @ Wt.T
-
-
-def squares_of(F: Matrix) -> tuple[Vector, Matrix]:
-    """Return the eigenvalues (p,), ascending, and eigenvectors of ``F F'``, small ones to their own digits."""
-    U, s, _ = graded_svd(F)
-    return np.append(s**2, np.zeros(len(U) - len(s)))[::-1], U[:, ::-1]
 
 
 def warn_dependent(error: float, of: str, remedy: str) -> None:

@@ -30,7 +30,6 @@ from bigpca.storage.files import read_document, read_regular, temporary_sibling,
 from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
 from bigpca.storage.grammar import (
     JOURNAL,
-    LOOKED_AT,
     MEMBERS,
     PUBLISHED,
     ROOT,
@@ -439,17 +438,18 @@ def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
 
 
 def _reject_file(path: Path, overwrite: bool) -> None:
-    if os.path.lexists(path) and not overwrite:
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
         raise there(path, _describe(path))
-    if os.path.lexists(path) and not path.is_file():
+    if not path.is_file():
         raise OutputExistsError(f"{path} is a folder; overwrite=True replaces only files. Choose another path.")
-    if path.is_file():
-        _check_begins(path)
+    _check_begins(path)
 
 
 def _check_begins(path: Path) -> None:
     with path.open("rb") as file:
-        check_begins(path, file.read(LOOKED_AT))
+        check_begins(path, file.read(64))
 
 
 def write_file(out: Any, data: bytes, *, overwrite: bool) -> Path:

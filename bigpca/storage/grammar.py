@@ -26,18 +26,9 @@ PUBLISHED = "published"  # beside the chunks of a table on a disk: which file it
 KEYS = "keys"  # a Zarr array of strings
 PROVENANCE = "provenance"  # a Zarr group without arrays, whose attributes it is
 MEMBERS = (KEYS, PROVENANCE)  # of rows and scores
-BEGINS = {  # the first bytes of the files that are written, by extension
-    ".npy": (b"\x93NUMPY",),
-    ".parquet": (b"PAR1",),
-    ".npz": (b"PK",),
-    ".onnx": (b"\x08",),
-    ".html": (b"<!doctype html", b"<html"),
-    ".png": (b"\x89PNG",),
-    ".svg": (b"<?xml", b"<svg"),
-    ".pdf": (b"%PDF",),
-}
-BEGINS[".htm"] = BEGINS[".html"]
-LOOKED_AT = 64  # bytes
+# The first bytes of the files that are written, by extension, in lower case.
+BEGINS = {".npy": b"\x93numpy", ".parquet": b"par1", ".npz": b"pk", ".onnx": b"\x08", ".png": b"\x89png"}
+BEGINS |= {".html": b"<!doctype html", ".htm": b"<!doctype html", ".svg": b"<?xml", ".pdf": b"%pdf"}
 _NODE = r"(zarr\.json|c(/\d+)*|(c/(\d+/)*\d+|zarr)\.[0-9a-f]{32}\.partial)"  # Zarr writes files under the last names
 _RECORD = rf"{re.escape(CONTROL)}(-[0-9a-f]{{16}})?/.+|\.zarr\.json\.[0-9a-f]{{32}}\.tmp|{PUBLISHED}"
 
@@ -123,7 +114,7 @@ def check_begins(where: object, head: bytes) -> None:
     OutputExistsError
     """
     suffix = PurePath(str(where)).suffix.lower()
-    if head and not head.lstrip().lower().startswith(tuple([begin.lower() for begin in BEGINS.get(suffix, (b"",))])):
+    if head and not head.lstrip().lower().startswith(BEGINS.get(suffix, b"")):
         raise OutputExistsError(
             f"{where} begins with {head[:8]!r}, as no {suffix} file does, and overwriting replaces only such files. "
             "Choose another path, or remove it yourself."

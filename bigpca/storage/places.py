@@ -319,18 +319,6 @@ class Place:
             return False
         return True
 
-    def first(self, key: str, count: int) -> bytes | None:
-        """Return the first bytes of an object, at most so many; None if there is none."""
-        import obstore
-
-        try:
-            size = self._request("look up", key, lambda: obstore.head(self.store, self.key(key)))["size"]
-            end = min(count, size)
-            whole = partial(obstore.get_range, self.store, self.key(key), start=0, end=end)
-            return bytes(self._request("get", key, whole)) if end else b""
-        except FileNotFoundError:
-            return None
-
     def get(self, key: str) -> Content:
         """Return a whole object.
 

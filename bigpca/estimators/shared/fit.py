@@ -22,6 +22,7 @@ import numpy as np
 
 from bigpca.arrays import Path
 from bigpca.blas import Caller
+from bigpca.data.batches import why_once
 from bigpca.data.provenance import Provenance
 from bigpca.devices import Device, solving_on
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
@@ -209,8 +210,8 @@ class Reading(ABC):
             maps = ", ".join(dict.fromkeys(repr(lesson.of.found) for lesson in self.lessons))
             one += " (with the numbers of preprocess given)"
             reads += f", {len(self.lessons)} of them for the numbers of {maps}"
-        if self.rows.order.once and self.rows.order.batches is not None:
-            why = ". ".join(self.rows.order.batches.stream.why_once)
+        if self.rows.order.once and (given := self.rows.order.batches) is not None:
+            why = ". ".join(why_once(given.stream.batches))
             raise ValueError(
                 f"{reads}, but {why}, or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
             )

@@ -42,7 +42,7 @@ from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, rounded_squares
-from bigpca.solvers.moments import Scatter, squares_of, warn_dependent
+from bigpca.solvers.moments import Scatter, graded_svd, warn_dependent
 
 GRADED = 1e6  # between the largest and the smallest variance in units of B, from which small ones would lose digits
 UNWEIGHTED = "a step belongs to two rows"
@@ -329,7 +329,8 @@ class PencilModel(SumsModel[PencilResult]):
                 ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
             else:
                 F = Scatter.of(A.matrix, A.noise, EPS, A.freedom).factor  # A = F F'
-                ratios, U = squares_of(solution.across(scatter.frame.into(F)))
+                U, s, _ = graded_svd(solution.across(scatter.frame.into(F)))
+                ratios = np.append(s**2, np.zeros(len(U) - len(s)))
         error = solution.error
         if solution.triangular is None:  # directions that are left out are no error of the others
             error = scatter.level * float((scatter.spectral.inverse**2).sum(axis=1).max(initial=0.0))

@@ -356,7 +356,7 @@ class ViewReader:
     ends : ndarray of int64
         Ends of chunks of samples: one chunk is read at a time, so that at most one is held in addition to its rows.
     present : ndarray of bool, or None
-        Which rows count, from row ``first`` on: columns without values may have some in the others.
+        Of whole samples, which count, from row ``first`` on: columns without values may have some in the others.
     """
 
     base: Reader
@@ -376,10 +376,7 @@ class ViewReader:
         parts = []
         for a, b in pairwise(edges):
             row = a * self.view.rows_per_sample
-            # Without values are columns of whole samples alone, whose rows are a:b.
-            present = (
-                self.present[a - self.first : b - self.first] if self.view.absent and self.present is not None else None
-            )
+            present = None if self.present is None else self.present[a - self.first : b - self.first]
             rows = self.view.apply(self.base.read(a, b), owned=self.base.owned, present=present)
             parts.append(rows[max(start - row, 0) : stop - row])
         return stacked(parts)
