@@ -792,7 +792,10 @@ class BatchStream:
         """Read on to a row, or iterate again if it is behind; ``short`` if there may be fewer rows."""
         if row < self.position:
             if self.once:
-                raise ValueError(f"row {row:,} was read already, but {'. '.join(why_once(self.batches))}.")
+                why, other = why_once(self.batches)
+                raise ValueError(
+                    f"row {row:,} was read already, but {why}. Make a new iterator, or {other[0].lower()}{other[1:]}."
+                )
             self._restart()
         while self.position < row and self._advance():
             if self._digests is None and self._column is None:  # nothing is to be found out about these rows

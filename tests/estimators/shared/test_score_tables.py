@@ -62,10 +62,11 @@ def test_a_table_holds_the_scores_with_their_names_and_keys(name: str, keys: Any
 @pytest.mark.parametrize("name", ["scores.npy", "scores.parquet"])
 def test_a_table_is_replaced_only_when_asked_and_never_the_input(name: str, rows: Any, tmp_path: Path) -> None:
     path = tmp_path / name
-    path.write_bytes(b"mine")
+    mine = {".npy": b"\x93NUMPY mine", ".parquet": b"PAR1 mine"}[path.suffix]
+    path.write_bytes(mine)
     with pytest.raises(bp.errors.OutputExistsError, match="exists already"):
         MODEL.transform(unreadable(N, 8), out=path)
-    assert path.read_bytes() == b"mine"
+    assert path.read_bytes() == mine
     assert np.array_equal(MODEL.transform(rows, out=path, overwrite=True).compute(), MODEL.transform(X))
     shards = tmp_path / "shards"
     shards.mkdir()
