@@ -72,7 +72,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, NoRowsLeftError, first_rows, fold, row_pass, without_rows
 from bigpca.passes.project import project_lazily
-from bigpca.passes.reading.blocks import product_dtype
+from bigpca.passes.reading.blocks import dense_rows, product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.planning import PassCost, SolveCost
@@ -822,7 +822,7 @@ class FeaturesFit(KernelFit):
             rows = given.source.read(0, given.n_rows)
         else:
             rows = first_rows(run, self.sample[0], given, given.layout(0))
-        rows = spread_rows(rows, SCORED_ROWS)
+        rows = dense_rows(spread_rows(rows, SCORED_ROWS))
         return rows[np.isfinite(rows).all(axis=1)]
 
     def spectrum(self, run: Run) -> KernelSpectrum:

@@ -352,9 +352,9 @@ def scored_bytes(kernel: Kernel, dtype: DType, p: int, d: int, *, read: bool) ->
     return FIXED_BYTES + 2 * read * streamed * d * dtype.itemsize + (sample + tile) * each + 32 * sample * tile
 
 
-def spread_rows(rows: Array, count: int) -> Array:
+def spread_rows(rows: Values, count: int) -> Values:
     """Return ``count`` rows at even distances, or all where there are fewer."""
-    return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]
+    return rows[np.unique(np.linspace(0, rows.shape[0] - 1, min(count, rows.shape[0])).astype(np.int64))]
 
 
 @dataclass(frozen=True)

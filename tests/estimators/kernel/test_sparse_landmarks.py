@@ -63,6 +63,19 @@ def test_sparse_rows_have_the_model_and_the_scores_of_dense_ones(kernel: str, sa
     assert own.kernel_evaluations_ == dense.kernel_evaluations_
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("lazily", [False, True])
+@pytest.mark.parametrize("kernel", ["linear", "polynomial"])
+def test_exact_features_of_sparse_rows_are_those_of_dense_ones(kernel: str, dtype: str, *, lazily: bool) -> None:
+    rows = csr_array(sparse_rows().astype(dtype))
+    given = da.from_array(rows, chunks=((150, 250), D)) if lazily else rows
+    model = bp.KernelPCA(3, kernel=KERNELS[kernel], solver="features")
+    own, dense = clone(model).fit(given), clone(model).fit(rows.toarray())
+    np.testing.assert_allclose(own.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
+    truth = dense.transform(rows.toarray())
+    np.testing.assert_allclose(own.transform(rows), truth, rtol=0, atol=1e-6 * np.abs(truth).max())
+
+
 @pytest.mark.parametrize("preprocess", [None, bp.rows.Power(0.5)])
 def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
     preprocess: Any, monkeypatch: pytest.MonkeyPatch
