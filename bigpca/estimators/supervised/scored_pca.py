@@ -569,7 +569,7 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(
-            open_weighted(self, X, sample_weight, given, groups), seed=draw_fit_seed(self, places["folds"])
+            open_weighted(self, X, sample_weight, given, groups, y=y), seed=draw_fit_seed(self, places["folds"])
         )
         y = labels_of_fit(self, opened.X, y)
         planned = cast("ScoredFit", planned_fit(self, opened, y))

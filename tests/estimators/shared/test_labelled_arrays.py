@@ -281,6 +281,7 @@ def test_rows_of_weight_0_hide_no_column_from_rows_that_are_added() -> None:
 
 
 HALVES = np.arange(T, dtype="O") % 2
+LABELLED_ROWS = partial(bp.SupervisedPCA, 1, missing_labels="drop", nan_policy="omit")
 NOT_COUNTED: dict[str, Callable[[Any, Any], Any]] = {  # fits of a field whose rows that are not True have no part in it
     "weights of 0": lambda X, own: bp.PCA(2, solver="covariance").fit(X, sample_weight=own.astype(float)),
     "weights of 0, incomplete rows": lambda X, own: bp.PCA(2, solver="covariance", nan_policy="omit").fit(
@@ -296,9 +297,10 @@ NOT_COUNTED: dict[str, Callable[[Any, Any], Any]] = {  # fits of a field whose r
     "no label, real": lambda X, own: bp.SupervisedPCA(1, missing_labels="drop").fit(
         X, np.where(own, np.arange(T) ** 2.0, np.nan)
     ),
-    "no label, incomplete rows": lambda X, own: bp.SupervisedPCA(1, missing_labels="drop", nan_policy="omit").fit(
-        X, np.where(own, HALVES, None)
-    ),
+    "no label, incomplete rows": lambda X, own: LABELLED_ROWS().fit(X, np.where(own, HALVES, None)),
+    "no label, chosen columns": lambda X, own: bp.ScoredPCA(
+        n_features_to_select=4, estimator=LABELLED_ROWS(), missing_labels="drop", nan_policy="omit"
+    ).fit(X, np.where(own, HALVES, None)),
 }
 
 
