@@ -188,7 +188,7 @@ def two_workers() -> Iterator[Client]:
 
 def settle(server: ObjectStore) -> None:
     """Wait until the server has logged what it has answered."""
-    for _ in range(100):
+    for _ in range(1000):
         if not server.middleware._in_flight:
             return
         time.sleep(0.001)
