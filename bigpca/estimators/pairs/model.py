@@ -631,9 +631,16 @@ class PairModel(Estimator[PairResult], Grows):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k), or a tuple of two
+
+        Raises
+        ------
+        TypeError
+            For Y, if the model has scores of X alone.
         """
         check_is_fitted(self)
         if Y is not None:
+            if not isinstance(self, SideScores):
+                raise TypeError(f"{type(self).__name__} has no scores of Y: they are those of X. Pass X alone.")
             check_paired([open_like(self, X, given), self._side_like(Y)], "XY")
         scores = super().transform(
             X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
