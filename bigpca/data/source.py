@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from types import EllipsisType
-from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
@@ -320,15 +320,6 @@ def file_stamp(path: str) -> Stamp:
     if found == ABSENT:
         raise FileNotFoundError(errno.ENOENT, "no such file", path)
     return path, *found
-
-
-Held: TypeAlias = tuple[Source, int, int] | str  # rows of a source, or the stamp of others
-
-
-def stamp_of(held: Sequence[Held]) -> str:
-    """Return the digest of what holds rows: of the stamps of those in each source, or what is known of it."""
-    each = [one if isinstance(one, str) else digest(one[0].stamps(*one[1:])) for one in held]
-    return each[0] if len(each) == 1 else digest(each)
 
 
 def parts_of(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:

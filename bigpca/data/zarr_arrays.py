@@ -555,11 +555,12 @@ class ZarrReader:
             _OPENED.pop((self.store, self.path_in_group), None)
         files = self.files()
         self.digest = files.digest
-        self.on_disk = files.directory is not None  # whether each chunk (or shard) is a file
         self.shape: tuple[int, ...] = files.array.shape
         self.bounds = tuple(zip((0,) * self.ndim, self.shape, strict=True))  # of all of it
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
+        cells = math.prod(-(-n // size) for n, size in zip(self.shape, self.cell_shape, strict=True))
+        self.on_disk = files.directory is not None and cells <= MANY  # whether each is a file, looked at if missing too
         self.dtype = np.dtype(np.float32) if files.small else check_dtype(files.array.dtype)
         small = math.prod(self.cell_shape) * self.dtype.itemsize <= WHOLE_SHARD_BYTES
         self.unit = self.cell_shape if small else self.chunks  # what is decoded at once
@@ -856,14 +857,11 @@ class ZarrRows(Source):
         }
 
 
-def notes_files(source: Source) -> bool:
-    """Whether all files of rows are opened by :func:`bigpca.storage.files.open_regular`, or looked at before.
-
-    Those of an array of Zarr on a disk are, and those of the arrays of a sparse matrix there.
-    """
+def opens_regular(source: Source) -> bool:
+    """Whether a look sees all files of rows, and reads open them by :func:`bigpca.storage.files.open_regular` only."""
     if isinstance(source, ZarrRows):
         return source.reader.on_disk
-    return isinstance(source, CsrRows) and all(map(notes_files, source.parts))
+    return source.in_memory or (isinstance(source, CsrRows) and all(map(opens_regular, source.parts)))
 
 
 def place_at(url: str) -> Place | None:

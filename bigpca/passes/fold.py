@@ -16,14 +16,13 @@ from scipy.sparse import csr_array
 from bigpca.arrays import DType, Integers, Vector, working_dtype
 from bigpca.blas import in_strips, one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
-from bigpca.data.source import Held, stamp_of
 from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.errors import listed
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, Pass, PassState
-from bigpca.passes.engine.local import check_cancelled, current_client
+from bigpca.passes.engine.local import check_cancelled
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
     Block,
@@ -40,10 +39,9 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
-from bigpca.passes.rows import Rows, check_states, held, pass_over
+from bigpca.passes.rows import Rows, check_states, pass_over
 from bigpca.planning import Layout, PassCost, peak_bytes
 from bigpca.seeds import uniforms
-from bigpca.storage.files import as_noted, noting
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
@@ -265,30 +263,21 @@ def fold_job(
     def stamp(group: int) -> str:
         return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""
 
-    def parts(group: int) -> tuple[Held, ...]:
-        return held(rows.origin, *layout.rows_of(group), content=run.checkpoint is not None)
-
-    follows = rows.origin.requests[0] > 0
-    # Workers on other machines may have copies of the files, with other times. Once all files were looked at, the pass
-    # must find them so, as what was read since then depends on them.
-    here = (run.scheduler == "local" or current_client() is None) and run.before is None
-    notes = here and not (follows or rows.order.in_order or layout.runs or rows.origin.in_memory) and bool(parts(0))
-
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         (start, stop), of_group = layout.rows_of(group), layout.groups[group]
         reads = layout.reads[of_group.start : of_group.stop]
         reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
-        known = "" if rows.order.in_order or notes else stamp(group)  # of rows in order: after they were read
+        known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         counted = rows.counted.part(start, stop)
         task = FoldGroup(
             group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, counted, cost.device,
-            layout.runs_of(group), layout.strips, parts(group) if notes else (),
+            layout.runs_of(group), layout.strips,
         )  # fmt: skip
         return task, futures
 
     job = pass_over(run, cost, rows, templates, cut, finish, stamp=stamp, shift=shift)
-    return replace(job, follows=follows, noted=(lambda group: stamp_of(parts(group))) if notes else None)
+    return replace(job, follows=rows.origin.requests[0] > 0)
 
 
 @dataclass(frozen=True)
@@ -317,7 +306,6 @@ class FoldGroup:
     device: Device | None = None
     runs: tuple[tuple[int, int], ...] = ()
     strips: int = 1
-    held: tuple[Held, ...] = ()  # whose stamp is found as the files are opened; empty if it is known
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
@@ -330,11 +318,11 @@ class FoldGroup:
         parts = {name: a.fresh(start, stop) for name, a in given.items()}
         count = omitted = 0
         shift: Vector | None = shared.get(SHIFT)
-        strip_shift, looks, noted, stamp = shift, list[Look](), dict[str, tuple[int, int]](), self.stamp
+        strip_shift, looks = shift, list[Look]()
         reader, ahead = sent_to(self.device, reader, inputs, stored=MAPS not in shared)
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         calm = np.errstate(over="ignore", invalid="ignore")
-        with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm, noting(noted):
+        with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm:
             for first, rows in read_ahead(reader, self.reads, ahead, begun=inputs.get(BEGUN)):
                 for row, last in self._slabs(first, first + rows.shape[0]):
                     check_cancelled(run_id)
@@ -359,10 +347,7 @@ class FoldGroup:
             if self.device is not None:
                 sums = [array for part in parts.values() for array in part.arrays_there()]
                 check_looks(self.device, looks, sums, self.nan_policy)
-        if self.held:
-            with as_noted(noted):
-                stamp = stamp_of(self.held)
-        return PassState(parts, count, omitted, {self.index: stamp})
+        return PassState(parts, count, omitted, {self.index: self.stamp})
 
     @property
     def _keeps_nan(self) -> bool:

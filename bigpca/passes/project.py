@@ -44,7 +44,7 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, may_have_keys, on_device, pass_over
+from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.carriers import look_ahead
@@ -337,13 +337,13 @@ def project_to(
     for note in plan.notes[len(rows.origin.unnoticed) :]:
         log.warning("%s: %s", opened.path, note)
     with opened as output:
-        written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
+        with unchanged(rows.origin, run, before):
+            written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
         if rows.order.open_ended:
             output.set_rows(written)
         if keys is None and rows.order.batches is not None:  # which came with the rows
             keys = rows.order.batches.stream.keys
         output.review()
-        check_unchanged(rows.origin, before)
         seconds = time.perf_counter() - began
         record = Provenance.now(
             rows.origin.paths,

@@ -22,12 +22,12 @@ from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, coalesce, whole_chunks
 from bigpca.data.grids import Labels
-from bigpca.data.source import Held, Source, stored_row_bytes
+from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr
 from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
-from bigpca.data.zarr_arrays import ZarrReader, notes_files, place_at
+from bigpca.data.zarr_arrays import ZarrReader, opens_regular, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
@@ -51,7 +51,7 @@ from bigpca.passes.reading.readers import (
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
-from bigpca.storage.files import Seen, content_digest, digest, kind_of, looking, one_look
+from bigpca.storage.files import Seen, comparing, content_digest, digest, input_changed, kind_of, one_look
 from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -811,44 +811,32 @@ def may_have_keys(origin: Origin) -> bool:
     return all(kind_of(path) != "remote" or place_at(path) is not None for path in origin.paths if path)
 
 
-def held(origin: Origin, start: int, stop: int, *, content: bool) -> tuple[Held, ...]:
-    """Return where rows are held, of which ``stamp_of`` makes :meth:`Origin.stamp`; () if reads do not note all files.
+@contextmanager
+def unchanged(origin: Origin, run: Run, before: str) -> Iterator[None]:
+    """Compare files that a run reads in the body with :meth:`Origin.files_digest` and what it saw ``before``.
 
-    Without ``content``, nothing is said of arrays in memory.
-    """
-    if origin.direct:
-        each = [held(side, start, stop, content=content) for side in origin.sides]
-        return sum(each, ()) if all(each) else ()
-    if origin.in_memory:
-        return (origin.stamp(start, stop) if content else "",)
-    if origin.stored is None or not notes_files(origin.stored):
-        return ()
-    return ((origin.stored, *((start, stop) if origin.view is None else origin.view.samples(start, stop))),)
-
-
-def check_unchanged(
-    origin: Origin, before: str, noted: Sequence[tuple[Callable[[int], str], Mapping[int, str]]] = ()
-) -> None:
-    """Compare the files with their digest before a run, and with what its passes have ``noted``, by one look at each.
+    They are compared as they are opened. Those that libraries or other processes open are looked at again at the end.
 
     Raises
     ------
     ValueError
     """
-    changed = bool(before) and origin.files_digest() != before
-    looks = [one.looked[1] for one in origin.sides or (origin,)] if before else []
-    with one_look(ChainMap({}, *looks)):
-        changed = changed or any(
-            found != one
-            for stamp, known in noted
-            for found, one in zip(looking(stamp, known), known.values(), strict=True)
-        )
-    if changed:
-        raise ValueError(
-            "the input changed while it was read: some files no longer have the size, ETag or modification time that "
-            "they had then, so the result would mix old and new rows. Start again, and do not change the input during "
-            "the run."
-        )
+    run.seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
+    direct = origin.direct if origin.stored is None else (origin.stored,)
+    run.looks_again |= not direct or not all(map(opens_regular, direct))
+    try:
+        with comparing(run.seen):
+            yield
+    except ValueError:  # which a mixture of rows may cause
+        check_unchanged(origin, before if run.looks_again else "")
+        raise
+    check_unchanged(origin, before if run.looks_again else "")
+
+
+def check_unchanged(origin: Origin, before: str) -> None:
+    """Compare the files with their digest before a run; raises as :func:`unchanged`."""
+    if before and origin.files_digest() != before:
+        raise input_changed("some files no longer have")
 
 
 def keys_bytes(origin: Origin) -> int:
@@ -881,7 +869,6 @@ def warn_repeats(origin: Origin) -> None:
 
 def one_stamp(run: Run, rows: Rows) -> Callable[[int], str]:
     """Return the stamp of the groups of a pass in which each reads most rows: that of all, computed once."""
-    run.look()
     whole = rows.origin.stamp(0, rows.n_rows) if run.checkpoint else ""
     return lambda group: whole
 

@@ -25,7 +25,6 @@ import time
 import uuid
 import zipfile
 import zlib
-from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -430,20 +429,16 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
 
 
 def _opened(path: str, flags: int) -> int:
-    noted = _noted.get()
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK)
-    except FileNotFoundError:
-        if noted is not None:
-            noted.setdefault(path, ABSENT)
+    except (FileNotFoundError, NotADirectoryError):
+        _compare(path, ABSENT)
         raise
     try:
-        found = check_regular(path, descriptor)
+        check_regular(path, descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    if noted is not None:
-        noted.setdefault(path, (found.st_size, found.st_mtime_ns))
     return descriptor
 
 
@@ -594,6 +589,7 @@ def check_regular(path: str | os.PathLike[str], descriptor: int | None = None) -
         raise CorruptedChunkError(
             f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
         )
+    _compare(path, (found.st_size, found.st_mtime_ns))
     return found
 
 
@@ -609,7 +605,7 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
 # path -> size and time of change, in ns; ABSENT of a missing file
 Seen: TypeAlias = MutableMapping[str, tuple[int, int]]
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
-_noted: ContextVar[Seen | None] = ContextVar("bigpca-noted", default=None)
+_before: ContextVar[tuple[Seen, list[str]] | None] = ContextVar("bigpca-before", default=None)  # and what has changed
 
 
 def one_look(seen: Seen) -> AbstractContextManager[None]:
@@ -617,25 +613,36 @@ def one_look(seen: Seen) -> AbstractContextManager[None]:
     return during(_look, seen)
 
 
-def noting(noted: Seen) -> AbstractContextManager[None]:
-    """Keep in ``noted`` how each file is when :func:`open_regular` first opens it in the body, without another look."""
-    return during(_noted, noted)
-
-
 @contextmanager
-def as_noted(noted: Seen) -> Iterator[None]:
-    """Let :func:`seen_file` return what is ``noted`` of files, or seen before the body.
+def comparing(before: Seen) -> Iterator[None]:
+    """Compare each file that is opened in the body with how it was ``before``, without another look.
 
     Raises
     ------
-    RuntimeError
-        If the body asks for others: how they are by then does not tell how they were when they were read.
+    ValueError
+        As the body ends, instead of what it raises: a mixture of old and new rows fails in many ways.
     """
-    others: Seen = {}
-    with one_look(ChainMap(others, noted, _look.get() or {})):
-        yield
-    if others:
-        raise RuntimeError(f"bigpca has not noted how {next(iter(others))} was when it was read. Please report this.")
+    changed = list[str]()
+    try:
+        with during(_before, (before, changed)):
+            yield
+    finally:
+        if changed:
+            raise input_changed(f"{changed[0]} no longer has")
+
+
+def _compare(path: str | os.PathLike[str], found: tuple[int, int]) -> None:
+    seen, changed = _before.get() or ({}, [])
+    if seen.get(os.fspath(path), found) != found:
+        changed.append(os.fspath(path))
+
+
+def input_changed(what: str) -> ValueError:
+    """Return the error about files of the input, "... no longer have"."""
+    return ValueError(
+        f"the input changed while it was read: {what} the size, ETag or modification time of the start, so the result "
+        "would mix old and new rows. Start again, and do not change the input during the run."
+    )
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from scipy.sparse import csr_matrix
 import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.passes.engine.events import Event, PassEvent, PlanEvent
-from bigpca.storage.files import as_noted, noting, one_look, open_regular, seen_file
+from bigpca.passes.engine.events import DoneEvent, Event, PassEvent, PlanEvent
+from bigpca.storage.files import comparing, one_look, open_regular, seen_file
 from tests.data.sparse_savers import to_zarr
 from tests.passes.kit import bits, moments_of, normal, write_store
 
@@ -122,10 +123,10 @@ def write_over(path: Path, rows: np.ndarray, layout: str) -> None:
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", AT_ANY_EVENT)
-def test_a_chunk_that_changes_at_any_event_is_read_as_it_is_then_or_stops_the_fit(
+def test_a_chunk_that_changes_at_any_event_stops_the_fit_or_was_read_before_that(
     name: str, layout: str, tmp_path: Path
 ) -> None:
-    """With a checkpoint too, also as it is resumed: nothing is a mixture, and nothing is what has been replaced."""
+    """With a checkpoint too, also as it is resumed: nothing is a mixture."""
     path, fit, counted = tmp_path / "x.zarr", AT_ANY_EVENT[name], list[int]()
     old = abs(normal(24, 6)).astype(np.float32)
     new = old.copy()
@@ -155,13 +156,13 @@ def test_a_chunk_that_changes_at_any_event_is_read_as_it_is_then_or_stops_the_fi
     with dask.config.set(scheduler="sync"):
         write_over(path, new, layout)
         expected = fit(opened())
-        assert seen(0) not in (None, expected)
-        stopped = 0
-        for number in range(1, counted[-1] + 1):
-            found = seen(number)
-            assert found in (None, expected)
-            stopped += found is None
+        before = seen(0)
+        assert before not in (None, expected)
+        assert seen(1) in (None, expected)  # the plan, before any read
+        found = [seen(number) for number in range(2, counted[0] + 1)]
+        stopped = found.count(None)
         assert stopped
+        assert found == [None] * stopped + [before] * (len(found) - stopped)
         seen(0, checkpoint=tmp_path / "whole")
         with pytest.raises(KeyboardInterrupt):
             seen(counted[-1] * 2 // 3, interrupt, checkpoint=tmp_path / "half")
@@ -171,26 +172,64 @@ def test_a_chunk_that_changes_at_any_event_is_read_as_it_is_then_or_stops_the_fi
                 found = seen(number, checkpoint=checkpoint)
                 if counted[-1] < number:  # a resumed fit has fewer
                     continue
-                assert found in (None, expected)
+                assert found in (None, before, expected)
                 with raises_if_any("the input changed since the checkpoint"):
                     assert fit(opened(), checkpoint=checkpoint) == expected
 
 
-def test_files_that_no_read_has_noted_are_no_stamp_of_what_was_read(tmp_path: Path) -> None:
+def test_a_file_that_is_opened_is_compared_with_the_look_before(tmp_path: Path) -> None:
+    """Also one that was or is missing; what fails because of that is not what is raised."""
     for name in "abc":
         (tmp_path / name).write_text(name)
-    noted: dict[str, tuple[int, int]] = {}
-    with noting(noted), open_regular(str(tmp_path / "a")), suppress(FileNotFoundError):
-        open_regular(str(tmp_path / "d"))
-    (tmp_path / "a").write_text("changed")
-    (tmp_path / "d").write_text("created")
     seen: dict[str, tuple[int, int]] = {}
     with one_look(seen):
-        seen_file(str(tmp_path / "b"))
-        with as_noted(noted):
-            assert [seen_file(str(tmp_path / name))[0] for name in "abd"] == [1, 1, -1]
-        with pytest.raises(RuntimeError, match=r"has not noted how .*/c was when it was read"), as_noted(noted):
-            seen_file(str(tmp_path / "c"))
+        assert [seen_file(str(tmp_path / name))[0] for name in "abd"] == [1, 1, -1]
+    with comparing(seen), suppress(FileNotFoundError):
+        for name in "abcd":  # c was not looked at
+            open_regular(str(tmp_path / name)).close()
+    (tmp_path / "a").write_text("changed")
+    (tmp_path / "b").unlink()
+    (tmp_path / "d").write_text("created")
+    for name in "abd":
+        changed = pytest.raises(ValueError, match=rf"the input changed while it was read: .*/{name} no longer has")
+        with changed, comparing(seen), open_regular(str(tmp_path / name)):
+            raise ZeroDivisionError
+
+
+def link(path: Path) -> Path:
+    os.symlink(path, path.with_name("link.zarr"))
+    return path.with_name("link.zarr")
+
+
+GIVEN: dict[str, Callable[[Path], Any]] = {
+    "path": lambda path: path, "slash": lambda path: f"{path}/", "link": link, "relative": os.path.relpath,
+    "zarr": zarr.open_array, "opened": bp.open, "columns": lambda path: bp.open(path, columns=[1, 3, 20]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("work", ["fit", "transform"])
+def test_the_first_read_of_a_chunk_that_has_changed_stops_the_pass(
+    work: str, given: str, scheduler: str, store: Path, tmp_path: Path
+) -> None:
+    """Rather than a look at all files after it; its path is that of the look, however the rows are given."""
+    events, model = list[Event](), bp.PCA(2, solver="covariance")
+    X = GIVEN[given](store)
+    read = model.fit if work == "fit" else partial(model.fit(X).transform, out=tmp_path / "out.zarr")
+
+    def change(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, PassEvent):  # after the look, before the first read
+            zarr.open_array(store)[-25:] = 7.0
+
+    with (
+        dask.config.set(scheduler=scheduler),
+        pytest.raises(ValueError, match=r"the input changed while it was read: .*/c/79/0 no longer has the size"),
+    ):
+        read(X, progress=change)
+    assert not any(isinstance(event, DoneEvent) for event in events)
+    assert not (tmp_path / "out.zarr").exists()
 
 
 def test_an_input_that_only_someone_reads_meanwhile_has_not_changed(store: Path) -> None:

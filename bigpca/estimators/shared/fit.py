@@ -33,7 +33,7 @@ from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.resources import known_speed
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.row_maps import identified
-from bigpca.passes.rows import Rows, check_unchanged, keys_bytes, on_device, warn_repeats
+from bigpca.passes.rows import Rows, keys_bytes, on_device, unchanged, warn_repeats
 from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
 from bigpca.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, plan_of
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -358,21 +358,16 @@ def running(
         done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed, Caller())
         try:
             scheduler = "local" if rows.order.in_process else None
-            declared = Run.declares(fit.declared)
-            run = Run(held, report, scheduler, plan.peak_bytes, declared=declared, files=rows.origin.files_digest)
-            for counted in rows.prices.counting:
-                run.read_beside(counted)
-            if rows.fill is not None:
-                find_fill(run, rows, rows.fill)
-            for lesson in fit.lessons if rows.steps else ():
-                lesson.learn(run)
-            try:
+            run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
+            with unchanged(rows.origin, run, rows.origin.files_digest()):
+                for counted in rows.prices.counting:
+                    run.read_beside(counted)
+                if rows.fill is not None:
+                    find_fill(run, rows, rows.fill)
+                for lesson in fit.lessons if rows.steps else ():
+                    lesson.learn(run)
                 yield run
-            except ValueError:  # which a mixture of rows may cause
-                check_unchanged(rows.origin, run.before or "", run.noted)
-                raise
-            run.seconds = time.perf_counter() - began
-            check_unchanged(rows.origin, run.before or "", run.noted if run.read else ())
+                run.seconds = time.perf_counter() - began
             done = True
         finally:
             if held is not None:

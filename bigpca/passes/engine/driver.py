@@ -97,12 +97,11 @@ class Counted(Generic[R]):
     """
 
     finish: Finish[R]
-    noted: bool = False  # whether its stamps are kept too
     solve_threads: int | None = field(default_factory=_threads_set)
 
     def __call__(self, state: PassState) -> tuple[R, PassState]:
         with solving_with(self.solve_threads):
-            return self.finish(state), replace(state, parts={}, stamps=state.stamps if self.noted else {})
+            return self.finish(state), replace(state, parts={}, stamps={})
 
 
 def run_pass(job: Pass[R], run: Run) -> R:
@@ -122,8 +121,6 @@ def run_pass(job: Pass[R], run: Run) -> R:
     began = time.perf_counter()
     steady_heap()
     number = run.begin_pass(job.cost, job.state_bytes)
-    if job.noted is None:
-        run.look()
     resumed = Resumed()
     if run.checkpoint is not None:
         resumed = _resume(job, number, run.checkpoint, run)
@@ -134,11 +131,10 @@ def run_pass(job: Pass[R], run: Run) -> R:
         evaluations = sum(map(job.evaluations, range(len(layout.groups))))
     totals = (layout.n_rows, int(layout.decoded_rows * job.unit_bytes), len(layout.groups), groups_resumed, evaluations)
     run.progress(PassEvent(job.cost.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
-    counted: Pass[tuple[R, PassState]] = replace(
-        cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish, job.noted is not None)
-    )
+    counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
         client = None if run.scheduler == "local" else current_client()
+        run.looks_again |= client is not None
         try:
             if job.has_row is not None:
                 result, counts = run_in_order(counted, run, resumed)
@@ -154,8 +150,6 @@ def run_pass(job: Pass[R], run: Run) -> R:
             cancel_run(job.run_id)
             trim_heap()
     run.compare_first(counts.first)
-    if job.noted is not None:
-        run.note(job.noted, counts.stamps, read=groups_resumed < len(layout.groups))
     run.reads += job.cost.reads
     run.evaluations += round(evaluations * (counts.rows / layout.n_rows if job.open_ended else 1))
     run.progress(DoneEvent(job.cost.name, time.perf_counter() - began))

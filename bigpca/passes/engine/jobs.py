@@ -169,8 +169,6 @@ class Pass(Generic[R]):
         Whether the number of rows is found by the read; the layout then has room for more.
     follows : bool
         Whether the first read of a group begins while the group before it is folded, as object stores answer late.
-    noted : callable or None
-        Group number -> digest of its files as they are, if tasks return that of files as they were when they read them.
     """
 
     cost: PassCost
@@ -188,7 +186,6 @@ class Pass(Generic[R]):
     has_row: Callable[[int], bool] | None = None
     open_ended: bool = False
     follows: bool = False
-    noted: Callable[[int], str] | None = None
 
     @property
     def layout(self) -> Layout:
@@ -229,12 +226,13 @@ AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, whi
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: object) -> PassState:
     """Fold one group; ``keys`` and ``values`` are its inputs."""
     steady_heap()
-    return run_group(task, run_id, dict(zip(keys, values, strict=True))).here()  # others merge it
+    with one_look(_seen_in(run_id)):
+        return run_group(task, run_id, dict(zip(keys, values, strict=True))).here()  # others merge it
 
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
     """Fold one group, count the integers that are rounded while reading, and keep the digest of the first rows."""
-    with tally_rounded() as tally, one_look(_seen_in(run_id)):
+    with tally_rounded() as tally:
         state = task.run(run_id, inputs)
     return replace(state, rounded=tally.count, first=tally.first)
 

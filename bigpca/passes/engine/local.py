@@ -34,6 +34,7 @@ from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassStat
 from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import AHEAD, BEGUN, Begun, Reader, begin_read, with_inputs
+from bigpca.storage.files import comparing, one_look
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
 # created again; an inherited client is rejected by :func:`reject_inherited`.
@@ -267,7 +268,8 @@ class LocalPass:
         task, inputs, first = self._begin(group) if begun is None else begun
         if first is not None:
             inputs |= {BEGUN: Begun(first, partial(self._follow, group))}
-        with self.crew.task():
+        seen = self.options.seen
+        with self.crew.task(), one_look(seen), comparing(seen):
             state = run_group(task, self.job.run_id, inputs)
         self.options.progress(self.job.done_event(range(group, group + 1)))
         return state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ from bigpca.passes.engine.events import Event, Progress
 from bigpca.passes.engine.jobs import STALLED_SECONDS
 from bigpca.planning import PassCost
 from bigpca.settings import setting
+from bigpca.storage.files import Seen
 
 ROUNDING = 1e-9
 
@@ -74,14 +75,10 @@ class Run:
         Whether the rows are added to those of a model: then all of them may be left out for missing values.
     scope : str
         Precedes the names of passes in the plan, while a fit runs another one for a part of its work.
-    files : callable
-        Returns the digest of all files as they are.
-    before : str or None
-        What it returned before the first read that does not note how the files are that it opens.
-    noted : list of (callable, dict)
-        Of passes that do: :attr:`bigpca.passes.engine.jobs.Pass.noted`, and what it returns if nothing has changed.
-    read : bool
-        Whether one of them read anything, rather than that all was in the checkpoint.
+    seen : dict
+        What the look before the run has seen of files: local tasks must find them so as they open them.
+    looks_again : bool
+        Whether files are looked at as the run ends, because libraries or other processes open some.
     """
 
     checkpoint: Checkpoint | None = None
@@ -99,10 +96,8 @@ class Run:
     evaluations: int = 0
     seconds: float = 0.0
     scope: str = ""
-    files: Callable[[], str] = str
-    before: str | None = None
-    noted: list[tuple[Callable[[int], str], Mapping[int, str]]] = field(default_factory=list)
-    read: bool = False
+    seen: Seen = field(default_factory=dict, repr=False)
+    looks_again: bool = False
     _times: Counter[str] = field(default_factory=Counter, repr=False)
 
     @staticmethod
@@ -150,17 +145,6 @@ class Run:
                     f"X.persist()."
                 )
 
-    def look(self) -> None:
-        """Look at all files, unless that was done."""
-        if self.before is None:
-            self.before = self.files()
-
-    def note(self, stamp: Callable[[int], str], stamps: Mapping[int, str], *, read: bool) -> None:
-        """Keep how files were when a pass read them, once for all passes that found them so."""
-        self.read |= read
-        if all(stamps != known for _, known in self.noted):
-            self.noted.append((stamp, stamps))
-
     def read_beside(self, cost: PassCost, times: float = 1) -> None:
         """Count reads that are not a pass of the engine: of the first rows, to count rows, or by another library.
 
@@ -169,7 +153,6 @@ class Run:
         UndeclaredPassError
             As for :meth:`begin_pass`.
         """
-        self.look()
         self._admit(cost, cost.state_bytes, times)
         self.reads += cost.reads * times
         self.evaluations += int(cost.evaluations * times)
