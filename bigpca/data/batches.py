@@ -1289,7 +1289,7 @@ def batch_labels(X: da.Array, y: Any) -> Any:
     Raises
     ------
     ValueError
-        For labels of batches whose number of rows is not known, and of those that bring labels.
+        If labels are given for batches whose number of rows is not known, or that bring labels of their own.
     """
     base, view = view_of(X)
     source = rows_of_batches(base)

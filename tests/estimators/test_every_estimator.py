@@ -901,7 +901,7 @@ OF_ROWS_READ = {
 
 
 def leaving(name: str, way: str, rubbish: Array, read: str = "fit") -> Any:
-    """Fit rows of which some do not count: at once, in batches, or in two parts."""
+    """Fit rows, some of which do not count: at once, in batches, or in two parts."""
     model, y, rows = LEAVING[name].make(), LEAVING[name].y, np.where(ABSENT[:, None], rubbish, np.abs(X))
     beside: dict[str, Any] = {}
     if way == "nan_policy":

@@ -119,7 +119,7 @@ LABELLED: dict[str, Any] = {
 
 
 def amounts(X: Any) -> Any:
-    """Return rows of amounts, some of which are all 0."""
+    """Return rows of amounts; all amounts of some rows are 0."""
     return abs(X) * (np.arange(len(X)) % 11 > 0)[:, None].astype(X.dtype)
 
 

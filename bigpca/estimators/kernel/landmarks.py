@@ -830,7 +830,7 @@ class FeaturesFit(KernelFit):
             run.read_beside(cost)
         try:
             found = self.pca.run(run)
-        except NoRowsLeftError:  # whose message is about features, of which each needs several columns
+        except NoRowsLeftError:  # its message is about features, each of which needs several columns
             raise NoRowsLeftError(without_rows(self.given)) from None
         n, mean = found.n_samples_, found.mean_
         projection = FeatureProjection(self.settings.kernel, mean, found.components_)

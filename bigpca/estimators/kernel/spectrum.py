@@ -180,7 +180,7 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
 
     @classmethod
     def choices(cls, rows: Rows, settings: KernelSettings) -> Sequence[KernelFit]:
-        """Return the fit in the sizes that it may have, the best first, of which the first that fits is taken."""
+        """Return the fit in each size that it may have, the best first; the first that fits in memory is taken."""
         return [cls(rows, settings)]
 
     @classmethod

@@ -354,7 +354,7 @@ class PCAFit(Fit[PCAResult]):
 
     @classmethod
     def choices(cls, rows: Rows, settings: Settings) -> Sequence[PCAFit]:
-        """Return the fit in the sizes that it may have, the best first, of which the first that fits is taken."""
+        """Return the fit in each size that it may have, the best first; the first that fits in memory is taken."""
         return [cls(rows, settings)]
 
     @classmethod

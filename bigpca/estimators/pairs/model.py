@@ -638,14 +638,15 @@ class PairModel(Estimator[PairResult], Grows):
             For Y, if the model has scores of X alone.
         """
         check_is_fitted(self)
-        if Y is not None:
-            if not isinstance(self, SideScores):
-                raise TypeError(f"{type(self).__name__} has no scores of Y: they are those of X. Pass X alone.")
-            check_paired([open_like(self, X, given), self._side_like(Y)], "XY")
+        of_y = None if Y is None else self._scores_of_y(X, Y, given)
         scores = super().transform(
             X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
         )
-        return scores if Y is None else (scores, self.transform_y(Y, given=given))
+        return scores if Y is None else (scores, of_y)
+
+    def _scores_of_y(self, X: Input, Y: Input, given: Input | None) -> Lazy:
+        """Return the scores of Y, whose rows belong to those of X."""
+        raise TypeError(f"{type(self).__name__} has no scores of Y: they are those of X. Pass X alone.")
 
     def _check_targets(self, q: int) -> None:
         if q != self.n_targets_:
@@ -717,6 +718,10 @@ class SideScores(PairModel, Inverts):
     scale: bool = True
     preprocess_y: Preprocess = None
     _axes: ClassVar[str]
+
+    def _scores_of_y(self, X: Input, Y: Input, given: Input | None) -> Lazy:
+        check_paired([open_like(self, X, given), self._side_like(Y)], "XY")
+        return self.transform_y(Y, given=given)
 
     @maps_rows
     def transform_y(

@@ -44,7 +44,7 @@ from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, rounded_squares
 from bigpca.solvers.moments import Scatter, graded_svd, warn_dependent
 
-GRADED = 1e6  # between the largest and the smallest variance in units of B, from which small ones would lose digits
+GRADED = 1e6  # ratio of the largest variance to the smallest, in units of B, from which small ones lose digits
 UNWEIGHTED = "a step belongs to two rows"
 
 
