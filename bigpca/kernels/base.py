@@ -90,7 +90,7 @@ def reject_overflow(block: Block, what: str) -> None:
     """
     for _, strip in strips(block):
         if not np.isfinite(strip).all():
-            raise ValueError(f"{what} exceeds 1.8e308, the largest float64. Scale the rows, or normalise the kernels.")
+            raise ValueError(f"{what} exceeds 1.8e308, beyond float64. Scale the rows, or normalise the kernels.")
 
 
 def side_by_side(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
