@@ -343,6 +343,7 @@ class FoldGroup:
                     del slab
                 del rows
             for part in parts.values():
+                part.note_rows(count)
                 part.close()
             if self.device is not None:
                 sums = [array for part in parts.values() for array in part.arrays_there()]

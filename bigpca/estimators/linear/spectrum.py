@@ -673,10 +673,7 @@ class CovarianceFit(PCAFit):
     def read(self, run: Run) -> Folded[Accumulator]:
         """Return the moments of X."""
         with naming_sides(self.rows):
-            read = fold(run, self.moments, self.rows, self.template)  # one pass over X
-        if isinstance(read.state, FoldStates):
-            read.state.n_rows = read.rows  # from which the numbers of added rows continue
-        return read
+            return fold(run, self.moments, self.rows, self.template)  # one pass over X
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
@@ -702,5 +699,4 @@ def _solve(state: PassState, *, settings: Settings) -> PCAResult:
     sums = state.parts["moments"]
     if isinstance(sums, FoldStates):
         sums = sums.here()
-        sums.n_rows = state.rows
     return solve_moments(sums, settings, omitted=state.omitted)

@@ -151,10 +151,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
         """Return the state of X and Y, or that of the second read."""
         cost, rows = again or (self.moments, self.rows)
         with naming_sides(self.rows):
-            read = fold(run, cost, rows, self.template)  # one pass over X and Y
-        if isinstance(read.state, FoldStates):
-            read.state.n_rows = read.rows  # from which the numbers of added rows continue
-        return read
+            return fold(run, cost, rows, self.template)  # one pass over X and Y
 
     def run(self, run: Run) -> Found:
         read = self.read(run)

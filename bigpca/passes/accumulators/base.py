@@ -223,6 +223,9 @@ class Accumulator(ABC):
     def update(self, block: Block) -> None:
         """Add the rows of one block, in place. All blocks of one group have the same shift."""
 
+    def note_rows(self, count: int) -> None:  # noqa: B027  (optional)
+        """Note how many rows were read, with those that do not count, once, before the end of a group."""
+
     def close(self) -> None:  # noqa: B027  (optional)
         """Finish the state in place, once, at the end of a group."""
 

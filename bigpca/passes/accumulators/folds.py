@@ -95,6 +95,9 @@ class FoldStates(Accumulator):
             part = part if block.weights is None else part.weighted(block.weights[own])
             self._shifts[fold] = update_all([state], part, shift)
 
+    def note_rows(self, count: int) -> None:
+        self.n_rows = count
+
     def close(self) -> None:
         self.codes, self._shifts = None, {}
         for state in self.states:
