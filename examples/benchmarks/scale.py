@@ -1,7 +1,7 @@
 """Replay the graphs of a 10 TB job on a real scheduler in its own process, with hundreds of workers that sleep.
 
 usage: python examples/benchmarks/scale.py [covariance krylov transform sketch nystrom kernel] [--workers 400]
-[--processes 2] [--seconds 2] [--terabytes 10] [--wait 120]
+[--processes 4] [--seconds 2] [--terabytes 10] [--wait 120]
 
 Real: the fit and its client (a process for each solver), the scheduler, every graph, task, message, key and placement,
 the states that reach the client, the left fold over segments, the solve. Replaced, in ``scale_workers.py``: reading and
@@ -157,7 +157,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("solvers", nargs="*", type=solver_name, default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--workers", type=int, default=400)
-    parser.add_argument("--processes", type=int, default=2, help="in which the workers run")
+    parser.add_argument(
+        "--processes", type=int, default=4, help="in which the workers run; each opens some 10,000 files"
+    )
     parser.add_argument("--seconds", type=float, default=2, help="that a group takes")
     parser.add_argument("--terabytes", type=float, default=10)
     parser.add_argument("--wait", type=float, default=120, help="seconds for the scheduler and workers to start")
