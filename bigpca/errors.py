@@ -25,6 +25,7 @@ __all__ = [
     "CheckpointError",
     "CorruptedChunkError",
     "EvaluationBudgetError",
+    "InputChangedError",
     "MemoryBudgetError",
     "MissingChunksError",
     "ModelFormatError",
@@ -75,6 +76,10 @@ class NonFiniteError(ValueError):
 
 class CorruptedChunkError(ValueError):
     """A stored chunk cannot be decoded: it is truncated or empty, or fails its checksum."""
+
+
+class InputChangedError(ValueError):
+    """Files of the input changed while they were read, so a result would mix old and new rows. Start again."""
 
 
 class ModelFormatError(ValueError):

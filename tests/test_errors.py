@@ -18,6 +18,7 @@ KINDS = {
     "MissingChunksError": ValueError,
     "NonFiniteError": ValueError,
     "CorruptedChunkError": ValueError,
+    "InputChangedError": ValueError,
     "ModelFormatError": ValueError,
     "UnansweredError": TimeoutError,
     "OutputExistsError": FileExistsError,

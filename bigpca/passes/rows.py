@@ -29,7 +29,7 @@ from bigpca.data.views import View, array_of, carried, graph_of, sources_in, vie
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, opens_regular, place_at
 from bigpca.devices import Device, RowsThere
-from bigpca.errors import NonFiniteError, brief, warn_caller
+from bigpca.errors import InputChangedError, NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R
 from bigpca.passes.engine.resources import find_resources
@@ -51,7 +51,7 @@ from bigpca.passes.reading.readers import (
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
-from bigpca.storage.files import Seen, comparing, content_digest, digest, input_changed, kind_of, one_look
+from bigpca.storage.files import Seen, comparing, content_digest, digest, input_changed, kind_of, one_look, this_look
 from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -282,7 +282,7 @@ class Origin:
         """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
         found, seen = self.looked
         if not found:
-            seen = {}
+            seen = this_look()
             with one_look(seen):
                 found = digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
         self._digest, self.looked = found, ("", seen)
@@ -819,18 +819,39 @@ def unchanged(origin: Origin, run: Run, before: str) -> Iterator[None]:
 
     Raises
     ------
-    ValueError
+    InputChangedError
     """
     run.seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
     direct = origin.direct if origin.stored is None else (origin.stored,)
     run.looks_again |= not direct or not all(map(opens_regular, direct))
+    with _checked(origin, lambda: before if run.looks_again else ""), comparing(run.seen):
+        yield
+
+
+@contextmanager
+def unchanged_in_all(origin: Origin) -> Iterator[None]:
+    """Have all runs of the body, of one fit, share a look at the files, which are looked at again as it ends.
+
+    Raises
+    ------
+    InputChangedError
+    """
+    before = origin.files_digest()
+    with _checked(origin, lambda: before), one_look(origin.looked[1]):
+        yield
+
+
+@contextmanager
+def _checked(origin: Origin, before: Callable[[], str]) -> Iterator[None]:
+    """Compare the files with their digest ``before``, unless that is empty, as the body ends."""
     try:
-        with comparing(run.seen):
-            yield
-    except ValueError:  # which a mixture of rows may cause
-        check_unchanged(origin, before if run.looks_again else "")
+        yield
+    except InputChangedError:
         raise
-    check_unchanged(origin, before if run.looks_again else "")
+    except ValueError:  # which a mixture of rows may cause
+        check_unchanged(origin, before())
+        raise
+    check_unchanged(origin, before())
 
 
 def check_unchanged(origin: Origin, before: str) -> None:

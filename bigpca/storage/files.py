@@ -38,7 +38,7 @@ import numpy as np
 
 from bigpca.arrays import E5M2, Array
 from bigpca.blas import during
-from bigpca.errors import CorruptedChunkError, OutputExistsError, OutputWriteError, an, brief
+from bigpca.errors import CorruptedChunkError, InputChangedError, OutputExistsError, OutputWriteError, an, brief
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
 T = TypeVar("T")
@@ -613,6 +613,12 @@ def one_look(seen: Seen) -> AbstractContextManager[None]:
     return during(_look, seen)
 
 
+def this_look() -> Seen:
+    """Return what the caller's look has seen, which may be that of a fit that reads its rows in several runs."""
+    seen = _look.get()
+    return {} if seen is None else seen
+
+
 @contextmanager
 def comparing(before: Seen) -> Iterator[None]:
     """Compare each file that is opened in the body with how it was ``before``, without another look.
@@ -637,9 +643,9 @@ def _compare(path: str | os.PathLike[str], found: tuple[int, int]) -> None:
         changed.append(os.fspath(path))
 
 
-def input_changed(what: str) -> ValueError:
+def input_changed(what: str) -> InputChangedError:
     """Return the error about files of the input, "... no longer have"."""
-    return ValueError(
+    return InputChangedError(
         f"the input changed while it was read: {what} the size, ETag or modification time of the start, so the result "
         "would mix old and new rows. Start again, and do not change the input during the run."
     )

@@ -52,7 +52,7 @@ from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
-from bigpca.passes.rows import Rows, check_unchanged
+from bigpca.passes.rows import Rows, unchanged_in_all
 from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import integers
@@ -575,27 +575,29 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         planned = cast("ScoredFit", planned_fit(self, opened, y))
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
-        began, before = time.perf_counter(), planned.rows.origin.files_digest()
+        began = time.perf_counter()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
-        call, first = f"{called(self)}.fit(X, y)", places["scores"]
-        (kept, spread), made = execute(self, scoring, scoring.read_scored, call, progress=progress, checkpoint=first)
-        scores = feature_scores(kept.statistics, spread)
-        order = ranked(scores)
-        q = self._count(len(scores))
-        if q is None:
-            # The explained share in the folds left out, by number of features: one read of the candidates.
-            candidates = order[:MAX_CANDIDATES]
-            folding = self._folding(X, candidates, scoring.labelled, opened.seed)
-            held_out, _ = execute(
-                self, folding, folding.read, "", progress=progress, checkpoint=places["folds"], seed=opened.seed
+        with unchanged_in_all(planned.rows.origin):
+            call, first = f"{called(self)}.fit(X, y)", places["scores"]
+            (kept, spread), made = execute(
+                self, scoring, scoring.read_scored, call, progress=progress, checkpoint=first
             )
-            k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
-            found = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
-            # The best share; of equal ones, the fewest features.
-            q = max(found, key=lambda count: (found[count], -count))
-        selected, inner = np.sort(order[:q]), self._inner()
-        inner.fit(self._columns(X, selected), y, checkpoint=places["fit"], progress=progress)
-        check_unchanged(planned.rows.origin, before)
+            scores = feature_scores(kept.statistics, spread)
+            order = ranked(scores)
+            q = self._count(len(scores))
+            if q is None:
+                # The explained share in the folds left out, by number of features: one read of the candidates.
+                candidates = order[:MAX_CANDIDATES]
+                folding = self._folding(X, candidates, scoring.labelled, opened.seed)
+                held_out, _ = execute(
+                    self, folding, folding.read, "", progress=progress, checkpoint=places["folds"], seed=opened.seed
+                )
+                k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
+                found = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
+                # The best share; of equal ones, the fewest features.
+                q = max(found, key=lambda count: (found[count], -count))
+            selected, inner = np.sort(order[:q]), self._inner()
+            inner.fit(self._columns(X, selected), y, checkpoint=places["fit"], progress=progress)
         finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
@@ -622,15 +624,15 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         y = labels_of_fit(self, rows.X, more.y)
         rows = rows_of_fit(self, rows, weighted=False, alone=False)
         labelled = self._read_labels(rows, y, kept.kept.supervision)
-        X, before = mapped_lazily(rows), rows.origin.files_digest()
+        X = mapped_lazily(rows)
         scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
         call = f"{called(self)}.partial_fit(X, y)"
-        (new, own), made = execute(self, scoring, scoring.read_scored, call, progress=more.progress, adds=True)
-        both, spread = kept.kept.merge(new), kept.spread
-        if spread is not None and own is not None:
-            spread = spread.merge(own)
-        inner.partial_fit(self._columns(X, kept.selected_), y, progress=more.progress)
-        check_unchanged(rows.origin, before)
+        with unchanged_in_all(rows.origin):
+            (new, own), made = execute(self, scoring, scoring.read_scored, call, progress=more.progress, adds=True)
+            both, spread = kept.kept.merge(new), kept.spread
+            if spread is not None and own is not None:
+                spread = spread.merge(own)
+            inner.partial_fit(self._columns(X, kept.selected_), y, progress=more.progress)
         scores = feature_scores(both.statistics, spread)
         best = ranked(scores)[: len(kept.selected_)]
         # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.
