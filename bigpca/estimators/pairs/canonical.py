@@ -86,7 +86,8 @@ class CCA(SideScores, Predicts):
         Numerical ranks of the covariances of X and Y. Where one is below its number of columns and there is no
         regularization, CCA works on the numerical range, with a warning.
     solve_error_ : float
-        Estimated relative error of the solution by rounding; above 1e-3 with a warning.
+        Estimated error of the solution by rounding, relative to its norm in units of the columns' standard deviations;
+        above 1e-3 with a warning.
     x_mean_, y_mean_, x_std_, y_std_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 

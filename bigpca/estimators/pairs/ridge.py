@@ -104,7 +104,8 @@ class Ridge(Predicts):
         penalty, that of the fit. With covariates, of what they leave of Y; left-out folds are predicted from
         covariates by their effects on the other folds too.
     solve_error_ : float
-        Estimated relative error by rounding, with the smallest penalty; above 1e-3 with a warning.
+        Estimated error by rounding, with the smallest penalty, relative to the norm of the coefficients in units of
+        the columns' standard deviations (small ones may have fewer digits); above 1e-3 with a warning.
     x_mean_, y_mean_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 
