@@ -126,7 +126,11 @@ def test_copies_whose_workers_all_died_are_made_again_by_new_ones(anywhere: bool
             if len(now) == 2 and not now.keys() & workers.keys():
                 break
             time.sleep(0.1)
-        client.run_on_scheduler(unpin, "shared", [] if anywhere else [*now])
+        for _ in range(600):  # as a run does, which looks again
+            client.run_on_scheduler(unpin, "shared", [] if anywhere else [*now])
+            if all(future.done() for future in results):
+                break
+            time.sleep(0.1)
         assert [future.result(timeout=600) for future in results] == [1, 1]
         assert {copy.result(timeout=600)["a"] for copy in copies.take(4, client.nthreads())} == {1}
 

@@ -4,6 +4,7 @@ too.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -87,11 +88,19 @@ def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
     assert any("Others do its work too." in one for one in told)
 
 
-@pytest.mark.parametrize("act", ["kill", "stop"])
+async def pause(fraction: float, seconds: float, dask_worker: Any) -> None:
+    """Let a worker take no more tasks while it uses more than this share of its memory; it looks every 0.1 s."""
+    dask_worker.memory_manager.memory_pause_fraction = fraction
+    await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize("act", ["kill", "kill late", "stop", "pause", "pause late"])
 def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lost_within(
     act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it was to pass on a copy of what groups share, and where it is asked before the first pass."""
+    """Also where it was to pass on a copy of what groups share, where it is asked before the first pass, and where
+    tasks that are pinned to it are on their way as it is seen to be lost.
+    """
     monkeypatch.setattr(run_module, "STALLED_SECONDS", 4)
     monkeypatch.setattr(watch, "ANSWER_SECONDS", 3)
     rows = normal(N, D)
@@ -115,18 +124,31 @@ def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lo
                 client.wait_for_workers(3, timeout=600)
                 if number == 1:
                     watch.known_of(client).looked.clear()
-                lost, begun = client.submit(os.getpid, workers=[min(client.nthreads())], pure=False).result(), 0
+                who, begun = min(client.nthreads()), 0
+                lost = client.submit(os.getpid, workers=[who], pure=False).result()
+                sends = client.scheduler_comm
+                usual = sends.interval
 
-                def lose(event: Event, number: int = number, lost: int = lost) -> None:
+                def lose(event: Event, number: int = number, lost: int = lost, who: str = who) -> None:
                     nonlocal begun
+                    sends.interval = usual  # noqa: B023
                     begun += isinstance(event, PassEvent)
-                    if isinstance(event, PassEvent) and begun == number:
+                    if not isinstance(event, PassEvent) or begun != number:
+                        return
+                    if "pause" in act:
+                        client.run(pause, 1e-9, 0 if act == "pause late" else 0.5, workers=[who])
+                    elif act == "kill late":
+                        sends.interval = 3.0  # noqa: B023
+                        threading.Timer(0.3, os.kill, (lost, signal.SIGKILL)).start()
+                    else:
                         os.kill(lost, signal.SIGKILL if act == "kill" else signal.SIGSTOP)
 
                 assert fit(progress=lose, **options) == expected
                 assert begun >= number
                 if act == "stop":
                     os.kill(lost, signal.SIGCONT)
+                if "pause" in act:
+                    client.run(pause, 0.9, 0.5, workers=[who])
 
 
 @pytest.mark.parametrize("task", ["solve", "alone"])

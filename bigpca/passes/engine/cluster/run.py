@@ -24,6 +24,7 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -138,10 +139,12 @@ class Stalls:
         seen: dict[str, set[str]] = {}
         why: dict[str, str] = {}
         for who in found.keys() & workers.keys():
-            silence, processing, held, others = found[who]
+            silence, processing, held, others, status = found[who]
             idle = self._idle(who, set(processing), others)
             if silence > silent:
                 seen[who], why[who] = {*processing, *held}, f"has been silent for {silence:.3g} s"
+            elif status != "running":
+                seen[who], why[who] = set(processing), f"takes no tasks ({status})"
             elif endless is not None and idle > endless:
                 seen[who] = set(processing)
                 why[who] = f"has finished nothing for {idle:.0f} s, while no segment took more than {longest:.2g} s"
@@ -182,8 +185,8 @@ class Stalls:
         with_rows = [f"group {g} (rows {'{}:{}'.format(*self.job.layout.rows_of(g))})" for g in groups[:3]]
         what = ", ".join(with_rows) + (", ..." if len(groups) > 3 else "") or "a task that reads no rows"
         warnings.warn(
-            f"worker {who} {why}, and has {what}. It may be stopped, swapping, or waiting for storage. "
-            + ("Others do its work too." if elsewhere else "There is no other worker, so the run waits."),
+            f"worker {who} {why}, and has {what}. It may be stopped, swapping, short of memory, or waiting for "
+            "storage. " + ("Others do its work too." if elsewhere else "There is no other worker, so the run waits."),
             UserWarning,
             stacklevel=2,
         )
@@ -439,17 +442,16 @@ class SharedCopies:
 
 
 def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
-    """On the scheduler, allow these workers (none: all) to run the tasks of a pass that are pinned to others that left.
+    """On the scheduler, allow these workers (none: all) to run the pinned tasks of a pass that no worker takes.
 
-    Dask would do this for tasks that are pinned loosely, but steals these for any worker that seems idle: also for one
-    that is stopped, or that lacks the resources that annotations name.
+    Their workers left, or are paused or retired. Dask would do this for tasks that are pinned loosely, but steals these
+    for any worker that seems idle: also for one that is stopped, or that lacks the resources that annotations name.
     """
-    own = [task for key, task in dask_scheduler.tasks.items() if isinstance(key, str) and key.startswith(prefix)]
-    tasks = [t for t in own if t.worker_restrictions and not t.worker_restrictions & dask_scheduler.workers.keys()]
-    dask_scheduler.set_restrictions(dict.fromkeys((task.key for task in tasks), workers))
-    waiting = {task.key: "processing" for task in tasks if task.state == "no-worker"}
-    if waiting and dask_scheduler.running:
-        dask_scheduler.transitions(waiting, stimulus_id="bigpca-unpin")
+    own = [task for task in dask_scheduler.unrunnable if isinstance(task.key, str) and task.key.startswith(prefix)]
+    keys = [task.key for task in own if task.worker_restrictions]
+    dask_scheduler.set_restrictions(dict.fromkeys(keys, workers))
+    if keys and dask_scheduler.running:
+        dask_scheduler.transitions(dict.fromkeys(keys, "processing"), stimulus_id="bigpca-unpin")
 
 
 POLL_SECONDS = 0.5
@@ -488,7 +490,6 @@ class ClusterRun:
     ready: dict[int, PassState | Future | StoredSegment] = field(default_factory=dict)
     whole: Segment = field(default_factory=partial(Segment, -1))  # for the tasks of the whole pass, one at a time
     longest: float | None = None  # seconds that the slowest finished segment took
-    freed: int = 0  # workers that had been lost when the tasks that were pinned to them were last set free
     copies: SharedCopies | None = None  # of the broadcast values
 
     def __post_init__(self) -> None:
@@ -542,9 +543,10 @@ class ClusterRun:
         if self.copies is not None:
             self.copies.forget(self.watch.workers)
         restricted = self.watch.wanted.restricts
-        if self.freed != self.watch.lost and (self.watch.workers or not restricted):
-            self.freed, anywhere = self.watch.lost, [*self.watch.workers] if restricted else []
-            ask(self.client, self.client.run_on_scheduler, by_value(unpin), self.job.prefix, anywhere)
+        if self.watch.workers or not restricted:  # at each look: a submission may have been on its way at the last
+            anywhere = [*self.watch.workers] if restricted else []
+            with suppress(OSError):
+                ask(self.client, self.client.run_on_scheduler, by_value(unpin), self.job.prefix, anywhere)
         before = self.stalls.workers.keys()
         held_up = self.stalls.look(self.flights, self.watch.workers, self.longest)
         if lost := [self.flights[key].future for key in self.stalls.forgotten & self.flights.keys()]:

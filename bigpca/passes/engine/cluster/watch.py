@@ -318,7 +318,8 @@ def ask_workers(client: Client, question: Callable[..., Awaitable[Any]], workers
 def at_work(
     prefix: str | tuple[()], silent: float, waited: list[Any], dask_scheduler: Any = None
 ) -> tuple[dict[str, Any], set[Any]]:
-    """Return each worker's silence in seconds, its tasks of a pass, those it holds, and whether it runs only others.
+    """Return each worker's silence in seconds, its tasks of a pass, those it holds, whether it runs only others, and
+    its status.
 
     Also return those of the ``waited`` tasks that the scheduler does not know. What a worker holds may be many tasks,
     so it is listed only for workers that have been silent for so many seconds. No task begins with the prefix ``()``.
@@ -333,7 +334,7 @@ def at_work(
             [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
             for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
         )
-        found[address] = silence, processing, held, bool(worker.executing) and not running
+        found[address] = silence, processing, held, bool(worker.executing) and not running, worker.status.name
     return found, {key for key in waited if key not in dask_scheduler.tasks}
 
 
