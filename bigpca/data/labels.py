@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bigpca.arrays import stacked
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
 from bigpca.data.label_files import fewer, read_label_file, whole
@@ -152,7 +153,7 @@ def as_array(y: Any, word: str) -> NDArray[Any]:
     """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y), word)
-    y = whole(y, ARGUMENTS[word], word, f"One {word} for each row")
+    y = stacked(whole(y, ARGUMENTS[word], word, f"One {word} for each row"), 1)
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
@@ -201,7 +202,7 @@ def _is_missing(value: Any) -> bool:
     if isinstance(value, Decimal):
         return value.is_nan()
     not_a_number = isinstance(value, (float, np.floating)) and value != value
-    return value is None or bool(not_a_number) or type(value).__name__ in ("NAType", "NaTType")  # of pandas
+    return value is None or bool(not_a_number) or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
 
 
 def _family(kind: type) -> str:

@@ -109,14 +109,17 @@ def check_replaced(
 def check_begins(where: object, head: bytes) -> None:
     """Check that a file, or an object, whose first bytes are given is one of its extension, or empty.
 
+    The target of a link may have another extension than those that are written.
+
     Raises
     ------
     OutputExistsError
     """
     suffix = PurePath(str(where)).suffix.lower()
-    if head and not head.lstrip().lower().startswith(BEGINS.get(suffix, b"")):
+    if head and not head.lstrip().lower().startswith(BEGINS.get(suffix, tuple(BEGINS.values()))):
+        named = f"{suffix} file" if suffix in BEGINS else "file of bigpca"
         raise OutputExistsError(
-            f"{where} begins with {head[:8]!r}, as no {suffix} file does, and overwriting replaces only such files. "
+            f"{where} begins with {head[:8]!r}, as no {named} does, and overwriting replaces only such files. "
             "Choose another path, or remove it yourself."
         )
 

@@ -212,6 +212,15 @@ def test_a_file_is_replaced_by_one_of_its_kind_only(
     assert len(content()) > 0
 
 
+@pytest.mark.parametrize("target", ["notes.txt", "blob", "rows.npy"])
+def test_a_link_to_what_is_no_table_is_not_replaced(target: str, tmp_path: Path) -> None:
+    (tmp_path / target).write_bytes(b"precious")
+    (tmp_path / "scores.npy").symlink_to(tmp_path / target)
+    with pytest.raises(OutputExistsError, match="begins with b'precious', as no"):
+        MODEL.transform(X, out=tmp_path / "scores.npy", overwrite=True)
+    assert (tmp_path / target).read_bytes() == b"precious"
+
+
 @pytest.mark.parametrize("lasting", [False, True], ids=["killed", "expired"])
 def test_a_replaced_model_can_be_loaded_and_is_continued_by_the_same_call_after_any_stop(lasting: bool) -> None:
     """The old one has other arrays than the new one, and its root is the first that goes once the new one is there."""

@@ -537,8 +537,8 @@ def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vect
     held = whole(given, name, "number", f"A vector of {d} numbers")
     labelled = grid is not None and is_labelled(given)
     try:
-        numbers = np.asarray(held).dtype.kind in "iufO"  # neither a mask, nor complex, nor dates
-        vector = unmasked(held).astype(np.float64) if numbers else np.zeros(())
+        values = unmasked(held)  # below: neither a mask, nor complex, nor dates
+        vector = values.astype(np.float64) if values.dtype.kind in "iufO" else np.zeros(())
     except (TypeError, ValueError):
         vector = np.zeros(())
     if grid is not None:

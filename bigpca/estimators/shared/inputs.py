@@ -210,9 +210,7 @@ def in_memory(
                 f"X is {an(type(X).__name__)} of {counted(len(X), 'dict')}. Batches of blocks of rows, {{name: rows}}, "
                 "are bp.from_batches(X); records of numbers are pandas.DataFrame(X)."
             )
-        masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
-        X = np.ma.stack(X) if masked else np.asarray(X)
-    if isinstance(X, np.ndarray):
+    if isinstance(X, np.ndarray | list | tuple):
         X = unmasked(X)
     if single and not hasattr(X, "shape") and hasattr(X, "__array__"):  # of Arrow
         X = np.asarray(X)
