@@ -133,19 +133,35 @@ def widened(bits: NDArray[Any], kind: str = BFLOAT16) -> NDArray[np.float32]:
     return values
 
 
+def not_converted(X: Any, name: str) -> Array:
+    """Return :func:`unmasked` values that NumPy does not make real numbers of, as it does of dates and complex numbers.
+
+    Raises
+    ------
+    ValueError
+    """
+    values = unmasked(X)
+    if values.dtype.kind in "cmMV":
+        raise ValueError(f"{name} has dtype {values.dtype}, which holds no real numbers. Convert it.")
+    return values
+
+
 def held_array(X: Any, name: str) -> Array:
     """Return an array in memory, such as rows, with NaN in place of masked values.
 
     Raises
     ------
     TypeError
-        For arrays in stores and files, whose lost chunks NumPy would read as zeros, and for what it cannot convert.
+        For arrays in stores and files, whose lost chunks NumPy would read as zeros, and for encoded numbers.
+    ValueError
+        As of :func:`not_converted`.
     """
     library = type(X).__module__.partition(".")[0]
     try:
-        if library not in ("dask", "h5py", "zarr") and getattr(X, "chunks", None) is None:
-            return unmasked(X)
-        remedy = f"bigpca.open({name}).compute(), which notices chunks that were lost"
+        encoded = {"scale_factor", "add_offset", "_FillValue", "missing_value"} & {*getattr(X, "attrs", ())}
+        if library not in ("dask", "h5py", "zarr") and getattr(X, "chunks", None) is None and not encoded:
+            return not_converted(X, name)
+        remedy = f"bigpca.open({name}).compute(), which notices lost chunks and encoded numbers"
     except RuntimeError:  # of a tensor
         remedy = f"{name}.detach().cpu().numpy()"
     raise TypeError(f"{name} is a {library}.{type(X).__name__}; an array in memory was expected. Pass {remedy}.")

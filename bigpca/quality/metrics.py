@@ -16,7 +16,7 @@ from scipy.linalg import qr, svdvals
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked
+from bigpca.arrays import Array, Input, Integers, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, an, check_choice, positive_integer
@@ -33,7 +33,7 @@ from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.codes import Codes
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, RowPreprocessor, preprocessors
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, check_paired
 from bigpca.passes.summaries import read_ends
 from bigpca.quality.measurement import SquaredScores, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
@@ -137,7 +137,7 @@ def _of_one_kind(*given: Any) -> list[Vector]:
         )
     held = [getattr(one, kinds[0]) if hasattr(one, "fit") else one for one in given]
     held = [whole(one, "eigenvalues", "eigenvalue", "A model or a vector") for one in held]
-    return [unmasked(one).astype(np.float64) for one in held]
+    return [not_converted(one, "eigenvalues").astype(np.float64) for one in held]
 
 
 def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
@@ -207,7 +207,7 @@ def unit_rows(V: ArrayLike, name: str) -> Matrix:
     if isinstance(V, str | os.PathLike):
         V = open_array(V)
     rows = axes_of(V) if hasattr(V, "fit") else whole(getattr(V, "components_", V), name, "component", named)
-    rows = unmasked(rows).astype(np.float64)
+    rows = not_converted(rows, name).astype(np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{name} has shape {rows.shape}; rows of components, (k, d), were expected. Reshape it.")
     largest = np.abs(rows).max(axis=1, keepdims=True)
@@ -300,7 +300,8 @@ def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) ->
     Raises
     ------
     ValueError
-        If X and Z have different numbers of rows, or fewer than 2, or ``n_pairs`` or ``seed`` are out of range.
+        If X and Z have different numbers of rows or other keys, or fewer than 2 rows, or ``n_pairs`` or ``seed`` are
+        out of range.
     TypeError
         If ``seed`` is not an integer.
     MemoryBudgetError
@@ -320,12 +321,10 @@ def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) ->
     """
     n_pairs = positive_integer("n_pairs", n_pairs)
     original, sketch = Rows.of(open_array(X)), Rows.of(open_array(Z))
+    check_paired([original, sketch], "XZ")
     n = original.n_rows
-    if n != sketch.n_rows or n < 2:
-        raise ValueError(
-            f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: row i of Z is the "
-            "sketch of row i of X. Pass the sketch of these rows."
-        )
+    if n < 2:
+        raise ValueError(f"X has {n} rows; at least 2 were expected, for pairs.")
     seed = check_seed(seed)
     held = max(2, min(n, 2 * n_pairs, POOL_BYTES // (8 * original.n_columns)))
     edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file

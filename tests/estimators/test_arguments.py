@@ -422,10 +422,10 @@ def test_what_may_not_be_missing_is_read_as_x_is(name: str, tmp_path: Path) -> N
     for form in ("masked", "list of masked rows", "Dask, masked"):
         check(argument, (FORMS[form][0], missing), tmp_path, values)
     for form, (make, expected) in FORMS.items():
-        if expected != MISSING and form not in ("list", ".npy", "complex", "dates"):
+        if expected != MISSING and form not in ("list", ".npy"):
             folder = tmp_path / form
             folder.mkdir()
-            check(argument, (make, expected), folder, values)
+            check(argument, (make, "." if form in ("complex", "dates") else expected), folder, values)
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -433,11 +433,22 @@ def test_rows_in_memory_are_what_kernels_take(name: str, tmp_path: Path) -> None
     argument = HELD[name]
     for form, expected in (
         ("masked", r"X\[5, 0\] = nan is not finite"), ("list of masked rows", r"X\[5, 0\] = nan is"),
-        ("list", SAME), ("Dask", "X is a dask.Array; an array in m"),
+        ("DataArray, packed", "X is a xarray.DataArray; .* encoded"), ("list", SAME),
+        ("Dask", "X is a dask.Array; an array in m"),
         ("HDF5", r"X is a h5py.* bigpca.open\(X\).compute"), ("Zarr, a chunk lost", "X is a zarr.Array; .* notices"),
         ("tensor with grad", r"X is a torch.Tensor; .* X.detach\(\).cpu"),
     ):  # fmt: skip
         check(argument, (FORMS[form][0], expected), tmp_path, X)
+
+
+@pytest.mark.parametrize("form", ["dates", "complex"])
+def test_parameters_are_real_numbers(form: str, tmp_path: Path) -> None:
+    words = "X has dtype .*, which holds no real numbers"
+    for name, call in {
+        "latitude": lambda v: bp.PCA(1, scale=bp.rules.CosLatitude(v)).fit(np.tile(X, 4)),
+        "means": lambda v: bp.kernels.GaussianMixtureScore((1.0,), v[None], np.ones((1, 12))),
+    }.items():
+        check(Argument(name, call), (FORMS[form][0], words), tmp_path, np.arange(12.0))
 
 
 @pytest.mark.parametrize("name", SIDES)

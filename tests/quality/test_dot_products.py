@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from tests.passes.kit import logged, reads_in, write_store
 
 EPS = float(np.finfo(np.float64).eps)
 X = data_with_spectrum(150, power_law(12, 1.5), mean=3.0)[0]
+KEYED = pd.DataFrame(X, index=[f"row {i}" for i in range(len(X))])
 
 
 def dot_products(A: NDArray[Any], pairs: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -190,8 +192,13 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: dot_product_error(X, X[:9]), ValueError, "X has 150 rows and Z 9; the same number, at least 2"),
-        (lambda: dot_product_error(X[:1], X[:1]), ValueError, "X has 1 rows and Z 1; the same number, at least 2"),
+        (lambda: dot_product_error(X, X[:9]), ValueError, "X has 150 rows, and Z 9: row i of Z belongs to"),
+        (
+            lambda: dot_product_error(KEYED, KEYED[::-1]),
+            ValueError,
+            "the rows of Z have the keys of the rows of X, but in",
+        ),
+        (lambda: dot_product_error(X[:1], X[:1]), ValueError, "X has 1 rows; at least 2 were expected"),
         (lambda: dot_product_error(X, X, 0), ValueError, "n_pairs = 0 is below 1"),
         (lambda: dot_product_error(X, X, 2.5), TypeError, "n_pairs = 2.5 is a float"),
         (lambda: dot_product_error(X, X, True), TypeError, "n_pairs = True is a bool"),

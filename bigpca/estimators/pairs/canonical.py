@@ -26,7 +26,7 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.records import stored
+from bigpca.records import of_part, stored
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
@@ -38,6 +38,8 @@ class PLSResult(AxesResult):
 
     singular_values_: Vector = stored("k")
     squared_covariance_fraction_: Vector = stored("k")
+
+    solve_error_ = of_part("regression", "error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +190,7 @@ class CCA(SideScores, Predicts):
             "x_std_": std[:p],
             "y_std_": std[p:],
             "ranks_": np.array(ranks),
-            "solve_error_": float(max(x.error, y.error)),
+            "solve_error_": joint.error(max(x.error, y.error)),
         }
 
 

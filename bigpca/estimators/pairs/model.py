@@ -137,6 +137,10 @@ class JointMoments:
     regression: Effects | None = None
     explained: Vector | float = 0.0
 
+    def error(self, of: float) -> float:
+        """Return the estimated error of a solution, which is not below that of the effect that was taken out."""
+        return float(max(of, 0.0 if self.regression is None else self.regression.error))
+
     def without(self, covariates: int, again: Remainder | None = None) -> JointMoments:
         """Return the same of what so many of the last columns leave of the others."""
         if not covariates:
@@ -460,6 +464,9 @@ class PairModel(Estimator[PairResult], Grows):
         one read leaves too few digits of that, but not where columns of it are nearly dependent.
     covariate_mean_ : ndarray of shape (r,)
     covariate_names_in_ : ndarray of str, if Z had names
+    solve_error_ : float
+        Estimated relative error by rounding, that of the variance which covariates leave included; above 1e-3 with a
+        warning. Of PLS only with covariates.
     """
 
     preprocess_y: Preprocess
@@ -480,7 +487,9 @@ class PairModel(Estimator[PairResult], Grows):
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
         warn_of_covariates(found)
-        warn_dependent(getattr(found, "solve_error_", 0.0), "the columns", self._remedy)
+        error, known = getattr(found, "solve_error_", None) or 0.0, found.regression
+        if known is None or error > known.error:
+            warn_dependent(error, "the columns", self._remedy)
 
     @property
     def _scales(self) -> bool:

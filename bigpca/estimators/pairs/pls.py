@@ -18,7 +18,7 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.records import stored
+from bigpca.records import of_part, stored
 from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import EPS, ROUNDED
 from bigpca.solvers.pairs import leading_triplets
@@ -33,6 +33,8 @@ class RegressionResult(RotatedAxesResult):
     r2_: Vector = stored("k")
     vip_: Vector = stored("d")
     cv_errors_: Matrix | None = stored("f", "m", default=None)
+
+    solve_error_ = of_part("regression", "error")
 
 
 @with_parameters

@@ -204,7 +204,7 @@ class Ridge(Predicts):
             "cv_scores_": scores,
             "chosen": chosen,
             "per_target": bool(self.alpha_per_target),
-            "solve_error_": float(joint.x.solved(min(alphas)).error),
+            "solve_error_": joint.error(joint.x.solved(min(alphas)).error),
         }
 
 

@@ -289,3 +289,11 @@ def test_batches_too_far_apart_for_the_stored_values_or_for_one_read_say_so() ->
     grown = bp.PCA(K).partial_fit(rows[:70], given=beside[:70]).partial_fit(rows[70:], given=beside[70:])
     with pytest.warns(ApproximationWarning, match=r"the covariates explain so nearly everything.* \(solve_error_\)"):
         assert grown.solve_error_ > 1e-3
+    normal = X[:, 3:5] / X[:, 3:5].std(axis=0)
+    beside = normal @ [[1.0, 1.0], [0.0, 1e-6]]
+    for pair in (bp.Ridge(1.0), bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1)):
+        pair.partial_fit(X[:70, :3], X[:70, 5:], given=beside[:70])
+        with pytest.warns(
+            ApproximationWarning, match=r"the covariates explain so nearly everything.* \(solve_error_\)"
+        ):
+            assert pair.partial_fit(X[70:, :3], X[70:, 5:], given=beside[70:]).solve_error_ > 1e-3
