@@ -147,6 +147,13 @@ def test_a_chunk_that_is_read_for_itself_and_for_the_mean_is_not_sent_to_every_g
     assert_moments(moments_of(X - X.mean(0)), A[:100] - A[:100].mean(0))
 
 
+def test_two_groups_read_the_stored_chunk_at_their_border_and_are_not_sent_it(tmp_path: Path) -> None:
+    X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (400, D)))[np.arange(N) % 5 != 0]
+    first = X.chunks[0][0]
+    assert all(len(graphs.GraphSource(X).cut(i, j).reader.blob) < A.nbytes / 4 for i, j in [(0, first), (first, 480)])
+    assert_moments(moments_of(X), A[np.arange(N) % 5 != 0])
+
+
 HELD = csr_matrix(np.where(A > 3, A, 0))
 FROM_MEMORY: dict[str, Callable[[], da.Array]] = {
     "CSR, mapped": lambda: da.from_array(HELD, chunks=(20, D)).map_blocks(lambda block: 2 * block),
