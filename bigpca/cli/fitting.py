@@ -353,15 +353,15 @@ def fit(
         data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
         read = [*source, *filter(None, [supervision.targets])]
         reject_shared_paths(read, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
-        scores_only = ""
+        instead = f" If rows were appended since that fit, add them: --update {outputs.model}."
         if outputs.scores is not None and not os.path.lexists(outputs.scores):
-            scores_only = f" To write only the scores: {scores_command}"
+            instead += f" To write only the scores: {scores_command}"
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, supervision, reading)
             planned = found.plan
             made = None if outputs.overwrite else _made(outputs.model, model, found.fingerprint)
             if made is None:
-                reject_existing(outputs.model, outputs.overwrite, "model", scores_only)
+                reject_existing(outputs.model, outputs.overwrite, "model", instead)
             if made is None or not (_made(outputs.scores, model, found.fingerprint) or _is_unmarked(outputs.scores)):
                 reject_existing(outputs.scores, outputs.overwrite, "scores")
             _show_plan(output, planned, shows, outputs)

@@ -702,7 +702,7 @@ class _Listing(NamedTuple):
     digest: str
 
 
-# A folder or a pattern is read as shards of the first of these that it holds. These read headers only.
+# The formats of shards; a folder or a pattern may hold one of these. These read headers only.
 FLAT: dict[str, Callable[[str, str | None], FlatFile]] = {
     ".npy": npy_file,
     ".safetensors": safetensors_file,
@@ -832,8 +832,16 @@ def shard_paths(pattern: str) -> list[str]:
 
         return sorted((url for url, *_ in objects_at(pattern, (".npy",))), key=natural_key)
     if os.path.isdir(pattern):
-        folders = (glob.glob(os.path.join(glob.escape(pattern), f"*{suffix}")) for suffix in FLAT)
-        return sorted(next(filter(None, folders), []), key=natural_key)
+        folders = [glob.glob(os.path.join(glob.escape(pattern), f"*{suffix}")) for suffix in FLAT]
+        found = list(filter(None, folders))
+        if len(found) > 1:
+            a, b = found[0][0], found[1][0]
+            raise ValueError(
+                f"{printable(pattern)} holds shards of several formats: {len(found[0])} such as {printable(a)}, "
+                f"{len(found[1])} such as {printable(b)}. Name those to read: a pattern for one format, such as "
+                f"'*{suffix_of(a)}', or the list of files, in order."
+            )
+        return sorted(found[0] if found else [], key=natural_key)
     return sorted(glob.glob(pattern), key=natural_key)
 
 
@@ -853,7 +861,7 @@ def _list(path: str, packed: bytes, member: str | None) -> _Listing:
         check_shape(file.array_shape, path)
         files.append(file)
         check_shard(*(Shard(each.path, each.array_shape, each.dtype) for each in (file, files[0])))
-        if file.member != files[0].member:
+        if file.member != files[0].member and file.member and files[0].member:  # a .npy file has no names
             raise ValueError(
                 f"shard {printable(file.path)} holds the tensor {brief(repr(file.member))}, but "
                 f"{brief(repr(files[0].member))} was expected, as in {printable(files[0].path)}. Name one that all "

@@ -154,6 +154,7 @@ def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
     model = run("fit", store, "-k", 2, "--model", "m.zarr")
     assert model.exit_code == 5
     assert "m.zarr exists already (a " in model.stderr
+    assert "were appended since that fit, add them: --update m.zarr" in " ".join(model.stderr.split())
     assert "--overwrite" in model.stderr
     wrong = run("fit", "nowhere.zarr", "-k", 2, "--model", "m.zarr")  # the first mistake to correct
     assert (wrong.exit_code, "nowhere.zarr" in wrong.stderr, "exists already" in wrong.stderr) == (3, True, False)

@@ -36,6 +36,7 @@ from tests.data.savers import (
     save_npz_compressed,
     save_parquet,
     save_shards,
+    save_torch,
 )
 
 
@@ -253,6 +254,16 @@ def test_shards_of_tensors_of_different_names_are_not_joined(form: str, tmp_path
     given: Any = {"glob": str(tmp_path / "*.safetensors"), "list": paths, "folder": tmp_path}[form]
     with pytest.raises(ValueError, match=r"shard .*1.safetensors holds the tensor 'b', but 'a' was expected, as in "):
         sources.open(given)
+
+
+def test_shards_of_two_formats_are_read_as_a_list_and_not_in_part_as_a_folder(tmp_path: Path) -> None:
+    x = matrix("f4")
+    paths = [save_npy(tmp_path, x), save_torch(tmp_path, x + 1)]
+    with pytest.raises(
+        ValueError, match=r"several formats: 1 such as .*x.npy, 1 such as .*x.pt. Name .* '\*\.npy', or "
+    ):
+        sources.open(tmp_path)
+    assert np.array_equal(sources.open(paths).compute(), np.concatenate([x, x + 1]))
 
 
 def test_chunks_of_several_sizes_are_named_as_what_they_are(tmp_path: Path) -> None:
