@@ -143,8 +143,8 @@ class Stalls:
             idle = self._idle(who, set(processing), others)
             if silence > silent:
                 seen[who], why[who] = {*processing, *held}, f"has been silent for {silence:.3g} s"
-            elif status != "running":
-                seen[who], why[who] = set(processing), f"takes no tasks ({status})"
+            elif status == "paused":  # one that retires completes what it runs, or leaves
+                seen[who], why[who] = set(processing), "is paused, and takes no tasks"
             elif endless is not None and idle > endless:
                 seen[who] = set(processing)
                 why[who] = f"has finished nothing for {idle:.0f} s, while no segment took more than {longest:.2g} s"
