@@ -83,16 +83,6 @@ def norm_of_upper(S: Matrix) -> float:
     return found if LEAST_NORM < found < 1 / LEAST_NORM else float(norm_of(mirror_upper(S)))
 
 
-def stacked(X: Any, least: int = 0) -> Any:
-    """Return a list of masked rows, of at least so many dimensions, as one array: NumPy would drop their masks.
-
-    >>> stacked([np.ma.masked_equal([1, 2], 2), [3, 4]]).tolist()
-    [[1, None], [3, 4]]
-    """
-    rows = X if isinstance(X, list | tuple) else ()
-    return np.ma.stack(X) if any(isinstance(row, np.ma.MaskedArray) and row.ndim >= least for row in rows) else X
-
-
 def unmasked(X: Any) -> Array:
     """Return the values with NaN in place of masked ones; if there are any, in a float dtype that represents the rest.
 
@@ -101,7 +91,8 @@ def unmasked(X: Any) -> Array:
     >>> unmasked(np.ma.masked_equal(np.array([1, 2], "i2"), 2))
     array([ 1., nan], dtype=float32)
     """
-    X = stacked(X)
+    if isinstance(X, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in X):
+        X = np.ma.stack(X)  # NumPy would drop the masks of rows
     values, mask = np.asarray(np.ma.getdata(X) if isinstance(X, np.ma.MaskedArray) else X), np.ma.getmask(X)
     if values.dtype.type.__module__ == "ml_dtypes" and values.dtype.itemsize <= 2:
         values = values.astype(np.float32)

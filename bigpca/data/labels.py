@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigpca.arrays import stacked
 from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
 from bigpca.data.label_files import fewer, read_label_file, whole
@@ -153,7 +152,9 @@ def as_array(y: Any, word: str) -> NDArray[Any]:
     """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y), word)
-    y = stacked(whole(y, ARGUMENTS[word], word, f"One {word} for each row"), 1)
+    y = whole(y, ARGUMENTS[word], word, f"One {word} for each row")
+    if isinstance(y, list | tuple) and any(isinstance(row, np.ma.MaskedArray) and row.ndim for row in y):
+        y = np.ma.stack(y)
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
