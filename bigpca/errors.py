@@ -5,6 +5,7 @@ Every message states the offending numbers, what was expected, and what to do.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import logging
 import os
@@ -346,7 +347,7 @@ def warn_rounded(count: int) -> None:
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Issue a warning that points to the calling line outside this package."""
     level, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((PACKAGE, contextlib.__file__)):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -466,7 +466,7 @@ def _fit_and_save(
     del record["parameters"]
     return {
         **record,
-        "passes": getattr(model, "n_passes_", counter.passes),
+        "passes": model.provenance_.reads if counter.passes else 0,
         "groups_resumed": counter.groups_resumed,
         "fit_peak_bytes": None if made else model.provenance_.peak_bytes,
         "seconds": {

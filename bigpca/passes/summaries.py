@@ -67,7 +67,7 @@ def search_passes(rows: Rows) -> tuple[PassCost, ...]:
     check that no row differs. With "omit", all rows are read if a column has no value in the first; with "mean", the
     one read finds the means too.
     """
-    whole = observed_pass(rows, "what is there")
+    whole = observed_pass(rows, "columns with values")
     if rows.nan_policy == "mean":
         return (whole,)
     first = observed_pass(rows, "columns of the first rows", first=True)
@@ -85,7 +85,7 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
 
 def fill_pass(rows: Rows) -> tuple[PassCost, ...]:
     """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
-    return () if carried(rows.X).search is not None else (observed_pass(rows, "means of what is there"),)
+    return () if carried(rows.X).search is not None else (observed_pass(rows, "means of the observed values"),)
 
 
 def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:

@@ -54,6 +54,16 @@ def test_the_memory_of_scores_is_told_apart_from_the_planned_fit_and_that_of_a_k
     assert "with the scores" not in run(*line).stdout  # the same line again: no model is fitted
 
 
+def test_reads_of_row_panels_are_counted_as_in_the_plan_and_in_the_model(store: Path) -> None:
+    np.save("wide.npy", np.random.default_rng(0).standard_normal((600, 4000), dtype="f4"))
+    line = ("fit", "wide.npy", "-k", 2, "--solver", "dot", "--model", "dot.zarr")
+    record = run_json(*line)
+    assert record["passes"] == bp.load("dot.zarr").provenance_.reads
+    assert record["passes"] % 1 != 0
+    np.testing.assert_allclose(record["passes"], record["plan"]["passes"], atol=0.01)
+    assert run_json(*line)["passes"] == 0
+
+
 def test_fit_as_json_is_one_object_with_the_plan_and_the_cost(store: Path) -> None:
     record = run_json("fit", store, "-k", "0.9", "--scale", "--model", "m.zarr")
     assert record["exit_code"] == 0

@@ -96,7 +96,7 @@ def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
     with pytest.raises(KeyboardInterrupt):
         make().fit(rows, checkpoint=tmp_path / "c", progress=stop)
     begun = [event.name for event in events if isinstance(event, PassEvent)]
-    assert begun == ["means of what is there", "moments"][:read]
+    assert begun == ["means of the observed values", "moments"][:read]
     again = make().fit(rows, checkpoint=tmp_path / "c")
     assert again.components_.tobytes() == make().fit(rows).components_.tobytes()
     with pytest.raises(bp.errors.CheckpointError):
@@ -107,7 +107,8 @@ def test_a_warning_says_what_is_missing_and_what_that_does() -> None:
     share = 1 - HOLES.mean()
     with pytest.warns(ApproximationWarning) as caught:
         bp.PCA(K, nan_policy="mean").fit(HOLED)
-    (text,) = [str(one.message) for one in caught]
+    ((text, where),) = [(str(one.message), one.filename) for one in caught]
+    assert where == __file__
     assert text.startswith(f"{1 - share:.3g} of the entries are missing")
     assert "1 row without any value became the mean row" in text
     assert f"eigenvalues far above the variance of a column are about {share**2:.3g} of theirs" in text
