@@ -338,8 +338,8 @@ def fit(
     if outputs.update is not None:
         if estimator != ModelOptions():
             raise typer.BadParameter(
-                f"--update adds rows to {outputs.update}, which has a method and parameters of its own. Leave these "
-                "options out, or fit without --update."
+                f"--update adds rows to {outputs.update}, which has a method and parameters of its own. Leave out "
+                "-k and all other options of the method, or fit without --update."
             )
         update(source, outputs.update, outputs, supervision, reading, cluster, shows)
         return

@@ -323,7 +323,8 @@ def compare(
                 alike = getattr(bigpca.quality, metric)(*sides, progress=progress)
             p_value = "" if alike.p_value is None else f", p = {alike.p_value:.2g} of independence"
             error = "" if alike.standard_error is None else f" +- {alike.standard_error:.2g}"
-            output.show({metric.upper(): f"{alike.value:.6g}{error}{p_value}, {alike.n_rows:,} rows"})
+            name = "Procrustes" if metric == "procrustes" else metric.upper()
+            output.show({name: f"{alike.value:.6g}{error}{p_value}, {alike.n_rows:,} rows"})
             output.finish({"command": "compare", "x": first, "y": second, "metric": str(metric), **asdict(alike)})
             return
         a, b = (bigpca.load(path) for path in (first, second))

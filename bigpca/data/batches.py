@@ -710,7 +710,7 @@ class BatchStream:
                 why, other = why_once(self.batches) if self.once else (why, other)
                 raise ValueError(
                     f"the labels come with the batches, but all labels are needed before the rows are read, and {why}. "
-                    "Discriminants and supervised PCA take named classes: from_batches(batches, classes=[...]). "
+                    "Discriminants and supervised PCA take named classes: classes=[...] of from_batches or fit_layers. "
                     f"{other}, or pass all labels as y, or call partial_fit(X, y) for each batch."
                 )
             if self.position or self._head is not None:

@@ -225,7 +225,7 @@ def check_columns(X: Any, label: str = "X") -> None:
     if wrong:
         raise TypeError(
             f"columns of {label} do not hold numbers: {listed(wrong)}. Numbers were expected in every column. Leave "
-            "these out, convert them (dates to days, for example), or pass one as the labels y."
+            "these out, convert them (dates to days, categories by pandas.get_dummies), or pass one as the labels y."
         )
 
 

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 import bigpca.dask_array as da
@@ -147,6 +148,7 @@ def fit_layers(
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     *,
     patterns: Mapping[str, str] | None = None,
+    classes: ArrayLike | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, AnyEstimator]:
     """Fit one model to each layer of a network in one pass over its batches, such as one forward pass.
@@ -164,6 +166,8 @@ def fit_layers(
         Fitted copies are returned. A single estimator is used for every layer, and all are in the first batch.
     patterns : dict of str to str, default None
         What a row of a layer is, as for :func:`bigpca.open`, such as ``"n c h w -> (n h w) c"``.
+    classes : array-like of shape (c,), default None
+        The classes that labels may have, for discriminants and supervised PCA; the same for all layers.
     checkpoint : path of a directory, default None
         A rerun of a killed run resumes from here, with one folder for each layer, and gives the same bits. The batches
         are iterated again; rows that are already in the checkpoint are compared by their digest and skipped.
@@ -188,7 +192,7 @@ def fit_layers(
     >>> models["first"].n_samples_, models["second"].components_.shape
     (60, (1, 2))
     """
-    shared, models, rows = _opened(batches, estimators, patterns)
+    shared, models, rows = _opened(batches, estimators, patterns, classes)
     folder = None if checkpoint is None else os.fspath(checkpoint)
 
     def fit(name: str) -> None:
@@ -223,6 +227,7 @@ def plan_layers(
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     *,
     patterns: Mapping[str, str] | None = None,
+    classes: ArrayLike | None = None,
 ) -> Plan:
     """Return the cost of :func:`fit_layers`: the sum of the plans of all layers. Takes the first batch only.
 
@@ -230,7 +235,7 @@ def plan_layers(
     ----------
     batches, estimators
         As for :func:`fit_layers`; an iterator has then lost its first batch.
-    patterns : as for :func:`fit_layers`, default None
+    patterns, classes : as for :func:`fit_layers`, default None
 
     Returns
     -------
@@ -243,7 +248,7 @@ def plan_layers(
     >>> plan_layers([{"a": np.ones((9, 4)), "b": np.ones((9, 3))}], bp.PCA(2)).passes
     1.0
     """
-    _, models, rows = _opened(batches, estimators, patterns)
+    _, models, rows = _opened(batches, estimators, patterns, classes)
     return _summed({name: model.plan(rows[name]) for name, model in models.items()})
 
 
@@ -251,6 +256,7 @@ def _opened(
     batches: Iterable[Unchecked],
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     patterns: Mapping[str, str] | None,
+    classes: ArrayLike | None,
 ) -> tuple[SharedBatches, dict[str, AnyEstimator], dict[str, da.Array]]:
     """Return the batches, unfitted models, and the rows of each, once the first batch is known."""
     if isinstance(batches, da.Array) and has_batches(batches):
@@ -276,7 +282,7 @@ def _opened(
     rows = {}
     for name in named:
         try:
-            rows[name] = from_batches(OfLayer(shared.of(name)))
+            rows[name] = from_batches(OfLayer(shared.of(name)), classes=classes)
         except (TypeError, ValueError) as error:
             raise _named(error, name) from None
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}
@@ -293,7 +299,7 @@ def _named(error: Failure, name: str) -> Failure:
 def _summed(plans: Mapping[str, Plan]) -> Plan:
     """Return the plan of fits that run side by side."""
     every = list(plans.values())
-    each = "; ".join(f"{name}: {plan.solver}" for name, plan in plans.items())
+    each = ", ".join(f"{name}: {plan.solver}" for name, plan in plans.items())
     sums = {
         name: sum(getattr(plan, name) for plan in every)
         for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes", "output_bytes")

@@ -756,7 +756,7 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     names = axis_names(pair, names, ratio)
     marks = () if pair[1] < 0 else _marks(points, pair, known)
     if marks:
-        caption += " Point at a row to see its name" + (" and picture." if known.pictures is not None else ".")
+        caption += " Point at a row to see its name" + (" and picture." if marks[-1].picture else ".")
     return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, names, pair, title), marks=marks)
 
 
@@ -836,7 +836,7 @@ def _next_steps(path: str, scores: Any = None, labels: Any = None) -> tuple[tupl
     named = (path, _named_describing(scores, "scores.zarr"), _named_describing(labels, "labels.csv::COLUMN"))
     model, stored, column = (shlex.quote(public(one)) for one in named)
     return (
-        ("Scores of more rows", f"bigpca transform ROWS --model {model} --scores scores.zarr"),
+        ("Scores of more rows", f"bigpca transform ROWS --model {model} --scores new.zarr"),
         (
             "A figure of the scores",
             f"bigpca plot scores {model} --scores {stored} --labels {column} --out scores.png",

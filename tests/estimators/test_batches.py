@@ -578,7 +578,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         "240 weights, but batches of an unknown number",
     ),
     "labels of an iterator": (
-        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50))), r"from_batches\(batches, classes=\[...\]\)"
+        lambda: bp.SupervisedPCA(1).fit(bp.from_batches(_pairs(CODES, 50))), r"classes=\[...\] of from_batches"
     ),
     "real labels of an RBF kernel": (
         lambda: bp.SupervisedPCA(1, label_kernel="rbf").fit(bp.from_batches(iter([(X, X[:, 0])]))), "all labels are"

@@ -440,11 +440,12 @@ def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> No
     (folder / "labels.csv").write_text("path,class\n../outside.png,a\nbroken.png,b\nmissing.png,b\n")
     found = companions(str(folder / "labels.csv"), keys=False, n=3)
     assert [found.picture(row) for row in range(3)] == ["", "", ""]
-    report = describe(bp.PCA(1).fit(X[:3]), scores=X[:3, :1], labels=str(folder / "labels.csv"), keys=False)
+    report = describe(bp.PCA(2).fit(X[:3]), scores=X[:3, :2], labels=str(folder / "labels.csv"), keys=False)
     assert companions(pictures=[str(folder / "bomb.png")], n=1).picture(0) == ""
     with pytest.raises(ValueError, match=r"bomb.png declares too many pixels: Image size"):
         thumbnail(folder, "bomb.png")
     assert "No image files were found" in report.notes[0]
+    assert any("to see its name." in figure.caption for figure in report.figures)
 
 
 # Writing

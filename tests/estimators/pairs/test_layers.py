@@ -75,6 +75,7 @@ def test_one_plan_sums_the_states() -> None:
     assert [*whole.parallelism] == reads
     assert whole.passes == 1
     assert "2 layers in one pass" in whole.reason
+    assert [text for name, text in whole.cells() if name in ("solver", "others")] == [f"covariance: {whole.reason}"]
     wide = [{f"layer {i}": np.ones((8, 2000), "f4") for i in range(6)}]
     alone = bp.plan_layers([{"layer 0": wide[0]["layer 0"]}], bp.PCA(2))
     one = bp.PCA(2, memory_limit=int((alone.process_bytes + alone.resources.baseline_bytes) * 1.6))
@@ -92,6 +93,21 @@ def test_targets_beside_the_layers_are_for_probes_of_each() -> None:
         own = bp.Ridge([1e-3, 1.0], cv=3)
         own.fit(np.concatenate([one[name] for one in layers]), np.concatenate(targets))
         np.testing.assert_allclose(probe.coef_, own.coef_, atol=1e-4)
+
+
+def test_classes_beside_the_layers_are_for_discriminants_of_each() -> None:
+    made, kinds = list(forward(128)), np.arange(128) % 3
+    labels = np.array_split(kinds, np.cumsum([len(batch["fc1"]) for batch in made])[:-1])
+    layers = [{name: batch[name] for name in ("fc1", "fc2")} for batch in made]
+    with pytest.raises(ValueError, match=r"classes=\[\.\.\.\] of from_batches or fit_layers"):
+        bp.fit_layers(zip(layers, labels, strict=True), bp.FisherDiscriminantAnalysis(regularization=1.0))
+    found = bp.fit_layers(
+        zip(layers, labels, strict=True), bp.FisherDiscriminantAnalysis(regularization=1.0), classes=range(3)
+    )
+    for name, model in found.items():
+        own = bp.FisherDiscriminantAnalysis(regularization=1.0)
+        own.fit(np.concatenate([one[name] for one in layers]), kinds)
+        np.testing.assert_allclose(model.eigenvalues_, own.eigenvalues_, rtol=1e-5)
 
 
 def broken() -> Iterator[Any]:
