@@ -482,7 +482,7 @@ def _fit_and_save(
 
 def _is_unmarked(scores: str | None) -> bool:
     """Whether scores are there that do not say what made them."""
-    if scores is None or not scores.endswith(".npy"):
+    if scores is None or not scores.lower().endswith(".npy"):
         return False
     return Place(scores).exists("") if is_objects(scores) else os.path.exists(scores)
 

@@ -145,8 +145,8 @@ def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
     form = form_of_folder("", found)
     if form is not None:
         return table_rows(form, pattern, member, wanted)
-    first = next((suffix for suffix in FLAT if any(name.endswith(suffix) for name in found)), ".npy")
-    others = [name for name in found if not name.endswith(first)]
+    first = next((suffix for suffix in FLAT if any(suffix_of(name) == suffix for name in found)), ".npy")
+    others = [name for name in found if suffix_of(name) != first]
     if others:
         remedy = "Narrow the pattern."
         if others[0].lower().endswith((".nc", ".nc4")):

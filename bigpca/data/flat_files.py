@@ -825,6 +825,11 @@ def suffix_of(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
+def files_in(folder: str, *suffixes: str) -> list[str]:
+    """Return the files of a folder whose names end so, in either case; hidden ones are left out."""
+    return [path for path in glob.glob(os.path.join(glob.escape(folder), "*")) if suffix_of(path) in suffixes]
+
+
 def shard_paths(pattern: str) -> list[str]:
     """Return the files of a glob, or the shards of a folder, in natural order; at a URL .npy files only."""
     if kind_of(pattern) != "disk":
@@ -832,8 +837,7 @@ def shard_paths(pattern: str) -> list[str]:
 
         return sorted((url for url, *_ in objects_at(pattern, (".npy",))), key=natural_key)
     if os.path.isdir(pattern):
-        folders = [glob.glob(os.path.join(glob.escape(pattern), f"*{suffix}")) for suffix in FLAT]
-        found = list(filter(None, folders))
+        found = list(filter(None, (files_in(pattern, suffix) for suffix in FLAT)))
         if len(found) > 1:
             a, b = found[0][0], found[1][0]
             raise ValueError(

@@ -26,6 +26,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype, decoding, natural_key
+from bigpca.data.flat_files import files_in
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, an, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
@@ -464,7 +465,7 @@ def table_paths(pattern: str, form: str = "parquet") -> list[str]:
         return [pattern]
     if not os.path.isdir(pattern):
         return sorted(glob.glob(pattern), key=natural_key)
-    found = [path for end in FORMS[form].suffixes for path in glob.glob(os.path.join(glob.escape(pattern), f"*{end}"))]
+    found = files_in(pattern, *FORMS[form].suffixes)
     state = os.path.join(pattern, "state.json")
     if found and form == "arrow" and os.path.isfile(state):  # of Hugging Face, beside whose files others are cached
         files = read_document(state).get("_data_files", [])

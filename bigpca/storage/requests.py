@@ -312,12 +312,16 @@ def split(url: str) -> tuple[Place, str]:
 
 
 def objects_at(pattern: str, endings: tuple[str, ...]) -> list[tuple[str, int, str | None]]:
-    """List the objects of a folder or pattern whose names end so: (URL, size, change), by one request per 1,000."""
+    """List the objects of a folder or pattern whose names end so: (URL, size, change), by one request per 1,000.
+
+    The case of the endings does not count.
+    """
     folder, _, name = pattern.rpartition("/")
-    named = name.endswith(endings)
+    named = name.lower().endswith(endings)
     # An object or a folder of just this name comes first. A folder is no pattern: that would be a search of the bucket.
     for within, wanted in [(folder, name)] * (named or has_magic(name)) + [(pattern.rstrip("/"), "*")] * (not named):
-        found = [entry for entry in places.Place(within).list() if "/" not in entry.key and entry.key.endswith(endings)]
+        listed = [entry for entry in places.Place(within).list() if "/" not in entry.key]
+        found = [entry for entry in listed if entry.key.lower().endswith(endings)]
         literal = [entry for entry in found if entry.key == wanted]
         chosen = literal or [entry for entry in found if fnmatchcase(entry.key, wanted)]
         if chosen:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +266,15 @@ def test_shards_of_two_formats_are_read_as_a_list_and_not_in_part_as_a_folder(tm
     ):
         sources.open(tmp_path)
     assert np.array_equal(sources.open(paths).compute(), np.concatenate([x, x + 1]))
+
+
+@pytest.mark.parametrize("save", [save_npy, save_parquet])
+def test_files_of_a_folder_count_whatever_the_case_of_their_names(tmp_path: Path, save: Callable[..., Any]) -> None:
+    x = matrix("f4")
+    path = Path(save(tmp_path, x))
+    shutil.copy(path, path.with_name("Y" + path.suffix.upper()))
+    shutil.copy(path, path.with_name(".hidden" + path.suffix))
+    assert sources.open(tmp_path).shape == (2 * len(x), x.shape[1])
 
 
 def test_chunks_of_several_sizes_are_named_as_what_they_are(tmp_path: Path) -> None:

@@ -707,6 +707,7 @@ class TestKinds:
         np.save(tmp_path / "part-2.npy", OLD[:20])
         np.save(tmp_path / "part-10.npy", OLD[20:])
         np.save(tmp_path / "half.npy", OLD.astype(">f8")[:4])
+        (tmp_path / "UPPER.NPY").write_bytes((tmp_path / "half.npy").read_bytes())
         np.save(tmp_path / "short.npy", OLD[:4].astype(ml_dtypes.bfloat16))
         np.save(tmp_path / "columns.npy", np.asfortranarray(OLD))
         rows = pa.FixedSizeListArray.from_arrays(OLD.ravel(), D)
@@ -716,7 +717,9 @@ class TestKinds:
             place.put(path.name, path.read_bytes())
         return tmp_path
 
-    @pytest.mark.parametrize("name", ["part-*.npy", "half.npy", "short.npy", "x.parquet", "t.parquet", "t*.parquet"])
+    @pytest.mark.parametrize(
+        "name", ["part-*.npy", "half.npy", "UPPER.NPY", "short.npy", "x.parquet", "t.parquet", "t*.parquet"]
+    )
     def test_rows_at_a_url_are_those_of_a_disk(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(requests, "PART_BYTES", 1000)
         far, near = row_source(f"s3://rows/{folder.name}/{name}"), row_source(folder / name)
