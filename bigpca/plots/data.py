@@ -130,9 +130,10 @@ def _of_all_columns(model: Any, found: Vector) -> Vector:
     return whole
 
 
-def grid_of(model: Any) -> Any:
-    """Return the grid of the features of a fit to a labelled array, or None."""
-    return None if is_array(model) else getattr(getattr(model, "_steps", None), "grid", None)
+def field_of(model: Any, d: int) -> Any:
+    """Return the grid of the d features of a fit to a field, of two dimensions with several places each, or None."""
+    grid = None if is_array(model) else getattr(getattr(model, "_steps", None), "grid", None)
+    return grid if grid is not None and len(grid.dims) == 2 and grid.n_columns == d and min(grid.sizes) > 1 else None
 
 
 def whole_of(model: Any) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Input, Matrix, unmasked
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.label_files import whole
-from bigpca.plots.data import Weights, chosen, component_names, grid_of, name_of, shares_or_none, weights
+from bigpca.plots.data import Weights, chosen, component_names, field_of, name_of, shares_or_none, weights
 from bigpca.plots.style import ABSENT, ACCENT, COLOURS, INK, axes_of, main_of, percent, percents, short_names, tidy
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ def components(
     if ratio is not None:
         names = [f"{name} ({share})" for name, share in zip(names, percents(ratio[:k].tolist()), strict=True)]
     leading = f"{name_of(model) or 'Components'}, {known[0] if k == 1 else f'{known[0]} to {known[-1]}'}"
-    grid = grid_of(model) if image_shape is None and feature_names is None else None
-    if grid is not None and len(grid.dims) == 2 and grid.n_columns == found.components.shape[1] and min(grid.sizes) > 1:
+    grid = field_of(model, len(found.names)) if image_shape is None and feature_names is None else None
+    if grid is not None:
         pictures, (height, width), where = _on_grid(grid, found.components[:k])
         leading += f": {where}"
     elif image_shape is None:

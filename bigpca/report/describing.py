@@ -42,6 +42,7 @@ from bigpca.plots.data import (
     component_names,
     drawn_rows,
     eigenvalues,
+    field_of,
     fitted,
     kind_of_values,
     kinds_of,
@@ -593,6 +594,8 @@ class Subject:
     known : Companions
     errors : StandardErrors or None
     apart : Drift or None
+    is_field : bool
+        Whether components are drawn as maps of a field.
     """
 
     model: Any
@@ -602,6 +605,7 @@ class Subject:
     known: Companions
     errors: Any = None
     apart: Any = None
+    is_field: bool = False
 
 
 def describe(
@@ -635,7 +639,8 @@ def describe(
         Names of the rows, by default the keys of the scores, stored or lazy; False for labels in the order of the rows,
         whatever keys they have. And paths of their images beside or below the working directory.
     image_shape : (height, width) or (height, width, 3), optional
-        Of one row: components are then shown as pictures.
+        Of one row: components are then shown as pictures. Those of a field, such as latitude by longitude, are shown
+        as maps without it.
     feature_names : array-like of shape (d,), optional
         By default those of the fit.
     standard_errors : StandardErrors, optional
@@ -662,7 +667,8 @@ def describe(
     known = Companions()
     if read is not None:
         known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
-    subject = Subject(model, own, image_shape, read, known, standard_errors, drift)
+    is_field = own is not None and feature_names is None and field_of(model, len(own.names)) is not None
+    subject = Subject(model, own, image_shape, read, known, standard_errors, drift, is_field)
     names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
     light, classes = (None, None) if held_out is None else classified(model, *held_out)
@@ -722,11 +728,13 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
     if subject.read is not None:
         found.append(_scatter(subject, subject.read.drawn))
     if subject.weights is not None:
-        own = subject.weights
-        shown = min(PICTURES, len(own.components))
+        names = None if subject.is_field else subject.weights.names
+        shown = min(PICTURES, len(subject.weights.components))
+        lines = -(-shown // 4)
         if subject.image_shape is not None:
-            lines = -(-shown // 4)
             caption = "Components as pictures: grey is 0, black and white are the largest weights."
+        elif subject.is_field:
+            caption = "Components as maps: white is 0, orange and violet are the largest weights of each component."
         else:
             lines = 3
             caption = "Weights of the features that are among the four largest of a component."
@@ -734,7 +742,7 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
             drawn(
                 "components",
                 caption,
-                lambda ax: components(model, subject.image_shape, feature_names=own.names, n=shown, ax=ax),
+                lambda ax: components(model, subject.image_shape, feature_names=names, n=shown, ax=ax),
                 height=max(2.2, 0.5 + 1.5 * lines),
             )
         )
@@ -869,7 +877,8 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
         notes.append(f"{counted(subject.read.without, 'row')} had no scores and are not among the extremes.")
     if subject.read is not None and subject.known.labels is None:
         notes.append("No labels were given, so rows are shown in one colour. Give --labels labels.csv.")
-    if subject.weights is not None and subject.image_shape is None and subject.weights.names[0] == "feature 0":
+    drawn_whole = subject.image_shape is not None or subject.is_field
+    if subject.weights is not None and not drawn_whole and subject.weights.names[0] == "feature 0":
         notes.append("Features have no names. If they are pixels, give --image-shape HEIGHTxWIDTH.")
     return tuple(notes)
 

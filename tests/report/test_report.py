@@ -618,6 +618,16 @@ def test_what_does_not_fit_is_rejected(
         describe(pca, **given)
 
 
+@pytest.mark.parametrize("coords", [{}, {"lat": [10.0, 20, 30]}])
+def test_components_of_a_field_are_maps_unless_the_features_are_named(coords: Any) -> None:
+    model = bp.PCA(2).fit(xr.DataArray(X.reshape(-1, 3, 4), dims=("time", "lat", "lon"), coords=coords))
+    for options, maps in (({}, True), ({"feature_names": list("abcdefghijkl")}, False), ({"image_shape": (3, 4)}, 0)):
+        report = describe(model, **options)
+        figure = report.figures[-1]
+        assert ("Components as maps" in figure.caption, "upwards" in figure.svg) == (maps, maps)
+        assert "Features have no names" not in " ".join(report.notes)
+
+
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("model", "columns", "summary", "figure"),
