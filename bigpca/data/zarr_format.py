@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import BITS, widened
 from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
-from bigpca.errors import CorruptedChunkError, brief
+from bigpca.errors import CorruptedChunkError, InputChangedError, brief
 from bigpca.storage.files import max_encoded, open_regular
 
 if TYPE_CHECKING:
@@ -285,6 +285,8 @@ class DirectRows:
             path = os.path.join(self.directory, key((i, *rest)))
             try:
                 whole = self._read_chunk(path, *self._place(out, start, i))
+            except InputChangedError:
+                raise
             except (OSError, RuntimeError, ValueError):
                 return None
             if not whole:

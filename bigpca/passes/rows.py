@@ -51,7 +51,17 @@ from bigpca.passes.reading.readers import (
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
-from bigpca.storage.files import Seen, comparing, content_digest, digest, input_changed, kind_of, one_look, this_look
+from bigpca.storage.files import (
+    Seen,
+    changed_file,
+    comparing,
+    content_digest,
+    digest,
+    input_changed,
+    kind_of,
+    one_look,
+    this_look,
+)
 from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -848,7 +858,7 @@ def _checked(origin: Origin, before: Callable[[], str]) -> Iterator[None]:
         yield
     except InputChangedError:
         raise
-    except ValueError:  # which a mixture of rows may cause
+    except Exception:  # which a mixture of rows may cause
         check_unchanged(origin, before())
         raise
     check_unchanged(origin, before())
@@ -856,8 +866,14 @@ def _checked(origin: Origin, before: Callable[[], str]) -> Iterator[None]:
 
 def check_unchanged(origin: Origin, before: str) -> None:
     """Compare the files with their digest before a run; raises as :func:`unchanged`."""
-    if before and origin.files_digest() != before:
-        raise input_changed("some files no longer have")
+    seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
+    try:
+        if not before or origin.files_digest() == before:
+            return
+    except Exception:  # of what has become of a file
+        if not changed_file(seen):
+            raise
+    raise input_changed(changed_file(seen))
 
 
 def keys_bytes(origin: Origin) -> int:

@@ -422,24 +422,46 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
     ------
     CorruptedChunkError
         If the path leads to a pipe, a socket or a device.
+    InputChangedError
+        As it is closed, if it was written over meanwhile.
     OSError
         As :func:`open` does.
     """
-    return open(path, "rb", buffering, opener=_opened)
+    file: Any = RegularFile(path)
+    return file if buffering == 0 else io.BufferedReader(file)
 
 
-def _opened(path: str, flags: int) -> int:
-    try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        _compare(path, ABSENT)
-        raise
-    try:
-        check_regular(path, descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+class RegularFile(io.FileIO):
+    """A file that is compared, as it is closed, with what it was as it was opened: see :func:`open_regular`.
+
+    One that is replaced meanwhile, by a rename, has not changed: what is open is the old one, whole.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(os.fspath(path), opener=self._opened)
+
+    def _opened(self, path: str, flags: int) -> int:
+        try:
+            descriptor = os.open(path, flags | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            _compare(path, ABSENT)
+            raise
+        try:
+            self._first = _change(check_regular(path, descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def close(self) -> None:
+        changed = not self.closed and _change(os.fstat(self.fileno())) != self._first
+        super().close()
+        if changed:
+            raise input_changed(os.fspath(self.name))
+
+
+def _change(found: os.stat_result) -> tuple[int, int]:
+    return found.st_size, found.st_mtime_ns
 
 
 def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) -> bytes:
@@ -589,7 +611,7 @@ def check_regular(path: str | os.PathLike[str], descriptor: int | None = None) -
         raise CorruptedChunkError(
             f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
         )
-    _compare(path, (found.st_size, found.st_mtime_ns))
+    _compare(path, _change(found))
     return found
 
 
@@ -634,7 +656,7 @@ def comparing(before: Seen) -> Iterator[None]:
             yield
     finally:
         if changed:
-            raise input_changed(f"{changed[0]} no longer has")
+            raise input_changed(changed[0])
 
 
 def _compare(path: str | os.PathLike[str], found: tuple[int, int]) -> None:
@@ -643,12 +665,19 @@ def _compare(path: str | os.PathLike[str], found: tuple[int, int]) -> None:
         changed.append(os.fspath(path))
 
 
-def input_changed(what: str) -> InputChangedError:
-    """Return the error about files of the input, "... no longer have"."""
+def input_changed(path: str) -> InputChangedError:
+    """Return the error about a file of the input, or several where the path is empty."""
+    what = f"{path} no longer has" if path else "some files no longer have"
     return InputChangedError(
         f"the input changed while it was read: {what} the size, ETag or modification time of the start, so the result "
         "would mix old and new rows. Start again, and do not change the input during the run."
     )
+
+
+def changed_file(seen: Seen) -> str:
+    """Return the path of the first file that is not as a look has seen it; "" if there is none."""
+    with one_look({}):
+        return next((path for path, before in seen.items() if seen_file(path) != before), "")
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
@@ -660,8 +689,7 @@ def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
     if seen is not None and path in seen:
         return seen[path]
     try:
-        found = check_regular(path) if regular else os.stat(path)
-        size_and_time = found.st_size, found.st_mtime_ns
+        size_and_time = _change(check_regular(path) if regular else os.stat(path))
     except FileNotFoundError:
         size_and_time = ABSENT
     if seen is not None:

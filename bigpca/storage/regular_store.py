@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, ObjectStore
 
-from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, is_there, open_regular
+from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, open_regular
 
 if TYPE_CHECKING:
     from bigpca.storage.requests import ObjectFile
@@ -46,20 +46,20 @@ class RegularStore(_Documents, LocalStore):
         A metadata document -> the one that Zarr is given instead.
     """
 
-    async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
-        """Return the bytes of one object; see :func:`check_regular`."""
-        self._check(key)
-        return self._given(key, await super().get(key, *arguments, **options))
+    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+        """Return the bytes of one file, or None."""
+        return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
 
-    def get_sync(self, key: str, **options: Any) -> Any:
-        """Return the bytes of one object; see :func:`check_regular`."""
-        self._check(key)
-        return self._given(key, super().get_sync(key, **options))
-
-    def _check(self, key: str) -> None:
-        path = self.root / key
-        if is_there(path) and path.name in DOCUMENTS:
-            check_size(path.stat().st_size, path, MAX_DOCUMENT_BYTES)
+    def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
+        """Return the bytes of one file, or None."""
+        try:
+            with open_regular(self.root / key) as file:
+                size = os.fstat(file.fileno()).st_size
+                if os.path.basename(key) in DOCUMENTS:
+                    check_size(size, self.root / key, MAX_DOCUMENT_BYTES)
+                return self._given(key, _part(file, size, prototype, byte_range))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
 
 
 class ObjectDocuments(_Documents, ObjectStore):  # type: ignore[type-arg]  # not generic in the lowest zarr
@@ -125,9 +125,7 @@ class CheckedFiles(MemoryStore):
                 for start, stop in spans if byte_range else ():
                     file.seek(start)
                     self._ahead[key, start, stop] = file.read(stop - start)
-                start, stop = _range(byte_range, size)
-                file.seek(start)
-                return _buffer(prototype, file.read(max(0, stop - start)))
+                return _part(file, size, prototype, byte_range)
         except (FileNotFoundError, NotADirectoryError):
             self.lost = True
             return None
@@ -137,6 +135,13 @@ def _range(wanted: Any, size: int) -> tuple[int, int]:
     """Return the bytes that one of Zarr's requests means, of an object of so many."""
     start, stop = getattr(wanted, "start", 0), getattr(wanted, "end", size)
     return max(getattr(wanted, "offset", start), size - getattr(wanted, "suffix", size)), stop
+
+
+def _part(file: BinaryIO, size: int, prototype: Any, wanted: Any) -> Any:
+    """Read the bytes that one of Zarr's requests means of an open file of ``size`` bytes."""
+    start, stop = _range(wanted, size)
+    file.seek(start)
+    return _buffer(prototype, file.read(max(0, stop - start)))
 
 
 def _buffer(prototype: Any, data: Any) -> Any:

@@ -23,8 +23,10 @@ import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.engine.events import DoneEvent, Event, PassEvent, PlanEvent
+from bigpca.storage import files
 from bigpca.storage.files import comparing, one_look, open_regular, seen_file
-from tests.data.sparse_savers import to_zarr
+from tests.data import savers
+from tests.data.sparse_savers import to_h5ad, to_npz_compressed, to_zarr
 from tests.passes.kit import bits, moments_of, normal, write_store
 
 N, D = 2000, 24
@@ -194,6 +196,51 @@ def test_a_file_that_is_opened_is_compared_with_the_look_before(tmp_path: Path) 
         changed = pytest.raises(ValueError, match=rf"the input changed while it was read: .*/{name} no longer has")
         with changed, comparing(seen), open_regular(str(tmp_path / name)):
             raise ZeroDivisionError
+
+
+HOW: dict[str, Callable[[bytes], bytes]] = {
+    "other bytes": lambda data: data[: len(data) // 2] + bytes(255 - byte for byte in data[len(data) // 2 :]),
+    "the first half": lambda data: data[: len(data) // 2],
+}
+READ_APART = [  # each by another function
+    savers.save_zarr, savers.save_zarr_columns, savers.save_zarr_sharded, savers.save_npy, savers.save_npy_fortran,
+    savers.save_torch, savers.save_hdf5_chunked, to_zarr, to_h5ad,
+]  # fmt: skip
+BY_LIBRARIES = [savers.save_npz_compressed, savers.save_parquet, savers.save_arrow_file, to_npz_compressed]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("save", READ_APART + BY_LIBRARIES, ids=lambda save: save.__name__)
+def test_a_file_that_is_written_over_while_it_is_read_stops_the_fit_and_is_named(
+    save: Any, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a look at it as it is opened, and before its bytes are read, whatever a decoder does with them.
+
+    Or before a library opens it.
+    """
+    rows = savers.matrix("f4")
+    path = save(tmp_path, csr_matrix(rows * (rows > 0)) if save.__name__.startswith("to_") else rows)
+    for file in tmp_path.rglob("*"):
+        os.utime(file, ns=(0, 0))
+    X, reads, over = bp.open(path), list[Event](), list[str]()
+
+    def write_over(path: Any, found: tuple[int, int] = files.ABSENT) -> None:
+        compare(path, found)
+        if reads and not over and os.path.isfile(path) and not path.endswith(files.DOCUMENTS):
+            over.append(path)
+            Path(path).write_bytes(HOW[how](Path(path).read_bytes()))
+
+    def follow(event: Event) -> None:
+        if isinstance(event, PassEvent):
+            reads.append(event)
+            if save in BY_LIBRARIES:
+                write_over(str(path))
+
+    compare = files._compare
+    monkeypatch.setattr(files, "_compare", write_over)
+    with dask.config.set(scheduler="sync"), pytest.raises(bp.errors.InputChangedError) as raised:
+        bp.PCA(2, solver="covariance").fit(X, progress=follow)
+    assert f"the input changed while it was read: {over[0]} no longer has" in str(raised.value)
 
 
 def link(path: Path) -> Path:

@@ -175,6 +175,7 @@ def test_elsewhere_than_linux_the_start_second_marks_a_process(monkeypatch):
     assert int(lock._start_mark(os.getpid())) > 1e9
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # an interrupt of its close leaves it to Python
 def test_an_interrupt_at_any_line_leaves_it_free_for_the_same_process(path, monkeypatch):
     monkeypatch.setattr(lock, "MUTEX_SECONDS", 0.1)  # of a descriptor that an interrupt of its close leaves open
 
