@@ -15,7 +15,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import COMPONENT
 from bigpca.data.provenance import Made, provenance_of
 from bigpca.data.sources import source_of
-from bigpca.data.views import carried, taken_from
+from bigpca.data.views import carried, taken_from, view_of
 from bigpca.errors import ModelFormatError, listed
 
 STATISTICS = ("t2", "spe", "mahalanobis")  # columns of other outputs of models
@@ -41,7 +41,7 @@ def maker_of(X: Any, *, ordered: bool = True) -> Made | None:
 
     The models of joined rows are named together, if they differ. Columns may be in another order unless ``ordered``.
     """
-    X = X.data if is_labelled(X) else X
+    X = X.data if is_labelled(X) and X.chunks is not None else X  # where data is not read by that
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
     elif isinstance(X, da.Array):
@@ -56,8 +56,13 @@ def maker_of(X: Any, *, ordered: bool = True) -> Made | None:
                 " and ".join(str(getattr(one, name)) for one in kinds.values()) for name in ("call", "model")
             )
             return Made(makers[0].what, calls, models)
-        if base.shape[1:] != X.shape[1:] or carried(base).view is not None:
+        if base.shape[1:] != X.shape[1:]:
             return None
+        before, view = view_of(base)
+        if view is not None:
+            moved = view.columns is not None and bool((np.diff(view.columns) != 1).any())
+            same = before.shape == base.shape and not view.taken and not (ordered and moved)
+            return maker_of(before, ordered=ordered) if same else None
         if isinstance(made := carried(base).made, Made):
             return made
         source = source_of(base)
@@ -91,7 +96,7 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
         For codes.
     """
     shape, names = tuple(opened.shape), _column_names(X, opened)
-    made = None if said == "rows" else maker_of(X)
+    made = None if said == "rows" else maker_of(X) or maker_of(opened)
     if model is None:
         if len(shape) != 2:
             raise ValueError(f"scores have shape {shape}; (n, k) was expected.")
@@ -122,7 +127,7 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
         return False
     remedy = "rows or scores, or None as the model"
     _check_kind(made, names, kind.split()[0], f"{kind} of the {k} components. Give {remedy}")
-    if made is None and maker_of(X, ordered=False) is not None:
+    if made is None and (maker_of(X, ordered=False) or maker_of(opened, ordered=False)) is not None:
         raise ValueError(
             f"X has {k} columns of an output of a model in another order, or some of them twice; the {k} components in "
             "their order were expected. Pass the scores as they were written."

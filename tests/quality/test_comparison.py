@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+import zarr
 from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
@@ -270,15 +272,17 @@ def test_joined_scores_of_one_model_are_scores_of_that_model(tmp_path: Path) -> 
         extremes(WHOLE, da.concatenate([bp.open(paths[0]), bp.open(X[:40])]))
 
 
-def test_scores_whose_columns_change_places_are_rejected_where_the_graph_tells() -> None:
+def test_scores_whose_columns_change_places_are_rejected_where_the_graph_tells(tmp_path: Path) -> None:
     model = bp.PCA(K).fit(X)
-    lazy = model.transform(da.from_array(X, (50, -1)))
+    lazy, _ = model.transform(da.from_array(X, (50, -1))), model.transform(X, out=tmp_path / "s.zarr")
+    chosen = partial(bp.open, tmp_path / "s.zarr")
     for call in (model.inverse_transform, lambda scores: extremes(model, scores)):
-        for moved in (lazy[:, ::-1], lazy[:, [1, 0, 2]], lazy[5:, [0, 0, 2]]):
+        for moved in (lazy[:, ::-1], lazy[:, [1, 0, 2]], lazy[5:, [0, 0, 2]], chosen(columns=[2, 1, 0])):
             with pytest.raises(ValueError, match="X has 3 columns of an output of a model in another order, or"):
                 call(moved)
         call(lazy[::-1])
         call(lazy.rechunk((20, 1)))
+        call(chosen(columns=slice(None)))
 
 
 def test_scores_of_another_model_are_rejected_with_both_names_unless_they_are_plain_numbers(tmp_path: Path) -> None:
@@ -295,8 +299,18 @@ def test_scores_of_another_model_are_rejected_with_both_names_unless_they_are_pl
     for call in calls:
         call(lazy)
     updated.partial_fit(X[:20] + 1)
+    stored = zarr.open_array(tmp_path / "s.zarr")
+    opened = [bp.open(tmp_path / "s.zarr", columns=columns) for columns in (None, [0, 1, 2])]
     for call in calls:
-        for scores in (lazy, lazy[5:], tmp_path / "s.zarr", bp.open(tmp_path / "s.zarr")):
+        for scores in (
+            lazy,
+            lazy[5:],
+            tmp_path / "s.zarr",
+            [tmp_path / "s.zarr"],
+            stored,
+            da.from_zarr(stored),
+            *opened,
+        ):
             with pytest.raises(ValueError, match=other):
                 call(scores)
         with pytest.raises(ValueError, match=r"another model: scores of X by PCA.* and scores of X by PCA"):
