@@ -328,7 +328,8 @@ def outliers(
     ImportError
         If matplotlib is not installed.
     """
-    if not hasattr(fitted(model), "spe_limit") or model.n_components_ == model.n_features_in_:
+    inner = fitted(model)
+    if not hasattr(model, "spe_limit") or inner.n_components_ == model.n_features_in_:
         without = "components of all its variance" if hasattr(model, "spe_limit") else "no T2 and SPE of rows"
         raise ValueError(f"{an(name_of(model))} with {without} was given. Fit a PCA of fewer components than features.")
     t2, spe = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.arrays import Vector
-from bigpca.errors import counted, listed
+from bigpca.errors import an, counted, listed
 from bigpca.plots.data import eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
@@ -246,9 +246,13 @@ def drift(found: Any, *, ax: Axes | None = None) -> Axes:
 
     Raises
     ------
+    TypeError
+        For anything but a result of that function.
     ImportError
         If matplotlib is not installed.
     """
+    if not hasattr(found, "z"):
+        raise TypeError(f"found is {an(type(found).__name__)}. Pass what bigpca.quality.drift(model) returns.")
     ax = axes_of(ax)
     z, names = np.asarray(found.z), short_names(found.groups)
     top = 2 * max(LIMIT, float(np.abs(z[np.isfinite(z)]).max(initial=0.0)))

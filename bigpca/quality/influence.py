@@ -276,7 +276,7 @@ def standard_errors(
         if sample_weight is not None:
             raise TypeError("sample_weight was given, but the jackknife has the weights of the fit. Leave it out.")
         return _jackknifed(model)
-    if not getattr(model, "_orthonormal", False):
+    if not (isinstance(model, LinearModel) and model._orthonormal):
         raise TypeError(
             f"{an(type(model).__name__)} without orthonormal components was given. Fit PCA or ApproximatePCA."
         )

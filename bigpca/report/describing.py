@@ -662,6 +662,13 @@ def describe(
     inner, k = fitted(model), len(eigenvalues(model))
     own = weights(model, feature_names) if hasattr(inner, "components_") else None
     read = None if scores is None else read_scores(model, scores)
+    for name, given, sign, maker in (
+        ("standard_errors", standard_errors, "component_angle_", "bigpca.quality.standard_errors(model, X)"),
+        ("drift", drift, "z", "bigpca.quality.drift(model)"),
+        ("layers", layers, "metric", "bigpca.compare_layers(X)"),
+    ):
+        if given is not None and not hasattr(given, sign):
+            raise TypeError(f"{name} is {an(type(given).__name__)}. Pass what {maker} returns.")
     if read is None and not all(one is None for one in (labels, keys, pictures)):
         raise ValueError("labels, keys or pictures were given without the scores that they belong to. Give the scores.")
     known = Companions()

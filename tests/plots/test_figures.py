@@ -469,6 +469,8 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
     ),
     "outliers without a rest": (lambda m: bp.plots.outliers(bp.PCA().fit(X), X), ValueError, "fewer components than"),
     "outliers of a kernel": (lambda m: bp.plots.outliers(m["kernel"], X), ValueError, "no T2 and SPE of rows"),
+    "outliers of chosen features": (lambda m: bp.plots.outliers(m["selected"], X), ValueError, "no T2 and SPE of rows"),
+    "drift of a model": (lambda m: bp.plots.drift(m["pca"]), TypeError, r"found is a PCA\. Pass what .*drift\(model\)"),
     "a circle of chosen features": (
         lambda m: bp.plots.correlation_circle(m["selected"]),
         ValueError,

@@ -152,9 +152,15 @@ def test_weights_equal_repeated_rows() -> None:
             TypeError,
             "orthonormal components",
         ),
+        (
+            lambda X: bp.FactorAnalysis(1).fit(X),
+            slice(None),
+            TypeError,
+            "FactorAnalysis without orthonormal components",
+        ),
         (lambda X: bp.KernelPCA(2).fit(X), slice(None), TypeError, "a KernelPCA has no components_"),
     ],
-    ids=["scale", "other values", "other rows", "tutorial", "kernel"],
+    ids=["scale", "other values", "other rows", "tutorial", "factors", "kernel"],
 )
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 def test_models_and_rows_that_have_none_are_rejected(model: Any, rows: slice, error: Any, message: str) -> None:

@@ -607,6 +607,9 @@ ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "too few keys": ({"scores": X[:, :4], "keys": ["a"]}, ValueError, "1 keys for 300 rows"),
     "no scores": ({"labels": CLASSES}, ValueError, "without the scores"),
     "shape": ({"image_shape": (5, 5)}, ValueError, "image_shape"),
+    "no drift": ({"drift": True}, TypeError, r"drift is a bool\. Pass what bigpca\.quality\.drift"),
+    "no errors": ({"standard_errors": bp.PCA(1)}, TypeError, r"standard_errors is a PCA\. Pass what"),
+    "no layers": ({"layers": {"a": X}}, TypeError, r"layers is a dict\. Pass what bigpca\.compare_layers"),
 }
 
 
