@@ -24,6 +24,7 @@ from bigpca.solvers.components import by_name
 from bigpca.storage.places import Place
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 from tests.data.sparse_savers import counts, write_parts
+from tests.forks import ended
 
 
 def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: Path) -> None:
@@ -494,8 +495,7 @@ def test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outp
     X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
     np.save("x.npy", X)
     command = ("fit", "x.npy", "-k", "2", "--model", "m.zarr", "--scores", "s.zarr", "--checkpoint", "c")
-    killed = subprocess.run([sys.executable, "-c", KILLED, after, *command], capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert ended(KILLED, after, *command) == -signal.SIGKILL
     for _ in range(2):
         assert run(*command).exit_code == 0
     expected = bp.PCA(2).fit(X)

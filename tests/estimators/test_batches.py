@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -32,6 +30,7 @@ from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, Skip
 from bigpca.passes.reading import layout
 from tests.estimators.doors import RIGHT
 from tests.estimators.test_every_estimator import CASES, READING, bits
+from tests.forks import ended
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
@@ -406,13 +405,11 @@ model.fit(rows, checkpoint=place + "/c").save(place + "/m.zarr")
 )
 def test_a_killed_process_is_resumed_with_the_same_bits(name: str, model: Any, attribute: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "x.npy"), str(tmp_path)]
     for stop, code in ((190, -signal.SIGKILL), (240, 0)):
-        assert subprocess.run([*command, str(stop), name], check=False, timeout=120).returncode == code
+        assert ended(KILLED, tmp_path / "x.npy", tmp_path, stop, name) == code
         assert list((tmp_path / "c").rglob("prefix*"))
     if name != "fisher":  # two sides in memory are cut elsewhere than batches: compared with a run that was not killed
-        again = subprocess.run([*command[:-1], f"{tmp_path}/whole", "240", name], check=False, timeout=120)
-        assert again.returncode == 0
+        assert ended(KILLED, tmp_path / "x.npy", tmp_path / "whole", 240, name) == 0
         expected = bp.load(tmp_path / "whole/m.zarr")
         truth = model.fit(X, X[:, :3] ** 2)
         np.testing.assert_allclose(getattr(truth, attribute), getattr(expected, attribute), rtol=1e-4, atol=1e-6)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -33,6 +31,7 @@ from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
 from bigpca.passes.rows import Rows
 from tests.cli.running import run, run_json, words
+from tests.forks import ended
 from tests.passes.kit import normal
 
 N, D, CHUNK = 32, 6, 8
@@ -246,9 +245,7 @@ def test_another_process_resumes_a_fit(bucket: str, tmp_path: Path) -> None:
         store.write(OLD)
         with pytest.raises(Interrupted):
             fit(store.opened(), checkpoint=tmp_path / name, progress=interrupted(CheckpointEvent))
-    command = [sys.executable, "-c", RESUMED, url, ice, str(tmp_path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert ended(RESUMED, url, ice, tmp_path) == 0
     for name, store in stores.items():
         found = bp.load(tmp_path / f"{name}.zarr").components_
         assert found.tobytes() == fit(store.opened()).components_.tobytes()

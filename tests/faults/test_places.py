@@ -7,8 +7,6 @@ import os
 import re
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import suppress
@@ -42,6 +40,7 @@ from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import PLACES
 from tests.faults.kit import need_root, process, worker_command
+from tests.forks import ended
 from tests.passes.kit import normal
 from tests.storage.writing import DIMENSION, EXPECTED, begin, beside, fill, read, stored
 from tests.storage.writing import write as write_output
@@ -344,9 +343,7 @@ def be_killed(at: str, rows: str) -> None:
 
 @pytest.mark.cluster  # for its time
 def test_a_run_that_is_killed_is_completed_by_a_rerun(place: Place, model: bp.PCA, rows: Path, tmp_path: Path) -> None:
-    code = f"from {__name__} import be_killed; be_killed({str(place)!r}, {str(rows)!r})"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert ended(f"from {__name__} import be_killed; be_killed({str(place)!r}, {str(rows)!r})") == 0
     for name, made in KILLED.items():
         run = made(model, rows)
         expected: Any = run(tmp_path / name)

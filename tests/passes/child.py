@@ -1,4 +1,4 @@
-"""A fit in a process of its own, to be killed: ``python -m tests.passes.child STORE CHECKPOINT [SCHEDULER]``.
+"""A fit in a process of its own, to be killed: of STORE CHECKPOINT [SCHEDULER].
 
 Prints a line for every event, and the digest of the bits at the end.
 """
@@ -6,7 +6,6 @@ Prints a line for every event, and the digest of the bits at the end.
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 
 import dask
@@ -32,7 +31,3 @@ def main(store: str, checkpoint: str, scheduler: str = "") -> None:
         with dask.config.set(scheduler="threads", num_workers=2):
             found = moments_of(X, checkpoint=Path(checkpoint), progress=show)
     print(hashlib.sha256(repr(bits(found)).encode()).hexdigest(), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from bigpca.passes.project import output_chunk_rows, project_in_memory, project_
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
 from bigpca.storage.forms import STORE, Form, NpyForm
+from tests.forks import kill_after
 from tests.passes.kit import interrupt_after, logged, normal, reads_in, rows_read, write_store
 
 N, D, K = 1000, 12, 3
@@ -177,17 +175,7 @@ written(X, folder / "out.zarr", progress=progress)
 
 
 def test_an_output_whose_writer_was_killed_resumes_with_what_is_missing(store: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-c", CHILD, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
-        if child.stdout is None:
-            raise ValueError("the child's output is not captured")
-        lines = 0
-        for line in child.stdout:
-            lines += line.strip() == "GroupEvent"
-            if lines == 4:
-                os.kill(child.pid, signal.SIGKILL)
-                break
+    kill_after("GroupEvent", 4, CHILD, tmp_path)
     assert not (tmp_path / "out.zarr").exists()
     before = len(reads_in(tmp_path / "log"))
     found = written(logged(store, tmp_path / "log"), tmp_path / "out.zarr")

@@ -18,9 +18,11 @@ from distributed import Client
 
 from bigpca.passes.engine.events import CheckpointEvent, Event, RetryEvent
 from tests.faults.kit import ENVIRONMENT, wait_until
+from tests.forks import kill_after
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
 
 N, D = 4000, 24
+CHILD = "import sys; from tests.passes.child import main; main(*sys.argv[1:])"
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
 
 
@@ -46,28 +48,10 @@ def clear(store: Path) -> int:
     return len(names)
 
 
-def run_child(*arguments: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.passes.child", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-
-
-def kill_after(child: subprocess.Popen[str], line: str, count: int) -> None:
-    """SIGKILL a child after it printed a line so many times."""
-    with child:
-        if child.stdout is None:
-            raise ValueError("the child's output is not captured")
-        for text in child.stdout:
-            count -= text.strip() == line
-            if count == 0:
-                os.kill(child.pid, signal.SIGKILL)
-                break
-    assert child.returncode == -signal.SIGKILL
-
-
 def test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits(
     store: Path, expected: Any, tmp_path: Path
 ) -> None:
-    kill_after(run_child(store, tmp_path / "c"), "CheckpointEvent", 8)
+    kill_after("CheckpointEvent", 8, CHILD, store, tmp_path / "c")
     before = clear(store)
     events: list[Event] = []
     X = logged(store, store.with_name("log"))
@@ -111,10 +95,9 @@ def quiet(command: list[str]) -> subprocess.Popen[bytes]:
 def test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits(
     store: Path, expected: Any, tmp_path: Path, processes: dict[str, Any]
 ) -> None:
-    child = [sys.executable, "-m", "tests.passes.child", str(store), str(tmp_path / "c")]
     with Client(scheduler_file=processes["file"], set_as_default=False) as client:
         address = client.scheduler.address
-        kill_after(run_child(*child[3:], address), "CheckpointEvent", 3)
+        kill_after("CheckpointEvent", 3, CHILD, store, tmp_path / "c", address)
         wait_until(lambda: not any(client.processing().values()))
         # A cancelled task leaves that list at once, but its thread ends with the read that it is in.
         wait_until(lambda: not any(client.run(lambda dask_worker: len(dask_worker.active_threads)).values()))
