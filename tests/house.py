@@ -323,11 +323,14 @@ def walk(call: Callable[[], Any]) -> Walk:
     """The walk of a call in this thread (fits run with Dask's synchronous scheduler)."""
     found = Walk()
     call()
+    gc.collect()  # what other tests left ends before, and not within
+    gc.disable()
     sys.setprofile(found)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return found
 
 

@@ -365,8 +365,8 @@ def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_com
     np.testing.assert_allclose(bp.load("r.zarr").coef_.ravel(), bp.Ridge().fit(X, X[:, 0] ** 2).coef_, rtol=1e-9)
     record, truth = run_json("compare", "x.zarr", "y.npy", "--metric", "cka"), bp.quality.cka(X, X[:, :2] ** 2)
     assert (record["value"], record["standard_error"]) == (truth.value, truth.standard_error)
-    for metric in ("svcca", "procrustes"):
-        assert metric.upper() in run("compare", "x.zarr", "y.npy", "--metric", metric).stdout
+    for metric, name in [("svcca", "SVCCA"), ("procrustes", "Procrustes")]:
+        assert name in run("compare", "x.zarr", "y.npy", "--metric", metric).stdout
 
 
 def test_a_quiet_command_prints_nothing_but_warnings(folder: Path) -> None:
