@@ -415,7 +415,7 @@ def _siblings(target: Path, what: str) -> list[Path]:
 
 # Every reader of the package opens files by :func:`open_regular`, or calls :func:`check_regular` before a library
 # opens them.
-def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], buffering: int = -1, *, grows: bool = False) -> BinaryIO:
     """Open a regular file for reading, as :func:`open` does, without ever blocking on a pipe.
 
     Raises
@@ -423,11 +423,11 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
     CorruptedChunkError
         If the path leads to a pipe, a socket or a device.
     InputChangedError
-        As it is closed, if it was written over meanwhile.
+        As it is closed, if it was written over meanwhile, unless it ``grows``, as a log does to which others append.
     OSError
         As :func:`open` does.
     """
-    file: Any = RegularFile(path)
+    file: Any = RegularFile(path, grows)
     return file if buffering == 0 else io.BufferedReader(file)
 
 
@@ -437,7 +437,8 @@ class RegularFile(io.FileIO):
     One that is replaced meanwhile, by a rename, has not changed: what is open is the old one, whole.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], grows: bool) -> None:
+        self._grows = grows
         super().__init__(os.fspath(path), opener=self._opened)
 
     def _opened(self, path: str, flags: int) -> int:
@@ -454,7 +455,7 @@ class RegularFile(io.FileIO):
         return descriptor
 
     def close(self) -> None:
-        changed = not self.closed and _change(os.fstat(self.fileno())) != self._first
+        changed = not (self.closed or self._grows) and _change(os.fstat(self.fileno())) != self._first
         super().close()
         if changed:
             raise input_changed(os.fspath(self.name))
@@ -464,7 +465,7 @@ def _change(found: os.stat_result) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES, *, grows: bool = False) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes; raises like :func:`open_regular`.
 
     Raises
@@ -472,7 +473,7 @@ def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) 
     CorruptedChunkError
         If the file is larger: a sparse file of any size takes only a few bytes of disk.
     """
-    with open_regular(path) as file:
+    with open_regular(path, grows=grows) as file:
         size = os.fstat(file.fileno()).st_size
         check_size(size, path, limit)
         return file.read(size)
