@@ -170,6 +170,12 @@ def _forked_workers(_quiet_process: None) -> Iterator[None]:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports whose figures have no SVG, for tests of other things: each takes a tenth of a second."""
+    monkeypatch.setattr("bigpca.report.page.svg_of", lambda figure, name: "<svg></svg>")
+
+
+@pytest.fixture
 def two_blas_threads() -> Iterator[None]:
     """Two in this process, so that it shows whether they come back after a fold."""
     with threadpool_limits(2, user_api="blas"):

@@ -66,9 +66,11 @@ def run_block(language: str, code: str, page: str, names: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     if page != PAGES[0]:  # whose reports have their figures
-        monkeypatch.setattr("bigpca.report.page.svg_of", lambda figure, name: "<svg></svg>")
+        request.getfixturevalue("undrawn")
     text = page.read_text()
     for label in sorted({label for label, _ in TAB.findall(text)} or {"page"}):
         folder = tmp_path / label

@@ -21,10 +21,8 @@ def model(store: Path) -> Path:
     return Path("m.zarr")
 
 
-def test_report_writes_a_page_and_prints_its_checks(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "bigpca.report.page.svg_of", lambda figure, name: "<svg></svg>"
-    )  # each takes a tenth of a second
+@pytest.mark.usefixtures("undrawn")
+def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
     record = run_json("report", model, "--scores", "s.zarr", "--labels", "labels.csv::class", "--image-shape", "4x3")
     assert (record["exit_code"], record["out"]) == (0, "report.html")
     assert {light["name"]: light["verdict"] for light in record["lights"]}["converged"] == "pass"

@@ -167,7 +167,7 @@ from bigpca import csr
 from bigpca.data import files
 from bigpca.estimators.shared import fit as life
 from bigpca.storage import regular_store
-from tests.faults.test_measured_peaks import CASES, PATTERNS, labels
+from tests.faults.test_measured_peaks import CASES, PATTERNS, labels, nearest
 
 warnings.simplefilter("ignore")
 for name in bp.__all__:
@@ -212,16 +212,20 @@ def measure(name, grown):
     own = make().plan(X, y, **beside(X.shape[0]))
     planned = max(plan.process_bytes for plan in (plans if grown else [own]))
     print(json.dumps({"name": name + ", grown" * grown, "growth": peak - before, "planned": planned}), flush=True)
+    return planned <= nearest(name) * (peak - before)
 
 for name in sys.argv[2:]:
     base = name.removesuffix(", grown")
-    if os.fork() == 0:  # a fresh process for each, of one that has imported everything and started no thread
-        try:
-            measure(base, base != name)
-        except BaseException as error:
-            print(json.dumps({"name": name, "error": repr(error)}), flush=True)
-        os._exit(0)
-    os.wait()
+    for _ in range(2):  # the second time where a busy machine made no threads reach their peaks together
+        if os.fork() == 0:  # a fresh process for each, of one that has imported everything and started no thread
+            try:
+                near = measure(base, base != name)
+            except BaseException as error:
+                print(json.dumps({"name": name, "error": repr(error)}), flush=True)
+                near = True
+            os._exit(not near)
+        if os.wait()[1] == 0:
+            break
 """
 
 
@@ -244,6 +248,11 @@ LABELLED = (
     "roweis of many reads",
     "fisher of one chunk",
 )
+
+
+def nearest(name: str) -> int:
+    """How many times the measured peak a plan may be."""
+    return NEAR.get(name, 6 if CASES[name][0] in ("wide", "sparse") else 8)
 
 
 def labels(name: str, n: int) -> Any:
@@ -283,30 +292,20 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def measure(stores: Path, *names: str) -> dict[str, dict[str, Any]]:
-    """Growth and plan of some cases, in bytes."""
-    command = [sys.executable, "-c", CHILD, str(stores), *names]
+@pytest.fixture(scope="module")
+def measured(stores: Path) -> dict[str, dict[str, Any]]:
+    """Growth and plan of the cases, in bytes."""
+    command = [sys.executable, "-c", CHILD, str(stores), *CASES, *(f"{name}, grown" for name in GROWN)]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=900)
     return {found["name"]: found for found in map(json.loads, done.stdout.splitlines())}
 
 
-@pytest.fixture(scope="module")
-def measured(stores: Path) -> dict[str, dict[str, Any]]:
-    return measure(stores, *CASES, *(f"{name}, grown" for name in GROWN))
-
-
 @pytest.mark.parametrize("name", [*CASES, *(f"{name}, grown" for name in GROWN)])
-def test_the_measured_peak_of_a_fit_is_within_its_plan(
-    name: str, measured: dict[str, dict[str, Any]], stores: Path
-) -> None:
+def test_the_measured_peak_of_a_fit_is_within_its_plan(name: str, measured: dict[str, dict[str, Any]]) -> None:
     found = measured[name]
     assert "error" not in found
-    assert 0 < found["growth"] <= found["planned"]
-    roomy = CASES[name.removesuffix(", grown")][0] not in ("wide", "sparse")
-    near = NEAR.get(name, 8 if roomy else 6)
-    if found["planned"] > near * found["growth"]:  # a peak that a busy machine made no thread reach together
-        found = measure(stores, name)[name]
+    near = nearest(name.removesuffix(", grown"))
     assert 0 < found["growth"] <= found["planned"] <= near * found["growth"]
 
 

@@ -117,6 +117,7 @@ def test_figures_show_the_attributes_of_the_model(name: str) -> None:
 
 
 @every
+@pytest.mark.usefixtures("undrawn")
 def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     model = model_of(name)
     if isinstance(model, bp.SketchTransformer):
@@ -244,6 +245,7 @@ def test_datasets_hold_the_attributes_of_the_model(name: str) -> None:
             np.testing.assert_array_equal(variable, expected.T if side and expected.ndim == 2 else expected, key)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_table_of_layers_shows_the_numbers_of_the_comparison() -> None:
     found = bp.compare_layers({"a": X, "b": X**2, "c": np.tanh(X)})
     table = describe(bp.PCA(2).fit(X), layers=found).layers

@@ -65,12 +65,6 @@ def pca() -> bp.PCA:
     return bp.PCA(4).fit(X)
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures without their SVG, for tests of words: each takes a tenth of a second."""
-    monkeypatch.setattr("bigpca.report.page.svg_of", lambda figure, name: "<svg></svg>")
-
-
 class Seen(HTMLParser):
     """Tags, attributes and text of a page."""
 
@@ -126,6 +120,7 @@ def test_a_report_is_one_file_that_loads_nothing_and_in_which_no_text_acts(model
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_of_a_model_with_groups_has_their_chart_or_says_how_to_add_it() -> None:
     model = bp.PCA(2).fit(X, groups=np.arange(len(X)) % 5)
     report = describe(model, drift=bp.quality.drift(model))
@@ -557,6 +552,7 @@ def test_a_methods_paragraph_is_of_the_fit_whatever_is_set_since(name: str, tmp_
     assert methods_of(model) == methods_of(bp.load(tmp_path / "m.zarr")) == paragraph
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_updated_model_tells_the_call_that_updated_it() -> None:
     model = bp.PCA(2).fit(X)
     model.partial_fit(da.from_array(X[:50], (25, -1)))

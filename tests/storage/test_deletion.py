@@ -181,6 +181,7 @@ FILES: dict[str, Callable[[Any, Path], Any]] = {  # by name, calls that write on
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("name", "disk"), [(name, disk) for name in FILES for disk in {True, name == "upper.NPY"}])
 def test_a_file_is_replaced_by_one_of_its_kind_only(
     name: str, disk: bool, tmp_path: Path, request: pytest.FixtureRequest
