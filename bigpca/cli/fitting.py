@@ -7,11 +7,10 @@ import math
 import os
 import shlex
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -19,8 +18,10 @@ from bigpca.cli import options as o
 from bigpca.cli.options import ModelOptions
 from bigpca.cli.output import Streams, command_line, plain, reporting
 from bigpca.cli.runtime import (
+    KEPT,
     check_columns,
     described,
+    made_at,
     open_beside,
     open_sources,
     recorded,
@@ -37,9 +38,6 @@ from bigpca.planning import Plan, format_seconds, format_times
 from bigpca.storage.files import is_objects, kind_of, temporary_sibling
 from bigpca.storage.forms import CODES, STORES, check_extension
 from bigpca.storage.places import Place
-
-if TYPE_CHECKING:
-    from bigpca.data.provenance import Provenance
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
 DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # shown of a plan without --verbose
@@ -84,21 +82,32 @@ def transform(
     if names is not None and dtype is not None:
         raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
-        from bigpca.data.sources import source_of
+        import bigpca
+        from bigpca.data.keys import row_keys
+        from bigpca.data.provenance import fingerprint_of, stamping
+        from bigpca.data.sources import rows_stamp, source_of
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, model], scores=scores)
-        reject_existing(scores, overwrite, "scores")
         fitted = _load(model, [*source, *(references or ())], names)
         with running(cluster) as client:
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
+            own, stamp = None if keys is None else row_keys(keys), rows_stamp(data, data.shape[0])
+            given = ["transform", fitted._digest(), reading.arguments, own, names, dtype]
+            fingerprint = fingerprint_of(fitted, stamp, given)
+            made = not overwrite and made_at(scores, fingerprint) is not None
+            if not made:
+                reject_existing(scores, overwrite, "scores")
             output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
-            with MemoryMeter(client) as meter, TerminalProgress() as bar:
+            with MemoryMeter(client) as meter, TerminalProgress() as bar, stamping(stamp, fingerprint):
                 progress = shown(bar, output, scores)
-                to = {"out": scores, "overwrite": overwrite, "progress": progress, "keys": keys}
-                if names is None:
+                to = {"out": scores, "overwrite": overwrite, "progress": progress, "keys": own}
+                if made:
+                    output.show({"kept": KEPT.format(scores)})
+                    written = bigpca.open(scores)
+                elif names is None:
                     written = fitted.transform(data, dtype=dtype, **to)
                 else:
                     written = fitted.statistics(data, names, **to)
@@ -184,7 +193,7 @@ def update(
             fingerprint = fingerprint_of(model, stamp, [reading.arguments, model.provenance_.model, given])
             if not rows.shape[0]:
                 out = old  # which has all rows: nothing is written
-            elif _made(out, model, fingerprint) is None:
+            elif made_at(out, fingerprint, type(model).__name__) is None:
                 reject_existing(out, outputs.overwrite, "model")
                 with TerminalProgress() as bar, stamping(stamp, fingerprint):
                     model.partial_fit(rows, **given, progress=shown(bar, output, None))
@@ -219,21 +228,6 @@ def _appended_rows(X: Any, seen: Any) -> Any:
             f"of {place} are not the same: they changed, moved or were removed. Fit again without --update."
         )
     return X[seen.rows :]
-
-
-def _made(path: str | None, model: Any, fingerprint: str | None) -> Provenance | None:
-    """Return the record of what an equal command has made at a path: a model, or the scores of one; else None."""
-    from bigpca.data.provenance import provenance_of
-    from bigpca.storage.groups import kind_at
-
-    if path is None or fingerprint is None:
-        return None
-    if Path(path).suffix != ".parquet" and kind_at(path) not in (type(model).__name__, "array"):
-        return None
-    with suppress(ValueError):  # altered
-        found = provenance_of(path)
-        return found if found is not None and found.fingerprint == fingerprint else None
-    return None
 
 
 def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: Any, seen: int) -> dict[str, Any]:
@@ -359,10 +353,10 @@ def fit(
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, supervision, reading)
             planned = found.plan
-            made = None if outputs.overwrite else _made(outputs.model, model, found.fingerprint)
+            made = None if outputs.overwrite else made_at(outputs.model, found.fingerprint, type(model).__name__)
             if made is None:
                 reject_existing(outputs.model, outputs.overwrite, "model", instead)
-            if made is None or not (_made(outputs.scores, model, found.fingerprint) or _is_unmarked(outputs.scores)):
+            if made is None or not (made_at(outputs.scores, found.fingerprint) or _is_unmarked(outputs.scores)):
                 reject_existing(outputs.scores, outputs.overwrite, "scores")
             _show_plan(output, planned, shows, outputs)
             reject_unwritable(outputs.model, "model", planned.output_bytes)
@@ -446,7 +440,7 @@ def _fit_and_save(
     counter, start = PassCounter(), time.monotonic()
     with TerminalProgress() as bar, stamping(planned.stamp, planned.fingerprint):
         if made:
-            output.show({"kept": f"{outputs.model}, which the same command has made of the same rows"})
+            output.show({"kept": KEPT.format(outputs.model)})
         else:
             heard = [counter, *shown(bar, output, checkpoint)]
             model.fit(data, **planned.beside, checkpoint=checkpoint, progress=heard)
@@ -454,7 +448,7 @@ def _fit_and_save(
         if not made:
             model.save(outputs.model, overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
-        if outputs.scores is not None and not (made and _made(outputs.scores, model, planned.fingerprint)):
+        if outputs.scores is not None and not (made and made_at(outputs.scores, planned.fingerprint)):
             output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
             progress = shown(bar, output, outputs.scores)
             if made and _is_unmarked(outputs.scores):

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,8 +29,11 @@ from bigpca.storage.files import kind_of
 if TYPE_CHECKING:
     from distributed import Client
 
+    from bigpca.data.provenance import Provenance
+
 
 CONNECT_SECONDS = 10
+KEPT = "{}, which the same command has made of the same rows"  # an output that is not made again
 COLUMNS = {"labels": "label", "weights": "weight", "groups": "group"}  # of a file, and what an entry of each is
 
 
@@ -148,6 +151,19 @@ def shown(bar: TerminalProgress, output: Streams, kept: str | None = None) -> li
             log(event)
 
     return [bar if bar.shown else lines]
+
+
+def made_at(path: str | None, fingerprint: str | None, kind: str = "array") -> Provenance | None:
+    """Return the record of what an equal command has made at a path: an array, a table or a model; else None."""
+    from bigpca.data.provenance import provenance_of
+    from bigpca.storage.groups import kind_at
+
+    if path is None or fingerprint is None or (Path(path).suffix != ".parquet" and kind_at(path) != kind):
+        return None
+    with suppress(ValueError):  # altered
+        found = provenance_of(path)
+        return found if found is not None and found.fingerprint == fingerprint else None
+    return None
 
 
 def reject_existing(

@@ -12,7 +12,17 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.output import ExitCode, command_line, plain, reporting
-from bigpca.cli.runtime import described, open_sources, recorded, reject_existing, reject_shared_paths, running, shown
+from bigpca.cli.runtime import (
+    KEPT,
+    described,
+    made_at,
+    open_sources,
+    recorded,
+    reject_existing,
+    reject_shared_paths,
+    running,
+    shown,
+)
 from bigpca.errors import brief, listed
 from bigpca.passes.engine.events import TerminalProgress
 from bigpca.planning import format_seconds
@@ -220,19 +230,27 @@ def ingest(
     source, store = _with_output(source, out)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         reject_shared_paths(source, store=store)
-        reject_existing(store, overwrite, "rows")
         import bigpca
+        from bigpca.data.keys import row_keys
+        from bigpca.data.provenance import fingerprint_of, stamping
+        from bigpca.data.sources import rows_stamp
 
         with running(cluster):
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
+            own, stamp = None if keys is None else row_keys(keys), rows_stamp(data, data.shape[0])
+            fingerprint = fingerprint_of(None, stamp, [reading.arguments, own, dtype, chunk_rows])
+            made = not overwrite and made_at(store, fingerprint) is not None
+            if not made:
+                reject_existing(store, overwrite, "rows")
             output.resume = f"Finished chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
-            with TerminalProgress() as bar:
-                progress = shown(bar, output, store)
-                bigpca.ingest(
-                    data, store, overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys, progress=progress
-                )
+            if made:
+                output.show({"kept": KEPT.format(store)})
+            else:
+                to: dict[str, Any] = {"overwrite": overwrite, "dtype": dtype, "chunk_rows": chunk_rows, "keys": own}
+                with TerminalProgress() as bar, stamping(stamp, fingerprint):
+                    bigpca.ingest(data, store, **to, progress=shown(bar, output, store))
         seconds = time.monotonic() - start
         record, rows = _describe_source(store, None)
         output.show({"store": [store, *rows["data"]], "time": format_seconds(seconds)})

@@ -317,20 +317,21 @@ def recording(command: str) -> AbstractContextManager[None]:
 
 
 def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
-    """Return what two commands have in common that make equal models of rows; None if these cannot be identified.
+    """Return what two commands have in common that make equal outputs of rows; None if these cannot be identified.
 
     Parameters
     ----------
-    model : estimator
+    model : estimator, or None for copies of the rows
     stamp : str or None
         Of the rows.
-    given : what else the fit is given
+    given : what else the command is given
     """
     from dask.base import tokenize
 
     if stamp is None:
         return None
-    return str(tokenize(type(model).__name__, repr(sorted(model.get_params().items())), stamp, given))
+    parameters = None if model is None else repr(sorted(model.get_params().items()))
+    return str(tokenize(type(model).__name__, parameters, stamp, given))
 
 
 def stamping(stamp: str | None, fingerprint: str | None = None) -> AbstractContextManager[None]:

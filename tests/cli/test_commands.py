@@ -510,6 +510,55 @@ def test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outp
     }  # a lock without a holder
 
 
+COPIES: dict[str, tuple[str, ...]] = {  # commands of one output, which is the last word
+    "ingest": ("ingest", "x.zarr", "--dtype", "float64", "--out", "o.zarr"),
+    "ingest with keys": ("ingest", "x.zarr", "--keys", "k.csv::name", "--out", "o.zarr"),
+    "scores": ("transform", "x.zarr", "--keys", "k.csv::name", "--scores", "o.zarr"),
+    "codes": ("transform", "x.zarr", "--dtype", "int8", "--scores", "o.zarr"),
+    "a table": ("transform", "x.zarr", "--scores", "o.parquet"),
+    "statistics": ("transform", "x.zarr", "--statistics", "t2,spe", "--scores", "o.parquet"),
+}
+
+
+@pytest.mark.parametrize("place", ["disk", "objects"])
+@pytest.mark.parametrize("line", COPIES.values(), ids=COPIES)
+def test_a_copy_or_scores_that_the_same_line_has_made_are_kept(
+    line: tuple[str, ...], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """As after a stop between the end of the output and that of the process."""
+    monkeypatch.chdir(tmp_path)
+    at = ""
+    if place == "objects":
+        request.getfixturevalue("object_server")
+        at = f"s3://rows/{uuid4().hex}/"
+    X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
+    rows = zarr.create_array("x.zarr", data=X, chunks=(8, 5))
+    bp.PCA(2).fit(X).save("model.zarr")
+    names = [f"r{i}" for i in range(60)]
+    Path("k.csv").write_text("\n".join(["name", *names]))
+    command = (*line[:-1], f"{at}{line[-1]}")
+    first = run_json(*command)
+    before = bp.open(command[-1]).compute()
+    with monkeypatch.context() as patch:
+        for owner, name in ((bp, "ingest"), (bp.PCA, "transform"), (bp.PCA, "statistics")):
+            patch.setattr(owner, name, None)  # none of them is called
+        again = run_json(*command)
+    assert again["exit_code"] == 0, again
+    same = ("shape", "codes", "statistics", "rows", "dtype")
+    assert [again.get(name) for name in same] == [first.get(name) for name in same]
+    np.testing.assert_array_equal(bp.open(command[-1]).compute(), before)
+    assert run(*command[:-2], "--columns", "4,3,2,1,0", *command[-2:]).exit_code == 5
+    if "k.csv::name" in line:
+        Path("k.csv").write_text("\n".join(["name", *names[::-1]]))
+        assert run(*command).exit_code == 5
+        Path("k.csv").write_text("\n".join(["name", *names]))
+    if line[0] == "transform":
+        bp.PCA(2).fit(-2 * X).save("model.zarr", overwrite=True)
+    else:
+        rows[3] = 7
+    assert run(*command).exit_code == 5
+
+
 @pytest.mark.parametrize("place", ["disk", "objects"])
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_the_same_line_continues_after_a_stop_between_its_outputs(
