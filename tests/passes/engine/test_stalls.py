@@ -19,11 +19,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca.passes.engine import run as run_module
-from bigpca.passes.engine.cluster import watch
+from bigpca.passes.engine.cluster import run, watch
 from bigpca.passes.engine.cluster.run import ClusterRun
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.run import Run
@@ -35,6 +35,13 @@ from tests.passes.kit import Moments, bits, folded, logged, moments_of, normal, 
 
 N, D = 2000, 16
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("small_groups")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two workers, for tests that stop one and let it go on."""
+    with start_cluster(2) as found:
+        yield found
 
 
 def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
@@ -50,13 +57,13 @@ def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
 def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator[None]:
     """Act in another thread as soon as a condition holds."""
 
-    def run() -> None:
+    def wait() -> None:
         deadline = time.monotonic() + 600
         while not condition() and time.monotonic() < deadline:
             time.sleep(0.01)
         act()
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     try:
         yield
@@ -66,14 +73,14 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator
 
 @pytest.mark.parametrize(("size", "delay"), [(25, 0.05), (100, 0.5)])
 def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
-    size: int, delay: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: int, delay: float, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow groups, too, which Dask would take from a busy worker for one that seems idle because it is stopped."""
     store, log = tmp_path / "x.zarr", tmp_path / "log"
     write_store(store, normal(N, D), (size, D))
     expected = bits(moments_of(logged(store, tmp_path / "before")))
     X = logged(store, log, delay=delay)
-    with start_cluster(2) as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         stopped = sorted(client.run(os.getpid).items())[0]
         try:
             with when(lambda: len(reads_in(log)) > 200 // size, lambda: os.kill(stopped[1], signal.SIGSTOP)):
@@ -153,7 +160,7 @@ def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lo
 
 @pytest.mark.parametrize("task", ["solve", "alone"])
 def test_a_worker_that_stops_with_the_only_task_in_flight_holds_nobody_up(
-    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a solve of what is in a checkpoint, or a group that is tried alone."""
     monkeypatch.setattr(run_module, "STALLED_SECONDS", 4)
@@ -166,23 +173,23 @@ def test_a_worker_that_stops_with_the_only_task_in_flight_holds_nobody_up(
         fitted: bytes = bp.PCA(2, solver="covariance").fit(tmp_path / "x.zarr", **options).components_.tobytes()
         return fitted
 
-    def submit_there(run: ClusterRun, *what: Any) -> None:
+    def submit_there(own: ClusterRun, *what: Any) -> None:
         with monkeypatch.context() as patch:
             if not stopped and task in (*what[:1], "alone"):
                 stopped.append(pids[there])
                 os.kill(pids[there], signal.SIGSTOP)
-                patch.setattr(run, "_place", lambda: {"workers": [there]})
-            submit(run, *what)
+                patch.setattr(own, "_place", lambda: {"workers": [there]})
+            submit(own, *what)
 
-    def suspect(run: ClusterRun, index: int) -> None:
-        if index == 5 and not run.suspects.count:
-            run.suspects.count, run.suspects.waiting[5] = 1, 5
+    def suspect(own: ClusterRun, index: int) -> None:
+        if index == 5 and not own.suspects.count:
+            own.suspects.count, own.suspects.waiting[5] = 1, 5
         else:
-            submit_segment(run, index)
+            submit_segment(own, index)
 
     with dask.config.set(scheduler="sync"):
         expected = fit()
-    with start_cluster(2) as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         pids = client.run(os.getpid)
         there = min(pids)
         monkeypatch.setattr(ClusterRun, name, submit_there)
@@ -243,12 +250,13 @@ def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: 
 
 @pytest.mark.parametrize("what", ["counts", "labels", "frame", "report", "figure", "clusters"])
 def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert watch.ANSWER_SECONDS + watch.LOOK_SECONDS < 60  # within a minute
     assert min(watch.ANSWER_SECONDS, watch.LOST_SECONDS) > 45  # for which a scheduler may pause
     rows, y, told = normal(N, D), np.arange(N) % 3, list[str]()
-    X, model = da.from_array(rows, chunks=(100, D)), bp.FisherDiscriminantAnalysis(2).fit(rows, y)
+    rows += 50 * (np.arange(N) % 9 - 4)[:, None]  # nine clusters, which are found in a few reads
+    X, model = da.from_array(rows, chunks=(500, D)), bp.FisherDiscriminantAnalysis(2).fit(rows, y)
     ask: dict[str, Callable[[Any], Any]] = {
         "counts": lambda X: bp.PCA(2).fit(X[X[:, 0] > 0]).explained_variance_,
         "labels": lambda X: bp.FisherDiscriminantAnalysis(1).fit(rows, (X[:, 0] > 0).astype(int)).eigenvalues_,
@@ -259,7 +267,7 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
         ),
         "figure": lambda X: drawn_scores(model, X, "rows").scores,
     }
-    with start_cluster(2) as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         before = ask[what](X)  # the workers are known from now on, and not asked again
         who, process = sorted(client.run(os.getpid).items())[0]
         monkeypatch.setattr(watch, "ANSWER_SECONDS", 5)
@@ -282,10 +290,13 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
     np.testing.assert_allclose(found, before)
 
 
-def test_a_worker_whose_read_never_ends_is_named_and_its_groups_are_read_elsewhere(tmp_path: Path) -> None:
+def test_a_worker_whose_read_never_ends_is_named_and_its_groups_are_read_elsewhere(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "ENDLESS", 1.0)
     store, log, gate = tmp_path / "x.zarr", tmp_path / "log", tmp_path / "gate"
     write_store(store, normal(N, D), (25, D))
-    with start_cluster(2) as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         unhindered, _ = fold_with(logged(store, tmp_path / "before"), 60)  # in it workers import what segments need
         stuck = sorted(client.run(os.getpid).items())[0]
         X = logged(store, log, delay=0.02, gate=str(gate), gate_row=N // 2, gate_process=stuck[1])
