@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -213,6 +214,21 @@ def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(tmp_path: Path
         assert client.status == "running"
     assert others
     assert not [one for one in told if "has finished nothing" in one]
+
+
+def test_a_pass_in_which_nothing_begins_or_ends_says_what_it_waits_for(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also before any group has ended, when a hanging read cannot be told from a long one; once, until it goes on."""
+    store, gate = tmp_path / "x.zarr", tmp_path / "gate"
+    write_store(store, normal(N, D), (25, D))
+    monkeypatch.setattr(run, "QUIET_SECONDS", 0.5)
+    X = logged(store, tmp_path / "log", gate=str(gate))
+    with client.as_current(), when(lambda: "begun or ended" in caplog.text, gate.touch):
+        fold_with(X, 1)
+    said = [one.getMessage() for one in caplog.records if "begun or ended" in one.getMessage()]
+    assert len(said) == 1
+    assert re.fullmatch(r"no task .* ended for 0\.5 s; worker tcp://\S+ has group \d+ \(rows \d+:\d+\).*", said[0])
 
 
 def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: Client) -> None:

@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -56,8 +57,12 @@ def tasks_of_runs(client: Client) -> list[str]:
 
 
 @pytest.mark.cluster
-def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(store: Path, tmp_path: Path) -> None:
+def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A longer wait is explained on the way, once."""
     began = time.monotonic()
+    monkeypatch.setattr(watch_module, "QUIET_SECONDS", 0.3)
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -67,6 +72,8 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(stor
     ):  # fmt: skip
         moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=1.0)
     assert time.monotonic() - began < 10
+    (said,) = [one.getMessage() for one in caplog.records if "the run waits" in one.getMessage()]
+    assert re.fullmatch(r"no worker on tcp://\S+ for 0\.3 s; the run waits up to 1 s for one \(workers_timeout\)", said)
 
 
 @pytest.mark.cluster

@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,6 +52,7 @@ from bigpca.passes.engine.cluster.tasks import (
     starts_with,
 )
 from bigpca.passes.engine.cluster.watch import (
+    QUIET_SECONDS,
     Watch,
     ask_workers,
     at_work,
@@ -102,6 +104,8 @@ class Stalls:
     _told: set[str] = field(default_factory=set)  # workers that a warning has named
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
     _looked: float = field(default_factory=time.monotonic)
+    _tasks: dict[str, set[str]] = field(default_factory=dict)  # of the pass on each worker
+    _quiet: float = field(default_factory=time.monotonic)  # since when these are the same; inf once that was said
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -136,6 +140,7 @@ class Stalls:
         found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(at_work), *asked)
         self.forgotten, self._unknown = self._unknown & unknown, unknown  # seen twice: a submission may be on its way
         self._looked = time.monotonic()
+        self._tell_of_quiet({who: set(found[who][1]) for who in found.keys() & workers.keys()})
         seen: dict[str, set[str]] = {}
         why: dict[str, str] = {}
         for who in found.keys() & workers.keys():
@@ -170,6 +175,16 @@ class Stalls:
         self._progress[who] = processing, since
         return self._looked - since
 
+    def _tell_of_quiet(self, tasks: dict[str, set[str]]) -> None:
+        """Log once what is waited for if no task of the pass has begun or ended for a while: a long read, or a hang."""
+        if tasks != self._tasks:
+            self._tasks, self._quiet = tasks, self._looked
+        elif tasks and self._looked - self._quiet > QUIET_SECONDS:
+            has = [f"worker {who} has {self._described(keys)}" for who, keys in sorted(tasks.items()) if keys]
+            said = "; ".join(has[:3]) or "no worker has any"
+            logger.warning("no task of this pass has begun or ended for %g s; %s", QUIET_SECONDS, said)
+            self._quiet = inf
+
     def awake(self, workers: Mapping[str, int]) -> dict[str, int]:
         """Return the workers that do not stall."""
         return {who: threads for who, threads in workers.items() if who not in self.workers}
@@ -181,9 +196,7 @@ class Stalls:
     def _warn(self, who: str, why: str, *, elsewhere: bool) -> None:
         self._count += 1
         self._told.add(who)
-        groups = sorted({group for key in self.workers[who] if (group := group_of(self.job.prefix, key)) is not None})
-        with_rows = [f"group {g} (rows {'{}:{}'.format(*self.job.layout.rows_of(g))})" for g in groups[:3]]
-        what = ", ".join(with_rows) + (", ..." if len(groups) > 3 else "") or "a task that reads no rows"
+        what = self._described(self.workers[who])
         warnings.warn(
             f"worker {who} {why}, and has {what}. It may be stopped, swapping, short of memory, or waiting for "
             "storage. " + ("Others do its work too." if elsewhere else "There is no other worker, so the run waits."),
@@ -191,6 +204,12 @@ class Stalls:
             stacklevel=2,
         )
         self.options.progress(RetryEvent("worker stalled", self._count))
+
+    def _described(self, keys: set[str]) -> str:
+        """Name the groups that tasks of the pass read, with their rows."""
+        groups = sorted({group for key in keys if (group := group_of(self.job.prefix, key)) is not None})
+        with_rows = [f"group {g} (rows {'{}:{}'.format(*self.job.layout.rows_of(g))})" for g in groups[:3]]
+        return ", ".join(with_rows) + (", ..." if len(groups) > 3 else "") or "a task that reads no rows"
 
 
 # Dask counts, for each task, the workers that died while it was assigned to them, whether it caused the deaths or

@@ -36,6 +36,7 @@ from bigpca.storage.files import kind_of
 LOST_SECONDS = 60  # of a scheduler that does not answer
 LOOK_SECONDS = 5  # between questions about silent workers
 SETTLE_SECONDS = 0.1  # between looks at whether a scheduler has noticed that a connection broke
+QUIET_SECONDS = 100  # without any progress, after which a line says what is waited for
 LEFT_SECONDS = 1.0  # between looks at whether workers that have not answered are still there
 AT_ONCE = 256  # workers that are asked at a time: each takes a connection of the client and one of the scheduler
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
@@ -68,7 +69,7 @@ class Watch:
         self.asking: Future[list[str]] | None = None
         self.seen = self.checked = time.monotonic()
         self.workers: dict[str, int] = {}
-        self.lost = 0
+        self.lost, self.told = 0, False
         self.looked = self.seen
         self.silent: set[str] = set()
         self.unknown: set[Any] = set()
@@ -110,17 +111,22 @@ class Watch:
         self.unasked = (self.unasked | new) & now.keys()
         self.workers, self.checked = now, time.monotonic()
         if now:
-            self.seen = self.checked
+            self.seen, self.told = self.checked, False
         if gone:
             self.lost += len(gone)
             logger.warning(
                 "lost %d worker(s) (%s); their unfinished groups are read again", len(gone), ", ".join(sorted(gone))
             )
             self.options.progress(RetryEvent("worker lost", self.lost))
-        if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
+        limit, what = self.options.workers_timeout, f"no worker{self.wanted} on {self.client.scheduler.address}"
+        if not self.workers and time.monotonic() - self.seen > limit:
             raise TimeoutError(
-                f"no worker{self.wanted} on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
-                f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
+                f"{what} for {limit:g} s (workers_timeout). Start workers and run again.{resume_hint(self.options)}"
+            )
+        if not self.told and time.monotonic() - self.seen > QUIET_SECONDS:
+            self.told = True
+            logger.warning(
+                "%s for %g s; the run waits up to %g s for one (workers_timeout)", what, QUIET_SECONDS, limit
             )
 
     def wait_until_settled(self) -> None:
