@@ -223,6 +223,7 @@ def test_a_pass_in_which_nothing_begins_or_ends_says_what_it_waits_for(
     store, gate = tmp_path / "x.zarr", tmp_path / "gate"
     write_store(store, normal(N, D), (25, D))
     monkeypatch.setattr(run, "QUIET_SECONDS", 0.5)
+    caplog.set_level("WARNING")  # also of the handlers, which a LocalCluster silences
     X = logged(store, tmp_path / "log", gate=str(gate))
     with client.as_current(), when(lambda: "begun or ended" in caplog.text, gate.touch):
         fold_with(X, 1)
