@@ -232,6 +232,28 @@ def test_a_pass_in_which_nothing_begins_or_ends_says_what_it_waits_for(
     assert re.fullmatch(r"no task .* ended for 0\.5 s; worker tcp://\S+ has group \d+ \(rows \d+:\d+\).*", said[0])
 
 
+def test_tasks_that_wait_in_an_interrupted_connection_are_not_forgotten(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other connections of the client to the scheduler may answer first: they would be cancelled again and again."""
+    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
+    stream, decide, asked, held = client.scheduler_comm, watch.Unknown.forgotten, list[float](), list[Any]()
+    send = stream.send
+
+    def go_on_later(self: Any, unknown: set[Any], heard: float) -> set[Any]:
+        asked.append(heard)
+        if len(asked) == 5:
+            monkeypatch.setattr(stream, "send", send)
+            client.loop.add_callback(send, *held)
+        return decide(self, unknown, heard)
+
+    monkeypatch.setattr(watch.Unknown, "forgotten", go_on_later)
+    monkeypatch.setattr(stream, "send", lambda *messages: held.extend(messages))
+    fold_with(bp.open(tmp_path / "x.zarr"), 1)
+    assert len(asked) >= 5
+    assert "has forgotten" not in caplog.text
+
+
 def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: Client) -> None:
     def steps(waited: list[str], dask_scheduler: Any = None) -> tuple[int, Any]:
         import sys
@@ -246,7 +268,7 @@ def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: 
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            found = look("own-", 60.0, waited, dask_scheduler)
+            found = look("own-", 60.0, waited, "", dask_scheduler)
         finally:
             sys.settrace(before)
         return taken, found
@@ -258,7 +280,9 @@ def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: 
     taken = []
     for others in (10, 10_000):
         held = client.scatter({f"of-others-{i}": i for i in range(others)})
-        steps_taken, (found, unknown) = client.run_on_scheduler(steps, ["own-sum", *(one.key for one in own), "own-9"])
+        steps_taken, (found, unknown, _) = client.run_on_scheduler(
+            steps, ["own-sum", *(one.key for one in own), "own-9"]
+        )
         taken.append(steps_taken)
         assert (found.keys(), unknown) == (client.nthreads().keys(), {"own-9"})
         del held

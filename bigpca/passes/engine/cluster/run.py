@@ -53,6 +53,7 @@ from bigpca.passes.engine.cluster.tasks import (
 )
 from bigpca.passes.engine.cluster.watch import (
     QUIET_SECONDS,
+    Unknown,
     Watch,
     ask_workers,
     at_work,
@@ -99,7 +100,7 @@ class Stalls:
     options: Run
     workers: dict[str, set[str]] = field(default_factory=dict)
     forgotten: set[str] = field(default_factory=set)
-    _unknown: set[str] = field(default_factory=set)
+    _unknown: Unknown = field(default_factory=Unknown)
     _suspected: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)  # workers that a warning has named
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
@@ -136,9 +137,9 @@ class Stalls:
             return set()
         silent = limit * (1 - 2 / LOOKS)  # with the two looks that see it, ``limit`` in all
         endless = None if longest is None else max(limit, ENDLESS * longest)
-        asked = self.job.prefix, silent, list(waited)
-        found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(at_work), *asked)
-        self.forgotten, self._unknown = self._unknown & unknown, unknown  # seen twice: a submission may be on its way
+        asked = self.job.prefix, silent, list(waited), self.client.id
+        found, unknown, heard = ask(self.client, self.client.run_on_scheduler, by_value(at_work), *asked)
+        self.forgotten = self._unknown.forgotten(unknown, heard)
         self._looked = time.monotonic()
         self._tell_of_quiet({who: set(found[who][1]) for who in found.keys() & workers.keys()})
         seen: dict[str, set[str]] = {}

@@ -72,7 +72,7 @@ class Watch:
         self.lost, self.told = 0, False
         self.looked = self.seen
         self.silent: set[str] = set()
-        self.unknown: set[Any] = set()
+        self.unknown = Unknown()
 
     @property
     def threads(self) -> int:
@@ -155,10 +155,10 @@ class Watch:
         """
         if time.monotonic() - self.looked < LOOK_SECONDS:
             return
-        found, unknown = ask(self.client, self.client.run_on_scheduler, by_value(at_work), (), inf, waited)
-        if unknown & self.unknown:  # seen twice: a submission may be on its way
+        asked = (), inf, waited, self.client.id
+        found, unknown, heard = ask(self.client, self.client.run_on_scheduler, by_value(at_work), *asked)
+        if self.unknown.forgotten(unknown, heard):
             raise RunCancelled("the scheduler has forgotten tasks of this run")
-        self.unknown = unknown
         for who, (seconds, *_) in found.items():
             if seconds > ANSWER_SECONDS and who not in self.silent:
                 self.silent.add(who)
@@ -321,15 +321,35 @@ def ask_workers(client: Client, question: Callable[..., Awaitable[Any]], workers
     return found
 
 
+class Unknown:
+    """The tasks that a client waits for and its scheduler does not know: forgotten, or still on their way to it.
+
+    What a client sends arrives in order, but may wait for long in a connection that was interrupted. So tasks have been
+    forgotten only if the scheduler has heard of the client since it was first asked about them.
+    """
+
+    def __init__(self) -> None:
+        self.since: dict[Any, float] = {}
+
+    def forgotten(self, unknown: set[Any], heard: float) -> set[Any]:
+        """Return those that it has forgotten, by its answer: what it does not know, and when it heard of the client."""
+        now = time.monotonic()
+        self.since = {key: self.since.get(key, now) for key in unknown}
+        return {key for key, since in self.since.items() if since < now - heard}
+
+
 def at_work(
-    prefix: str | tuple[()], silent: float, waited: list[Any], dask_scheduler: Any = None
-) -> tuple[dict[str, Any], set[Any]]:
+    prefix: str | tuple[()], silent: float, waited: list[Any], client: str, dask_scheduler: Any = None
+) -> tuple[dict[str, Any], set[Any], float]:
     """Return each worker's silence in seconds, its tasks of a pass, those it holds, whether it runs only others, and
     its status.
 
-    Also return those of the ``waited`` tasks that the scheduler does not know. What a worker holds may be many tasks,
-    so it is listed only for workers that have been silent for so many seconds. No task begins with the prefix ``()``.
-    This runs on the scheduler, is pickled by value and imports what it needs, because bigpca may be missing there.
+    Also return those of the ``waited`` tasks that the scheduler does not know, and how many seconds ago it heard of the
+    client on the connection of its submissions: 0 for one that it does not know either.
+
+    What a worker holds may be many tasks, so it is listed only for workers that have been silent for so many seconds.
+    No task begins with the prefix ``()``. This runs on the scheduler, is pickled by value and imports what it needs,
+    because bigpca may be missing there.
     """
     import time
 
@@ -341,7 +361,9 @@ def at_work(
             for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
         )
         found[address] = silence, processing, held, bool(worker.executing) and not running, worker.status.name
-    return found, {key for key in waited if key not in dask_scheduler.tasks}
+    known = dask_scheduler.clients.get(client)
+    heard = 0.0 if known is None else time.time() - known.last_seen
+    return found, {key for key in waited if key not in dask_scheduler.tasks}, heard
 
 
 def settled(client: str, dask_scheduler: Any = None) -> bool:
