@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral, Real
@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import unmasked
 from bigpca.errors import an, brief, check_choice, closest
 
 Taken: TypeAlias = slice | NDArray[np.int64]
@@ -36,10 +37,13 @@ class Positions:
         Names of columns are strings.
     length : int or None
         That the axis must have, because a mask chose.
+    index : tuple of str
+        Names of a mask, a Series; the names of the axis, if it has any, must be the same.
     """
 
     given: slice | tuple[int, ...] | tuple[str, ...]
     length: int | None = None
+    index: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def of(cls, value: Any, what: str) -> Positions:
@@ -55,7 +59,7 @@ class Positions:
             if any(one is not None and not isinstance(one, int | np.integer) for one in bounds) or value.step == 0:
                 raise ValueError(f"{what} = {value!r} does not slice by integers. Give for example slice(1, None).")
             return cls(slice(*(None if one is None else int(one) for one in bounds)))
-        found = np.asarray(value)
+        found = unmasked(value)
         texts = found.dtype.kind in "UO" and all(isinstance(one, str) for one in found.ravel().tolist())
         if found.ndim != 1 or isinstance(value, str) or not (found.dtype.kind in "iub" or texts):
             raise TypeError(
@@ -66,7 +70,8 @@ class Positions:
         chosen = np.flatnonzero(found) if length is not None else found
         if not len(chosen):
             raise ValueError(f"{what} chooses no positions. Choose at least one.")
-        return cls(tuple(chosen.tolist()), length)
+        index = tuple(getattr(value, "index", ())) if length is not None and hasattr(value, "iloc") else ()
+        return cls(tuple(chosen.tolist()), length, index if all(isinstance(name, str) for name in index) else ())
 
     def on(self, size: int, what: str, names: NDArray[np.object_] | None = None) -> Taken:
         """Return the positions on an axis of ``size``; ``names`` are the axis's names, if it has any.
@@ -79,6 +84,12 @@ class Positions:
         if self.length not in (None, size):
             raise ValueError(
                 f"the mask of {what} has {self.length} entries, but its axis has {size}. Give one for each."
+            )
+        other = next((i for i, name in enumerate(self.index) if names is not None and name != names[i]), None)
+        if other is not None and names is not None:
+            raise ValueError(
+                f"the mask of {what} names position {other} {self.index[other]!r}, but X names it {names[other]!r}. "
+                f"Put both in one order: {what}.reindex(X.columns)."
             )
         if isinstance(self.given, slice):
             outside = [one for one in (self.given.start, self.given.stop) if one is not None and abs(one) > size]

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked, unpack
+from bigpca.data.grids import feature_names
 from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
@@ -25,6 +26,7 @@ from bigpca.estimators.linear.model import LinearModel, standardization_of, whol
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.inputs import compare_own_columns
 from bigpca.estimators.shared.opening import read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -717,6 +719,7 @@ def feature_replacement_bound(
     (True, 0.38)
     """
     rows = Rows.of(open_array(X), memory_limit=memory_limit)
+    compare_own_columns(rows.origin.labels, feature_names(rows.origin.given), replacements, "replacements")
     given = whole(replacements, "replacements", "replacement", "One feature number for each feature")
     d, chosen = rows.n_columns, unmasked(given)
     if chosen.dtype.kind not in "iu":

@@ -486,6 +486,7 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 OTHER = FRAME[["c", "b", "a"]]
 BY_COVARIATES = bp.PCA(1).fit(Y[:, None] + X[:, :2], given=FRAME)
 OF_TARGETS = bp.CCA(1).fit(X, FRAME)
+NAMED = xr.DataArray(OTHER.to_numpy(), dims=("t", "f"), coords={"f": list("cba")})
 REORDERED: dict[str, Callable[[], Any]] = {
     "Z of transform": lambda: BY_COVARIATES.transform(X[:, :2], given=OTHER),
     "Z of partial_fit": lambda: BY_COVARIATES.partial_fit(X[:, :2], given=OTHER),
@@ -499,6 +500,11 @@ REORDERED: dict[str, Callable[[], Any]] = {
     "center of a fit": lambda: bp.PCA(1, center=OTHER.mean()).fit(FRAME),
     "scale of a fit": lambda: bp.ApproximatePCA(1, scale=OTHER.std()).fit(FRAME),
     "sampling of a fit": lambda: bp.NystromKernelPCA(1, sampling=OTHER[:9]).fit(FRAME),
+    "metric of a fit": lambda: bp.GeneralizedPCA(1, metric=OTHER.cov()).fit(FRAME),
+    "center as a DataArray": lambda: bp.PCA(1, center=NAMED.mean("t")).fit(FRAME),
+    "sampling as a DataArray": lambda: bp.NystromKernelPCA(1, sampling=NAMED[:9]).fit(FRAME),
+    "metric as a DataArray": lambda: bp.GeneralizedPCA(1, metric=NAMED[:3].assign_coords(t=list("cba"))).fit(FRAME),
+    "replacements": lambda: quality.feature_replacement_bound(FRAME, pd.Series([0, 0, 2], index=list("cba"))),
 }
 
 
@@ -506,6 +512,26 @@ REORDERED: dict[str, Callable[[], Any]] = {
 def test_columns_in_another_order_are_noticed(name: str) -> None:
     with pytest.raises(ValueError, match=r"feature names should match.*\nFeature names must be in the same order"):
         REORDERED[name]()
+
+
+FIELD = xr.DataArray(
+    np.tile(X, 2).reshape(N, 2, 3), dims=("t", "lat", "lon"), coords={"lat": [10.0, 50.0], "lon": [0.0, 1.0, 2.0]}
+)
+
+
+def test_landmarks_beside_a_field_are_on_its_grid() -> None:
+    fit = lambda rows: bp.NystromKernelPCA(1, sampling=rows).fit(FIELD).eigenvalues_  # noqa: E731
+    flat = FIELD.values[:9].reshape(9, -1)
+    for same in (FIELD[:9], FIELD[:9].drop_vars(["lat", "lon"]), xr.DataArray(flat), flat):
+        np.testing.assert_array_equal(fit(same), fit(FIELD[:9]))
+    with pytest.raises(
+        ValueError, match=r"coordinate 'lat' of sampling is \[50.0, 10.0\].*that of X is \[10.0, 50.0\]"
+    ):
+        fit(FIELD[:9, ::-1])
+    with pytest.raises(
+        ValueError, match=r"dimensions t, lon, lat, .*of X are lat, lon.*transpose\(\.\.\., 'lat', 'lon'"
+    ):
+        fit(FIELD[:9].transpose("t", "lon", "lat"))
 
 
 def test_names_of_covariates_are_kept_with_the_model(tmp_path: Path) -> None:
@@ -572,6 +598,19 @@ def test_columns_of_one_name_are_named(table: Any) -> None:
     ):
         with pytest.raises(ValueError, match=r"2 of [23] columns of the table are named 'a', .*which must differ"):
             call()
+
+
+def test_masks_of_columns_and_penalties_are_not_dropped() -> None:
+    for given in (FRAME, bp.open(FRAME)):
+        mask = pd.Series([True, True, False], index=FRAME.columns)
+        np.testing.assert_array_equal(bp.open(given, columns=mask), X[:, :2])
+        with pytest.raises(ValueError, match="the mask of columns names position 0 'c', but X names it 'a'"):
+            bp.open(given, columns=mask[::-1])
+    np.testing.assert_array_equal(bp.open(X, columns=mask[::-1]), X[:, 1:])  # X has no names
+    with pytest.raises(TypeError, match="chooses no positions"):
+        bp.open(X, columns=np.ma.masked_array([0, 1], [False, True]))
+    with pytest.raises(ValueError, match="a number of at least 0"):
+        bp.Ridge(np.ma.masked_equal([1.0, 10.0], 10.0)).fit(X, Y)
 
 
 def test_a_list_of_dicts_is_no_rows() -> None:

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from sklearn.utils import RegressorTags, Tags
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
 from bigpca.estimators.pairs.fits import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
@@ -135,7 +135,7 @@ class Ridge(Predicts):
     alpha_per_target: bool = False
 
     def _penalties(self) -> list[float]:
-        given = np.atleast_1d(np.asarray(self.alphas))
+        given = np.atleast_1d(unmasked(self.alphas))
         if (
             given.ndim != 1
             or not len(given)

@@ -39,7 +39,7 @@ from bigpca.data.containers import (
     reject_foreign,
     reject_sparse_forms,
 )
-from bigpca.data.grids import COMPONENT, Grid, feature_names, is_held, note_rounded_columns
+from bigpca.data.grids import COMPONENT, Grid, Labels, feature_names, is_held, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
@@ -386,16 +386,32 @@ def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:
     compare_names(known, names)
 
 
-def compare_own_names(known: NDArray[np.object_], given: Any, argument: str) -> None:
-    """Compare the names of the columns of X with those of a Series or a frame beside it, if both have names.
+def compare_own_columns(labels: Labels | None, known: Names, given: Any, argument: str) -> None:
+    """Compare the columns of X with those of a Series, a frame or a DataArray beside it, if both name them.
 
-    DataArrays are aligned by their coordinates instead.
+    Beside a DataArray X, vectors are aligned by their coordinates instead, and landmarks must be on the same grid.
     """
-    if is_labelled(given):
+    named = list(given.dims) if is_labelled(given) else []
+    if named and labels is not None:
+        grid = labels.grid
+        if argument == "sampling" and {*named} & {*grid.dims}:
+            place = {dim: 0 for dim in named if dim not in grid.dims}
+            grid.aligned(given.isel(place), argument)
+            if tuple(dim for dim in named if dim not in place) != grid.dims:
+                raise ValueError(
+                    f"{argument} has the dimensions {', '.join(named)}, but the features of X are "
+                    f"{', '.join(grid.dims)}. Pass {argument}.transpose(..., {', '.join(map(repr, grid.dims))})."
+                )
         return
-    series = hasattr(given, "iloc") and given.ndim == 1 and argument != "sampling"  # of row numbers
-    own = np.asarray(given.index if series else feature_names(given), dtype=object)
-    if own.ndim == 1 and all(isinstance(name, str) for name in own):
+    if known is None:
+        return
+    if named:
+        own = given.coords[named[-1]].values if named[-1] in given.coords else ()
+    else:
+        series = hasattr(given, "iloc") and given.ndim == 1 and argument != "sampling"  # of row numbers
+        own = given.index if series else feature_names(given)
+    own = np.asarray(own, dtype=object)
+    if own.ndim == 1 and len(own) and all(isinstance(name, str) for name in own):
         with naming_argument(argument):
             compare_names(known, own)
 

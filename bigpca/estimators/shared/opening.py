@@ -19,7 +19,13 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.views import carrying
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading, running
-from bigpca.estimators.shared.inputs import Unchecked, check_names, check_parameters, check_policies, compare_own_names
+from bigpca.estimators.shared.inputs import (
+    Unchecked,
+    check_names,
+    check_parameters,
+    check_policies,
+    compare_own_columns,
+)
 from bigpca.estimators.shared.labelled import naming_places, open_side, without_empty_columns
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.base import Accumulator
@@ -183,9 +189,8 @@ def rows_of_fit(
         For maps of rows that lack what a read of the fit finds, if these are not the only rows that the fit reads.
     """
     check_parameters(model)
-    if (names := rows.origin.names) is not None:
-        for name in ("center", "scale", "sampling"):  # parameters that may name the columns
-            compare_own_names(names, getattr(model, name, None), name)
+    for name in ("center", "scale", "sampling", "metric"):  # parameters that may name the columns
+        compare_own_columns(rows.origin.labels, rows.origin.names, getattr(model, name, None), name)
     if not weighted:
         reject_weights(rows, [type(model).__name__], model._traits.unweighted)
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=setting(model, "memory_limit", memory_limit))
