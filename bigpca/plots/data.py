@@ -201,10 +201,14 @@ def weights(model: Any, names: Any = None) -> Weights:
         inner = fitted(model)
         axes = inner.components_ if hasattr(inner, "components_") else getattr(inner, "x_weights_", np.zeros(0)).T
         if not axes.size:
-            raise ValueError(
-                f"{an(name_of(model))} has no components_: its components are functions of the rows, not weights of "
-                "the features. Draw the scores, or fit a linear model such as PCA."
-            )
+            if hasattr(inner, "coef_"):
+                instead = "it has coefficients of targets. Pass these: model.coef_."
+            else:
+                instead = (
+                    "its components are functions of the rows, not weights of the features. Draw the scores, or fit a "
+                    "linear model such as PCA."
+                )
+            raise ValueError(f"{an(name_of(model))} has no components_: {instead}")
         found = _of_all_columns(model, np.asarray(axes, dtype=np.float64))
         names = getattr(model, "feature_names_in_", None) if names is None else names
     d = found.shape[1]

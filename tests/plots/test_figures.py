@@ -447,6 +447,11 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         ValueError,
         "has no components_.*Draw the scores",
     ),
+    "coefficients": (
+        lambda m: bp.plots.components(bp.Ridge().fit(X, X[:, 0])),
+        ValueError,
+        r"a Ridge has no components_: it has coefficients of targets\. Pass these: model\.coef_",
+    ),
     "shape": (lambda m: bp.plots.components(m["pca"], (5, 3)), ValueError, "image_shape"),
     "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*spectrum"),
     "pair": (

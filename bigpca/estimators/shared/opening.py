@@ -189,8 +189,9 @@ def rows_of_fit(
         For maps of rows that lack what a read of the fit finds, if these are not the only rows that the fit reads.
     """
     check_parameters(model)
-    for name in ("center", "scale", "sampling", "metric"):  # parameters that may name the columns
-        compare_own_columns(rows.origin.labels, rows.origin.names, getattr(model, name, None), name)
+    if (labels := rows.origin.labels) is not None or rows.origin.names is not None:
+        for name in ("center", "scale", "sampling", "metric"):  # parameters that may name the columns
+            compare_own_columns(labels, rows.origin.names, getattr(model, name, None), name)
     if not weighted:
         reject_weights(rows, [type(model).__name__], model._traits.unweighted)
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=setting(model, "memory_limit", memory_limit))
