@@ -145,7 +145,8 @@ class Tables(BaseEstimator):
             Names of the rows, by default the keys of the scores; False for labels in the order of the rows, whatever
             keys they have. And paths of their images.
         image_shape : (height, width) or (height, width, 3), default None
-            Of one row: components are then shown as pictures.
+            Of one row: components are then shown as pictures. Those of a field, such as latitude by longitude, are
+            shown as maps without it.
         feature_names : array-like of shape (d,), default None
             None for those of the fit.
         standard_errors : StandardErrors, default None
