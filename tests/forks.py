@@ -6,6 +6,7 @@ import fcntl
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import termios
 from collections.abc import Collection, Mapping
@@ -49,6 +50,35 @@ def kill_after(line: str, count: int, script: str, *arguments: object) -> None:
                 break
     process.join(600)
     assert process.exitcode == -signal.SIGKILL
+
+
+class Module:
+    """``python -m`` with a module that has a ``main``, without its output; with methods of ``subprocess.Popen``.
+
+    Its configuration of Dask is that of its environment.
+    """
+
+    def __init__(self, name: str, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+        script = f"import dask; dask.config.refresh(); from {name} import main; main()"
+        streams = (os.open(os.devnull, os.O_RDWR),) * 3
+        self._process = forked(script, *arguments, streams=streams, environment=environment)
+        self.pid, self.kill, self.terminate = self._process.pid or 0, self._process.kill, self._process.terminate
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float) -> int:
+        """Return the exit code.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If it does not end in time.
+        """
+        self._process.join(seconds)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(["python", "-m"], seconds)
+        return self._process.exitcode
 
 
 def _run(links: list[Connection], script: str, arguments: list[str], environment: dict[str, str]) -> None:

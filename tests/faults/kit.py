@@ -18,11 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import Module
+
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
     "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver",
 }
+PYTHON = [sys.executable, "-m"]
 CGROUPS = Path("/sys/fs/cgroup/memory")
 
 
@@ -35,11 +38,18 @@ def wait_until(condition: Callable[[], object], seconds: float = 600.0) -> None:
         time.sleep(0.05)
 
 
-@contextlib.contextmanager
-def process(command: Sequence[str], **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command beside the test, without its output; it is ended with the test."""
+def start(command: Sequence[str], **settings: str) -> subprocess.Popen[bytes] | Module:
+    """Run a command beside the test, without its output: a module of this Python in a fork."""
     environment = ENVIRONMENT | {f"DASK_DISTRIBUTED__{name}": value for name, value in settings.items()}
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    if [*command[:2]] == PYTHON:
+        return Module(*command[2:], environment=environment)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+
+
+@contextlib.contextmanager
+def process(command: Sequence[str], **settings: str) -> Iterator[subprocess.Popen[bytes] | Module]:
+    """Run a command as :func:`start` does; it is ended with the test."""
+    started = start(command, **settings)
     try:
         yield started
     finally:
@@ -53,7 +63,7 @@ def process(command: Sequence[str], **settings: str) -> Iterator[subprocess.Pope
 
 def worker_command(address: str, folder: Path, *options: str) -> list[str]:
     """Command line of a nanny with a worker of one thread."""
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+    command = [*PYTHON, "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
     return [*command, "--local-directory", str(folder), *options]
 
 

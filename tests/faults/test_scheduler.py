@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +15,10 @@ from distributed import Client
 import bigpca as bp
 from bigpca.passes.engine import local
 from bigpca.passes.engine.cluster.run import ClusterRun
-from tests.faults.kit import process, wait_until, worker_command
+from tests.faults.kit import PYTHON, process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
 
-GONE_SECONDS = 10  # for how long a client tries to reach a scheduler again
+GONE_SECONDS = 5  # for how long a client tries to reach a scheduler again
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
 
 
@@ -32,7 +30,7 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
     with dask.config.set(scheduler="sync"):
         expected = bits(moments_of(bp.open(tmp_path / "x.zarr")))
     file = tmp_path / "scheduler.json"
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    command = [*PYTHON, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     submit = ClusterRun.submit
     with (
         process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler,
@@ -87,9 +85,9 @@ def test_a_scheduler_that_is_stopped_before_a_plan_is_named_and_not_waited_for(
 
 
 @contextmanager
-def scheduler_and_client(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Client]]:
+def scheduler_and_client(folder: Path) -> Iterator[tuple[Any, Client]]:
     file = folder / "scheduler.json"
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    command = [*PYTHON, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler:
         wait_until(lambda: file.exists() and file.stat().st_size > 0)
         with (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, Retr
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.rows import Rows
-from tests.faults.kit import wait_until
+from tests.faults.kit import start, wait_until, worker_command
 from tests.passes.conftest import start_cluster
 from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, write_store
 
@@ -230,17 +228,8 @@ def test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments
     cluster.scale(1)
     wait_until(lambda: len(client.scheduler_info()["workers"]) == 1)
     options = ["--lifetime", "8 s"] if ending == "--lifetime" else []
-    command = [
-        sys.executable,
-        "-m",
-        "distributed.cli.dask_worker",
-        client.scheduler.address,
-        "--no-nanny",
-        "--nthreads",
-        "1",
-    ]
-    place = ["--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(tmp_path), "--memory-limit", "1GiB"]
-    process = subprocess.Popen([*command, *place, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    place = ["--no-nanny", "--host", "127.0.0.1", "--memory-limit", "1GiB"]
+    process = start(worker_command(client.scheduler.address, tmp_path, *place, *options))
 
     def end() -> None:
         if ending == "SIGTERM":

@@ -35,7 +35,7 @@ from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.storage.places import Place
-from tests.faults.kit import wait_until
+from tests.faults.kit import start, wait_until
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
 N, D = 2000, 16
@@ -134,9 +134,11 @@ def worker(
     options = ["--nthreads", "1", "--memory-limit", memory, "--no-dashboard", "--host", "127.0.0.1"]
     options += ["--resources", resources] if resources else []
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ({"PYTHONPATH": path} if path else {})
-    process = subprocess.Popen(
-        [*command, *options], cwd="/", env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    if (python, prefix, path, memory) == (sys.executable, (), "", "2GiB"):  # a fork holds what it was forked from
+        process = start([*command, *options])
+    else:
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen([*command, *options], cwd="/", env=environment, stdout=quiet, stderr=quiet)
     try:
         client.wait_for_workers(len(before) + 1, timeout=600)
         (address,) = addresses(client) - before
@@ -309,7 +311,7 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
 
     monkeypatch.setattr(Client, "run", count)
     X = bp.open(store)
-    with worker(empty, path=ROOT) as first, ExitStack() as later:
+    with worker(empty) as first, ExitStack() as later:
         with empty.as_current():
             expected = bits(moments_of(X))
             assert bits(moments_of(X)) == expected

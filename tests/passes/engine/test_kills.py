@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ import pytest
 from distributed import Client
 
 from bigpca.passes.engine.events import CheckpointEvent, Event, RetryEvent
-from tests.faults.kit import ENVIRONMENT, wait_until
+from tests.faults.kit import PYTHON, start, wait_until
 from tests.forks import kill_after
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
 
@@ -64,16 +62,13 @@ def test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits(
 def scheduler_and_workers(folder: Path) -> Iterator[dict[str, Any]]:
     """Start a scheduler and two workers with nannies as processes of their own."""
     file = folder / "scheduler.json"
-    program = [sys.executable, "-m"]
     place = ["--host", "127.0.0.1", "--no-dashboard"]
     workers = ["--nworkers", "2", "--nthreads", "1", "--memory-limit", "1GiB", "--local-directory", str(folder)]
-    started = [
-        quiet([*program, "distributed.cli.dask_scheduler", *place, "--port", "0", "--scheduler-file", str(file)])
-    ]
+    started = [start([*PYTHON, "distributed.cli.dask_scheduler", *place, "--port", "0", "--scheduler-file", str(file)])]
     try:
         wait_until(lambda: file.exists() and file.stat().st_size > 0)
-        command = [*program, "distributed.cli.dask_worker", *place, "--scheduler-file", str(file), *workers]
-        started.append(quiet(command))
+        command = [*PYTHON, "distributed.cli.dask_worker", *place, "--scheduler-file", str(file), *workers]
+        started.append(start(command))
         yield {"file": str(file), "scheduler": started[0]}
     finally:
         for process in reversed(started):  # workers first: they say goodbye to a scheduler that is there
@@ -86,10 +81,6 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     """For tests after which they are whole again."""
     with scheduler_and_workers(tmp_path_factory.mktemp("cluster")) as started:
         yield started
-
-
-def quiet(command: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
 
 
 def test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits(
