@@ -130,7 +130,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "contrasts": ("tall", lambda: bp.ContrastivePCA(alpha=[0, 1, 2], **LIMIT)),
     "a metric": ("tall", lambda: bp.GeneralizedPCA(3, metric=2 * np.eye(400), **LIMIT)),
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
-    "windows": ("thin", lambda: bp.PCA(100, solver="krylov", **LIMIT)),
+    "windows": ("thin", lambda: bp.PCA(100, solver="krylov", max_passes=3, **LIMIT)),
     "windows by moments": ("thin", lambda: bp.PCA(3, solver="covariance", **LIMIT)),
 }  # fmt: skip
 TARGETS = {
