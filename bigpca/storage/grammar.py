@@ -98,6 +98,8 @@ def check_replaced(
             "yourself."
         )
     _, others = sort_keys(keys, found[1])
+    if kind == "model":
+        others += [key for key in keys if key.startswith("c/")]  # a group has no chunks of its own
     if others:
         raise OutputExistsError(
             f"{where} holds {counted(len(others), 'file')} that bigpca did not write, such as {others[0]}. Overwriting "

@@ -810,8 +810,9 @@ def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> Non
         done = run_command(*command)
         assert done.exit_code == 0, (command, done.output)
         assert not [line for line in done.output.splitlines() if len(line) > 100 and "Next: " not in line], command
-    assert run_command(*commands[3]).exit_code == 0  # all is made
-    for command in commands[0], commands[9], commands[10], commands[11], commands[12]:
+    assert [run_command(*commands[i]).exit_code for i in (0, 3, 4)] == [0, 0, 0]  # all is made
+    other = ["ingest", rows, "--dtype", "float64", "--out", url]
+    for command in other, commands[9], commands[10], commands[11], commands[12]:
         done = run_command(*command)
         assert (done.exit_code, "exists already" in words(done.output)) == (5, True), (command, done.output)
     names = [Path(entry.key).name for entry in place.list() if ".zarr/" not in entry.key]

@@ -83,7 +83,8 @@ def put(place: Path | Place, keys: list[str]) -> dict[str, bytes]:
 @each_call
 def test_an_output_with_files_of_others_is_not_replaced(place: Any, call: Any) -> None:
     call(place)
-    for keys in FOREIGN.values():
+    chunks = [["c/9/0"]] if call is REPLACES["save"] else []  # which a model, a group, has not
+    for keys in [*FOREIGN.values(), *chunks]:
         put(place, keys)
         before = stored(place)
         with pytest.raises(OutputExistsError, match=r"that bigpca did not write, such as .*so nothing was changed"):
