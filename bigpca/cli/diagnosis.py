@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 import statistics
 import tempfile
 import time
@@ -278,12 +279,13 @@ def demo(shows: o.Shows, *, small: bool = False, directory: Path = Path("bigpca-
     bigpca demo --small
     """
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
-        from bigpca.demo import run_demo
+        from bigpca.demo import PATCH, run_demo
 
         with TerminalProgress() as bar:
             report = run_demo(directory, small=small, progress=tuple(shown(bar, output)))
         output.show(_summary(report))
-        output.say(f"\nNext: bigpca report {report.model}")
+        made = [*map(str, (report.model, "--scores", report.scores, "--image-shape", "x".join(map(str, PATCH))))]
+        output.say(f"\nNext: bigpca report {shlex.join(made)}")
         output.finish({"command": "demo", "within_budget": report.within_budget, **plain(report)})
         if not report.within_budget:
             raise typer.Exit(int(ExitCode.SPACE))

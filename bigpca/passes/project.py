@@ -119,7 +119,7 @@ def _apply_block(
 
 
 def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
-    """Return ``f`` of the rows of an array in memory, 8,192 rows at a time per thread; same bits as the lazy result."""
+    """Return ``f`` of the rows of an array in memory, 8,192 at a time per thread, with the bits of such chunks."""
     out, steps = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype)), (*rows.steps, MapStep(f, width))
 
     def write(start: int) -> None:
