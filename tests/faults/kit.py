@@ -108,7 +108,10 @@ def linked_namespace() -> Iterator[Link]:
     third = int(name[2:], 16) % 250 + 1
     link = Link(name, f"{name}h", f"10.213.{third}.1", f"10.213.{third}.2")
     peer = f"{link.device}p"
+    # While the link is down, nothing that is sent there goes by another way.
+    nowhere = ["unreachable", f"10.213.{third}.0/24", "metric", "9999"]
     steps = [
+        ["ip", "route", "add", *nowhere],
         ["ip", "netns", "add", name],
         ["ip", "link", "add", link.device, "type", "veth", "peer", "name", peer],
         ["ip", "link", "set", peer, "netns", name],
@@ -127,6 +130,7 @@ def linked_namespace() -> Iterator[Link]:
     finally:
         subprocess.run(["ip", "link", "del", link.device], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        subprocess.run(["ip", "route", "del", *nowhere], capture_output=True, check=False)
 
 
 @contextlib.contextmanager
