@@ -125,11 +125,12 @@ def widened(bits: NDArray[Any], kind: str = BFLOAT16) -> NDArray[np.float32]:
 
 
 def not_converted(X: Any, name: str) -> Array:
-    """Return :func:`unmasked` values that NumPy does not make real numbers of, as it does of dates and complex numbers.
+    """Return :func:`unmasked` values as they are, for a caller that converts them to floats.
 
     Raises
     ------
     ValueError
+        For dates, complex numbers and records, which NumPy would convert without an error, or without these words.
     """
     values = unmasked(X)
     if values.dtype.kind in "cmMV":

@@ -510,6 +510,15 @@ def test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outp
     }  # a lock without a holder
 
 
+@pytest.fixture(params=["disk", "objects"])
+def at(request: pytest.FixtureRequest) -> str:
+    """What stands before the names of outputs: nothing, or the URL of a folder in an object store."""
+    if request.param == "disk":
+        return ""
+    request.getfixturevalue("object_server")
+    return f"s3://rows/{uuid4().hex}/"  # a folder of its own: what a store does about conditions is kept by folder
+
+
 COPIES: dict[str, tuple[str, ...]] = {  # commands of one output, which is the last word
     "ingest": ("ingest", "x.zarr", "--dtype", "float64", "--out", "o.zarr"),
     "ingest with keys": ("ingest", "x.zarr", "--keys", "k.csv::name", "--out", "o.zarr"),
@@ -520,17 +529,12 @@ COPIES: dict[str, tuple[str, ...]] = {  # commands of one output, which is the l
 }
 
 
-@pytest.mark.parametrize("place", ["disk", "objects"])
 @pytest.mark.parametrize("line", COPIES.values(), ids=COPIES)
 def test_a_copy_or_scores_that_the_same_line_has_made_are_kept(
-    line: tuple[str, ...], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    line: tuple[str, ...], at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a stop between the end of the output and that of the process."""
     monkeypatch.chdir(tmp_path)
-    at = ""
-    if place == "objects":
-        request.getfixturevalue("object_server")
-        at = f"s3://rows/{uuid4().hex}/"
     X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
     rows = zarr.create_array("x.zarr", data=X, chunks=(8, 5))
     bp.PCA(2).fit(X).save("model.zarr")
@@ -559,17 +563,12 @@ def test_a_copy_or_scores_that_the_same_line_has_made_are_kept(
     assert run(*command).exit_code == 5
 
 
-@pytest.mark.parametrize("place", ["disk", "objects"])
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_the_same_line_continues_after_a_stop_between_its_outputs(
-    line: tuple[str, ...], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    line: tuple[str, ...], at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And does nothing, without an error, where all is made; another line, other rows or labels are an error."""
     monkeypatch.chdir(tmp_path)
-    at = ""
-    if place == "objects":
-        request.getfixturevalue("object_server")
-        at = f"s3://rows/{uuid4().hex}/"  # a folder of its own: what a store does about conditions is kept by folder
     X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
     rows = zarr.create_array("x.zarr", shape=(60, 5), chunks=(8, 5), dtype="f4")
     rows[:] = X

@@ -355,7 +355,9 @@ def test_what_is_read_alone_keeps_its_mask_and_notices_lost_chunks(
     name: str, form: str, read_alone: dict[str, tuple[Argument, Array]], tmp_path: Path
 ) -> None:
     argument, values = read_alone[name]
-    if not (name == "maps" and form in ("Dask of Zarr, a chunk lost", "list of masked rows")):  # which are no arrays
+    if not (
+        name == "maps" and form in ("Dask of Zarr, a chunk lost", "list of masked rows")
+    ):  # lists and graphs hold none
         check(argument, FORMS[form], tmp_path, values)
     plt.close("all")
 

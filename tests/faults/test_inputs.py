@@ -109,7 +109,7 @@ Files = dict[str, bytes]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Files, Files]]:
-    """Layout -> the files of rows, and of rows of which one chunk has changed."""
+    """For each layout, files of the rows, and files of the same rows with one chunk changed."""
 
     @cache
     def files(layout: str) -> tuple[Files, Files]:
