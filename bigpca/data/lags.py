@@ -239,21 +239,6 @@ class LaggedRows(DerivedRows):
         return self.lags[-1] - self.lags[0]
 
     @property
-    def step(self) -> int | None:  # type: ignore[override]  # of these rows, and of no others
-        return int(np.gcd.reduce(self.lags)) or None
-
-    @property
-    def series(self) -> LaggedRows:
-        """The rows that are in windows, each once."""
-        ends = np.cumsum(np.diff(self.ends, prepend=0) + self.reach)
-        return LaggedRows.of(self.stored, self.lags[:1], self.starts, ends)
-
-    def ends_of_runs(self, rows: int) -> tuple[Runs, Runs]:
-        """Return the first and the last ``rows`` windows of each run; no run may have fewer."""
-        counts = np.full(len(self.ends), rows)
-        return _first_rows(np.concatenate([[0], self.ends[:-1]]), counts), _first_rows(self.ends - rows, counts)
-
-    @property
     def home(self) -> str:
         """Nothing: the keys and names there are those of single rows."""
         return ""

@@ -92,7 +92,6 @@ class Source(ABC):
 
     ndim: ClassVar[int] = 2
     gives_rows: ClassVar[bool] = False  # whether the caller may overwrite what read_block returns
-    step: ClassVar[int | None] = None  # windows of a series: rows that divide all lags
 
     array_shape: tuple[int, ...]
     _: KW_ONLY

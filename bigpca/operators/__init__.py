@@ -4,8 +4,6 @@
   thin block in one read.
 - ``kernel``  The centred kernel matrix as an operator: ``HKH`` (n, n), never formed, multiplied by a thin block in
   one sweep.
-- ``windows``  The covariance of the windows of a series: block Toeplitz but for the ends, multiplied from the sums of
-  one read.
 - ``base``  What every operator promises, and what its products are: of blocks, and of the probes that bound
   eigenvalues.
 

@@ -10,7 +10,6 @@
 - ``spectrum``      the result of a fit; one read of moments and a (d, d) eigenproblem; linear models on disk
 - ``dot_fit``       the (n, n) dot matrix, for wide data
 - ``krylov``        block Krylov iteration: a few reads, thin states, an answer to a tolerance; its parts serve kernels
-- ``windows_fit``   the same in memory, for the windows of a series, by sums of one read
 - ``sums``          one read into a state, and a solve from it, for models that need nothing else
 
 Add a solver of PCA: a module with a ``PCAFit`` (its passes, its solve, its fingerprint, its run), and its row in

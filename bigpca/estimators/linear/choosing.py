@@ -233,22 +233,7 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
         )
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
-        fit = first_that_fits(named.choices(rows, settings))
-        return _of_windows(fit) if isinstance(fit, KrylovFit) else fit
+        return first_that_fits(named.choices(rows, settings))
     again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
-    fits = [first_that_fits(fit.choices(rows, settings)) for fit in known if fit.offered(rows, settings)]
-    return choose([_of_windows(fit) if isinstance(fit, KrylovFit) else fit for fit in fits])
-
-
-def _of_windows(fit: KrylovFit) -> KrylovFit:
-    """Return the iteration on windows of a series by sums of one read, if that costs less; any other as it is."""
-    rows, source = fit.rows, fit.rows.source
-    if source is None or source.step is None:
-        return fit
-    if rows.counted.weights is not None or rows.nan_policy != "raise":  # their sums do not make the matrix
-        return fit
-    from bigpca.estimators.linear.windows_fit import WindowsFit  # which few rows need
-
-    summed = first_that_fits(WindowsFit.choices(rows, fit.settings))
-    return summed if summed.plan.fits and (not fit.plan.fits or summed.price <= fit.price) else fit
+    return choose([first_that_fits(fit.choices(rows, settings)) for fit in known if fit.offered(rows, settings)])

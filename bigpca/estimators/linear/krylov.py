@@ -3,8 +3,7 @@
 Block Krylov iteration on an operator, whatever its matrix: sizes, start, stopping rule, certificate, warnings.
 
 Each multiplication is one read; the iteration starts from the PCA of a sample of the rows. For a store chunked in
-columns it uses the dot matrix (n, n) instead, and one more read turns the eigenvectors into components. The windows of
-a series are read once, for sums by which it multiplies in memory.
+columns it uses the dot matrix (n, n) instead, and one more read turns the eigenvectors into components.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,9 +49,6 @@ from bigpca.solvers.krylov import (
     krylov_flops,
     orthonormal_columns,
 )
-
-if TYPE_CHECKING:
-    from bigpca.operators.windows import WindowOperator
 
 BLOCKS = 4  # in the basis before it is restarted, where USUAL_PASSES reads or fewer are granted
 USUAL_PASSES = 10
@@ -393,11 +389,7 @@ class KrylovFit(PCAFit):
             sample.variances, iteration.components, settings.tol, operator.magnification
         ):
             operator.refine()
-        return self._iterated(run, operator, None if sample is None else sample.axes)
-
-    def _iterated(self, run: Run, operator: CovarianceOperator | WindowOperator, start: Matrix | None) -> PCAResult:
-        settings = self.settings
-        result = iterate(operator, start, settings, self.iteration)
+        result = iterate(operator, None if sample is None else sample.axes, settings, iteration)
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))

@@ -8,8 +8,6 @@
 - ``folds``  One state for each fold of the rows, or for each group of them, from one read; and what is left without
   each.
 - ``stepped_moments``  Sums of pairs of rows at a lag, formed where they are read; moments of the steps between them.
-- ``lagged_products``  Products of the rows of a series with those at lags after them, from which the covariance of its
-  windows follows.
 - ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
   column blocks.
 - ``kernel_product``  The state of one sweep over a kernel matrix: its product with a thin block, its trace and its

@@ -28,7 +28,6 @@ from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, Dot
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
-from bigpca.passes.accumulators.lagged_products import LaggedProducts
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import (
     ClassMoments,
@@ -416,31 +415,6 @@ def _lagged(lags: tuple[int, ...], codes: Any = None) -> Case:
     )
 
 
-def _products_at_lags(lags: tuple[int, ...], runs: tuple[int, ...] = (N,)) -> Case:
-    """Products about the mean of all rows, of pairs inside trajectories, and the rows at ends."""
-    ends, codes = np.array([0, 3, N - 1]), np.searchsorted(runs, np.arange(N), "right")
-
-    def truth(X: Array) -> list[Array]:
-        Z, times = X - X.mean(0, "f8"), [np.flatnonzero(codes[: N - lag] == codes[lag:]) for lag in lags]
-        pairs = [(Z[t], Z[t + lag]) for t, lag in zip(times, lags, strict=True)]
-        return [
-            np.array(len(X)), X.mean(0, "f8"), ends, X[ends].astype("f8"), np.array([float(len(t)) for t in times]),
-            np.array([[x.sum(0), y.sum(0)] for x, y in pairs]), np.array([x.T @ y for x, y in pairs]),
-        ]  # fmt: skip
-
-    return Case(
-        f"LaggedProducts {lags} {runs}",
-        lambda: LaggedProducts(D, lags, margins=RowsAt(D, ends), runs=np.array(runs)),
-        row_state,
-        N,
-        lambda s: [
-            np.array(s.count), s.mean, s.margins.indices, s.margins.rows, s.pairs,
-            np.stack([s.earlier, s.later], axis=1), s.cross,
-        ],
-        truth,
-    )  # fmt: skip
-
-
 def _profiles(X: Array) -> list[Array]:
     wide = np.abs(X).astype("f8")
     w = wide.sum(axis=1)
@@ -573,8 +547,6 @@ CASES = [
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
     _lagged((3, 1, 7), codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
-    _products_at_lags((0, 2, 4)),
-    _products_at_lags((0, 1, 2, 9), (9, 20, N)),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),
