@@ -329,12 +329,22 @@ def numerical_rank(eigenvalues: Vector, d: int) -> int:
     return int(np.count_nonzero(eigenvalues > level))
 
 
-def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float | Vector) -> Vector:
-    """Return what the rounding of stored values adds to the sums of squares (p,) of columns.
+def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float | Vector = EPS) -> Vector:
+    """Return what the rounding of the computation adds to the sums of squares (p,) of columns.
 
-    Values are known to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.
+    Rows are centred to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.
     """
     return eps**2 * (squares + weight * mean**2)
+
+
+def stored_squares(squares: Vector, mean: Vector, weight: float, rounding: float | Vector) -> Vector:
+    """Return what the rounding of the stored values adds to the sums of squares (p,) of columns.
+
+    It is even within half a unit of the last digit: that of the mean, and in proportion to deviations. ``rounding`` is
+    that of a stored dtype, its eps / sqrt(12).
+    """
+    last = np.ldexp(rounding, np.frexp(mean)[1] - 1)  # of the mean: its unit of the last digit / sqrt(12)
+    return weight * last**2 * (mean != 0) + rounding**2 * squares
 
 
 def noise_edge(n: int, d: int) -> float:

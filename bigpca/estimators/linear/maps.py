@@ -128,6 +128,8 @@ class Projection(LinearRowMap):
         Of the values of rows.
     device : Device or None
         Where dense rows are multiplied; by default that of the setting when the map is made.
+    precise : bool
+        Whether scores are float64, whatever the dtype of the rows is.
     """
 
     mean: Vector
@@ -138,10 +140,15 @@ class Projection(LinearRowMap):
     l2: bool = False
     limits: Limits | None = None
     device: Device | None = field(default_factory=device_of_setting)
+    precise: bool = False
 
     def linear(self, d: int) -> LinearMap:
         """Return the same map as a matrix and a centre."""
         return LinearMap(self._axes(), self.mean, self.l2)
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """Return the dtype of the scores."""
+        return np.dtype(np.float64) if self.precise else working_dtype(dtype)
 
     def on(self, device: Device) -> Projection | None:
         """Unless values are examined one by one."""
@@ -163,7 +170,7 @@ class Projection(LinearRowMap):
         """Return the dtype in which rows are multiplied: float64 if inverse deviations of tiny columns leave theirs."""
         divisors = [one[one > 0] for one in (self.scale, self.deviations) if one is not None]
         least = float(np.prod([one.min(initial=1.0) for one in divisors]))
-        dtype = working_dtype(dtype)
+        dtype = self.output_dtype(dtype)
         return dtype if least * float(np.finfo(dtype).max) > 1 else np.dtype(np.float64)
 
     def check_limits(self, rows: Array, where: str) -> None:
@@ -209,12 +216,12 @@ class Projection(LinearRowMap):
         """
         if isinstance(rows, csr_array):
             # x A' - A mean in float64, which keeps the zeros of sparse rows.
-            axes, dtype = self._axes(), working_dtype(rows.dtype)
+            axes, dtype = self._axes(), self.output_dtype(rows.dtype)
             with np.errstate(invalid="ignore", over="ignore"):
                 scores = csr.multiply(with_values(rows, rows.data.astype(np.float64)), axes.T) - axes @ self.mean
                 return self._settled(rows, scores.astype(dtype, copy=False), where)
         self.check_limits(rows, where)
-        dtype = working_dtype(rows.dtype)
+        dtype = self.output_dtype(rows.dtype)
         axes, mean = self._axes(), self.mean.astype(self.dtype_of(rows.dtype))
         with np.errstate(invalid="ignore", over="ignore"):
             scores = self._products(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
@@ -251,6 +258,7 @@ class Projection(LinearRowMap):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows, divided and rounded axes, scores, and the check that they are finite."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
+        itemsize = 8 if self.precise else itemsize
         strip = strip_rows(rows, d, itemsize) if self.device is None else rows
         scores = rows * k * itemsize
         mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
@@ -259,19 +267,15 @@ class Projection(LinearRowMap):
 
 
 def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:
-    """Return rows ``M'(x - mean)`` (n, k), for a read of them."""
+    """Return rows ``M'(x - mean)`` (n, k) in float64, for a read of them."""
     d, k = M.shape
-    return rows.mapped(MapStep(Projection(mean, None, M.T), k, 2 * d * k))
+    return rows.mapped(MapStep(Projection(mean, None, M.T, precise=True), k, 2 * d * k))
 
 
 def read_again(rows: Rows) -> Rows | None:
-    """Return rows as a second read sums them, in d other coordinates, to plan it.
-
-    None for rows that come once or without their number, and for values that were not stored in float64: their
-    rounding is more than what that read finds.
-    """
+    """Return rows as a second read sums them, in d other coordinates, to plan it; None where they come only once."""
     d = rows.n_columns
-    if rows.order.once or rows.order.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
+    if rows.order.once or rows.order.open_ended:
         return None
     return projected(rows, np.zeros(d), np.broadcast_to(0.0, (d, d)))
 
