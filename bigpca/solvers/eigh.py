@@ -343,8 +343,8 @@ def stored_squares(squares: Vector, mean: Vector, weight: float, rounding: float
     It is even within half a unit of the last digit: that of the mean, and in proportion to deviations. ``rounding`` is
     that of a stored dtype, its eps / sqrt(12).
     """
-    last: Vector = np.ldexp(rounding, np.frexp(mean)[1] - 1)  # of the mean: its unit of the last digit / sqrt(12)
-    return weight * last**2 * (mean != 0) + rounding**2 * squares
+    last = np.ldexp(rounding, np.frexp(mean)[1] - 1)  # of the mean: its unit of the last digit / sqrt(12)
+    return np.asarray(weight * last**2 * (mean != 0) + rounding**2 * squares)
 
 
 def noise_edge(n: int, d: int) -> float:
