@@ -70,15 +70,6 @@ def test_startup_measures_processes(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert last_line(capsys)["cpu_seconds"]["bigpca --help"] > 0
 
 
-def test_codes_of_more_bits_recall_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("codes.py", "--rows", 500, "--queries", 20, "-k", 32, "--fashion", tmp_path, monkeypatch=monkeypatch)
-    found = last_line(capsys)["recall"][0]
-    assert found["scores"] > found["int8"] > found["bits"]
-    assert found["faiss"] > found["int8"]
-
-
 def test_a_device_has_equal_bits_and_exact_products(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -151,13 +151,12 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "cka": lambda _, **limit: bp.quality.cka(X, X, **limit),
     "svcca": lambda _, **limit: bp.quality.svcca(X, X, **limit),
     "replacements": lambda _, **limit: bp.quality.feature_replacement_bound(X, np.zeros(5, int), **limit),
-    "recall": lambda model, **limit: bp.quality.recall(model, X, X[:2], k=2, **limit),
     "residuals": lambda model, **limit: bp.quality.reconstruction_error(model, X, **limit),
     "standard errors": lambda model, **limit: bp.quality.standard_errors(model, X, **limit),
 }
 
 
-@pytest.mark.parametrize("name", ["recall", "residuals", "standard errors"])
+@pytest.mark.parametrize("name", ["residuals", "standard errors"])
 def test_questions_about_a_model_use_its_limit(name: str) -> None:
     model = bp.PCA(2).fit(X).set_params(memory_limit="1 KiB")
     with pytest.raises(bp.errors.MemoryBudgetError, match="memory_limit"):

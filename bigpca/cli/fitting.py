@@ -36,12 +36,11 @@ from bigpca.errors import an, counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress
 from bigpca.planning import Plan, format_seconds, format_times
 from bigpca.storage.files import is_objects, kind_of, temporary_sibling
-from bigpca.storage.forms import CODES, STORES, check_extension
+from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.places import Place
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
 DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # shown of a plan without --verbose
-CODED = ("scale_factor", "add_offset", "saturated_share")  # of codes, in the record of transform
 
 
 def transform(
@@ -71,7 +70,7 @@ def transform(
     statistics : NAMES
         Write these statistics of each row instead of scores: t2,spe,mahalanobis.
     dtype : DTYPE
-        Store the scores as float16, float32 or float64, or as codes: int8, bits.
+        Store the scores as float16, float32 or float64.
 
     Examples
     --------
@@ -85,7 +84,7 @@ def transform(
         import bigpca
         from bigpca.data.keys import row_keys
         from bigpca.data.provenance import fingerprint_of, stamping
-        from bigpca.data.sources import rows_stamp, source_of
+        from bigpca.data.sources import rows_stamp
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, model], scores=scores)
@@ -113,21 +112,15 @@ def transform(
                     written = fitted.statistics(data, names, **to)
         seconds = time.monotonic() - start
         shape = " x ".join(map(counted, written.shape, ("row", "column")))
-        stored = None if dtype is None else source_of(written)
-        codes = {} if stored is None else stored.attributes
-        kind = codes.get(CODES)
         output.show(
             {
                 "scores" if names is None else "statistics": f"{scores}, {shape}",
-                **({"codes": f"{kind}, {codes['saturated_share']:.2%} saturated"} if kind == "int8" else {}),
                 "time": format_seconds(seconds),
                 "peak memory": format_peak(meter.peak_bytes),
             }
         )
         record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
         record |= {} if names is None else {"statistics": names}
-        if kind is not None:
-            record["codes"] = {"kind": kind} | {name: codes[name] for name in CODED if name in codes}
         record |= {"shape": written.shape, "seconds": seconds, "peak_bytes": meter.peak_bytes}
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 

@@ -459,7 +459,7 @@ class ValidRange:
 
 
 def check_scores(X: Any) -> None:
-    """Reject one-byte integers where scores are expected: these are codes, whose scale their store knows.
+    """Reject one-byte integers where scores are expected: these are codes, whose scale is not known.
 
     Raises
     ------
@@ -474,8 +474,8 @@ def check_scores(X: Any) -> None:
     dtype = np.dtype(X.dtype)
     if dtype.itemsize == 1:
         raise TypeError(
-            f"scores have dtype {dtype}, which is the dtype of codes; floats were expected. Give the path of their "
-            "store, which is decoded as it is read, or multiply codes by its scale_factor."
+            f"scores have dtype {dtype}, which is the dtype of codes; floats were expected. Multiply codes by their "
+            "scale."
         )
 
 

@@ -38,7 +38,6 @@ from bigpca.data.checks import (
 from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
 from bigpca.storage.files import ABSENT, digest, kind_of, seen_file
-from bigpca.storage.forms import CODES
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
@@ -404,16 +403,6 @@ class MemoryRows(Source):
         return {"crc32": crc}
 
 
-def decoded_dtype(scale: float) -> np.dtype[Any]:
-    """Return the dtype of int8 codes times ``scale``: float32 where it holds all their products, else float64.
-
-    >>> decoded_dtype(0.5), decoded_dtype(1e-40), decoded_dtype(1e37)
-    (dtype('float32'), dtype('float64'), dtype('float64'))
-    """
-    known = np.finfo(np.float32)
-    return np.dtype(np.float32 if float(known.tiny) <= scale <= float(known.max) / 128 else np.float64)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class DerivedRows(Source):
     """Rows that are made of those of other sources."""
@@ -434,72 +423,6 @@ class DerivedRows(Source):
         return sum(counts), max(flights)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DecodedRows(DerivedRows):
-    """Scores in a store of codes: each stored number times ``scale``, in :func:`decoded_dtype`.
-
-    Attributes
-    ----------
-    stored : Source
-    scale : float
-    """
-
-    stored: Source
-    scale: float
-
-    @classmethod
-    def of(cls, stored: Source, scale: float) -> DecodedRows:
-        """Return the scores that a source of codes holds."""
-        shape, path, member = stored.array_shape, stored.path, stored.member
-        return cls(shape, stored, scale, path=path, member=member, format=stored.format)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return decoded_dtype(self.scale)
-
-    @property
-    def home(self) -> Any:
-        """That of the codes."""
-        return self.stored.home
-
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
-        """Read and decode a block."""
-        decoded: Array = self.stored.read_block(start, stop, columns) * self.dtype.type(self.scale)
-        return decoded
-
-    def row_chunks(self) -> tuple[int, ...]:
-        """Those of the codes."""
-        return self.stored.row_chunks()
-
-    def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """Those of the codes."""
-        return self.stored.stamps(start, stop)
-
-    @property
-    def column_chunk(self) -> int:
-        return self.stored.column_chunk
-
-    @property
-    def decoded_rows(self) -> int | None:
-        return self.stored.decoded_rows
-
-    @property
-    def parts(self) -> tuple[Source, ...]:
-        return (self.stored,)
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        return self.stored.attributes
-
-    @property
-    def column_names(self) -> list[str] | None:
-        return self.stored.column_names
-
-    def details(self) -> dict[str, Any]:
-        """Return those of the codes, and the scale."""
-        return self.stored.details() | {"scale": self.scale}
-
-
 def stored_values(source: Source, fill: str | None) -> Source:
     """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
 
@@ -510,13 +433,11 @@ def stored_values(source: Source, fill: str | None) -> Source:
         the stored numbers.
     """
     attributes = source.attributes
-    if not attributes.keys() & SPOKEN and CODES not in attributes:
+    if not attributes.keys() & SPOKEN:
         return source
     group, name = os.path.split(source.member)
     kind = 'engine="zarr", ' if source.format == "zarr" else ""
     inside = f"group={group!r}, " if group else ""
-    if CODES in attributes:
-        return _decoded(source)
     decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
     raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
     remedy = f"Pass {decode}, or {raw} to use the stored numbers"
@@ -528,19 +449,6 @@ def stored_values(source: Source, fill: str | None) -> Source:
             f"dask.array.from_array(h5py.File({source.path!r})[{source.member!r}]).T."
         )
     return source if fill is None else replace(source, limits=ValidRange.of(attributes, source.dtype))
-
-
-def _decoded(source: Source) -> Source:
-    """Return the scores of a store of codes."""
-    kind, scale = source.attributes[CODES], source.attributes.get("scale_factor")
-    if kind != "int8" or source.dtype != np.int8:
-        raise ValueError(
-            f"{source.label} holds the signs of scores as bits, from which scores cannot be decoded. Compare the bits "
-            "by Hamming distance, read with zarr.open_array or pyarrow; for scores, write float16 or int8."
-        )
-    if not isinstance(scale, float) or not 0 < scale < np.inf:
-        raise ValueError(f"{source.label} holds codes, but their scale_factor is {scale!r}. Write them again.")
-    return DecodedRows.of(source, scale)
 
 
 AxisIndex = slice | SupportsIndex | list[int] | Array

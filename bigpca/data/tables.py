@@ -30,7 +30,7 @@ from bigpca.data.flat_files import files_in
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, an, brief, closest, required, shorten
 from bigpca.storage.files import kind_of, open_regular, read_document
-from bigpca.storage.forms import KEY_COLUMN, TABLE_ATTRIBUTES, TABLE_MARK
+from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
@@ -88,12 +88,6 @@ class TableRows(StoredRows):
     @property
     def _stamps(self) -> tuple[Stamp, ...]:
         return table_stamps(self.path, self.format)
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """What the first file says of its numbers: those of codes."""
-        found = (self._schema.metadata or {}) if self.array_shape[0] else {}
-        return dict(json.loads(found.get(TABLE_ATTRIBUTES, b"{}")))
 
     def _groups(self) -> _Groups:
         if self.packed:

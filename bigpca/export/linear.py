@@ -198,16 +198,3 @@ def faiss_transform(linear: LinearMap) -> Any:
     transform.is_trained = True
     transform.set_is_orthonormal()
     return transform
-
-
-def faiss_index(transform: Any, variances: Vector) -> Any:
-    """Return an empty ``faiss.IndexPreTransform``: a transform, then 8 bits for each score of those variances (k,)."""
-    faiss = required("faiss", "to_faiss", "faiss-cpu")
-    index = faiss.IndexScalarQuantizer(len(variances), faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_L2)
-    half = 4.0 * np.sqrt(np.maximum(variances, 0.0))
-    # FAISS keeps the lower ends of the ranges, and then their widths.
-    faiss.copy_array_to_vector(np.concatenate([-half, 2.0 * half]).astype(np.float32), index.sq.trained)
-    index.is_trained = True
-    whole = faiss.IndexPreTransform(transform, index)
-    whole.is_trained = True
-    return whole

@@ -243,7 +243,7 @@ class WriteGroup:
             # Batches of an unknown number of rows may end in this chunk.
             writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
             part = out[: end - start]
-            begun.append(writer.begin(chunk, part, saturated=steps[-1].f.saturated(part)))
+            begun.append(writer.begin(chunk, part))
         return end - start
 
 
@@ -291,8 +291,6 @@ def project_to(
 
     Raises
     ------
-    ValueError
-        For codes in a file that cannot say so.
     OutputExistsError, OutputLockedError
     MemoryBudgetError
         Before any read, if the blocks do not fit in a process, or the output does not fit on the disk.
@@ -301,11 +299,6 @@ def project_to(
     """
     began = time.perf_counter()
     f, there = _on_device(rows, f)
-    if f.attributes and not form.holds_attributes:
-        raise ValueError(
-            f"{os.fspath(out)} would hold codes without their scale, because .npy files have no place for it. Write a "
-            "Zarr store or a .parquet table."
-        )
     if not rows.order.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
@@ -354,18 +347,15 @@ def project_to(
             reads=1.0,
             made=made,
         )
-        attributes = f.attributes
-        if attributes:
-            attributes["saturated_share"] = output.saturated / max(1, output.shape[0] * width)
 
         def reopened() -> da.Array:
             at = out if output.place is None else output.place.openable()
             if (stamps := output.stamps()) is not None:  # which need not be listed again
                 found = row_source(at)
                 return open_source(found, found.token(stamps))
-            return open_source(row_source(at)) if attributes else open_array(at)  # codes as they are, not decoded
+            return open_array(at)
 
-        return output.finish(Annotations(keys, record.to_json(), attributes), reopened)
+        return output.finish(Annotations(keys, record.to_json()), reopened)
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:

@@ -1,7 +1,7 @@
 """The quality of an answer, measured against data or against another answer, in planned reads.
 
 - ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; two fitted models as
-  wholes; neighbours by features, scores and codes.
+  wholes.
 - ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
   groups that differ from the others; weights of examples, rows at both ends, features that neighbours can replace.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from bigpca.quality.metrics import eigenvalue_difference as eigenvalue_difference
     from bigpca.quality.metrics import frechet_distance as frechet_distance
     from bigpca.quality.metrics import principal_angles as principal_angles
-    from bigpca.quality.metrics import recall as recall
     from bigpca.quality.metrics import reconstruction_error as reconstruction_error
     from bigpca.quality.metrics import similarity as similarity
     from bigpca.quality.pairs import cka as cka
@@ -48,7 +47,7 @@ HOMES = {
     ),
     "bigpca.quality.memory": "MemoryMeter",
     "bigpca.quality.metrics": (
-        "compare dot_product_error eigenvalue_difference frechet_distance principal_angles recall "
+        "compare dot_product_error eigenvalue_difference frechet_distance principal_angles "
         "reconstruction_error similarity"
     ),
     "bigpca.quality.pairs": "cka procrustes svcca",

@@ -1,7 +1,6 @@
 """How well two answers agree: axes, eigenvalues, reconstructions, dot products; and two fitted models as wholes.
 
-Measures of an approximation against the original, then :func:`compare` and :func:`frechet_distance` of models, and
-:func:`recall` of neighbours by scores and codes.
+Measures of an approximation against the original, then :func:`compare` and :func:`frechet_distance` of models.
 """
 
 from __future__ import annotations
@@ -19,22 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
-from bigpca.errors import Shown, an, check_choice, positive_integer
+from bigpca.errors import Shown, an, positive_integer
 from bigpca.estimators.linear.model import residual_state, standardization_of
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, rows_like
-from bigpca.estimators.shared.outputs import codes_of
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.kernels.base import rows_of
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.reading.codes import Codes
-from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap, RowPreprocessor, preprocessors
+from bigpca.passes.reading.row_maps import RowPreprocessor, preprocessors
 from bigpca.passes.rows import Rows, check_paired
-from bigpca.passes.summaries import read_ends
 from bigpca.quality.measurement import SquaredScores, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting
@@ -42,8 +37,6 @@ from bigpca.solvers.eigh import top_eigenpairs
 
 TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
 POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
-TILE_ROWS = 4096  # whose distances to all queries are computed at a time
-METRICS = {"euclidean": "Euclidean distance", "cosine": "cosine similarity"}
 
 
 def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
@@ -595,174 +588,3 @@ def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
     covariance = moments.scatter / (moments.weight - 1) * (given.divisors[:, None] * given.divisors)
     values, vectors = top_eigenpairs(covariance)
     return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])
-
-
-@dataclass(frozen=True)
-class Recall:
-    """How many of the k nearest rows, by all features, are among the k nearest by scores, and by codes of scores.
-
-    Attributes
-    ----------
-    scores : float
-        Mean share over the queries, 0 to 1; also called recall@k.
-    int8, bits : float, or None
-        The same by the codes of ``transform(dtype="int8")`` and ``transform(dtype="bits")``; None for models whose
-        scores have no variances.
-    metric : str
-        By what neighbours are compared, in words.
-    k, n_queries, n_rows : int
-    neighbours : ndarray of shape (n_queries, k), int64
-        Numbers of the nearest rows by all features, the nearest first.
-    """
-
-    scores: float
-    int8: float | None
-    bits: float | None
-    metric: str
-    k: int
-    n_queries: int
-    n_rows: int
-    neighbours: Integers
-
-
-@dataclass(frozen=True)
-class QueryDistances(Float64Map):
-    """Row map to what orders rows by their distance from each query: by features, by scores, and by each kind of codes.
-
-    Attributes
-    ----------
-    scores : RowMap
-    codes : tuple of Codes
-    cosine : bool
-        Compare vectors of norm 1, except for bits.
-    centre : ndarray of shape (d,)
-        What features are compared about, which changes no Euclidean distance, but its rounding.
-    queries : ndarray of shape (q, d), float64
-    """
-
-    scores: RowMap
-    codes: tuple[Codes, ...]
-    cosine: bool
-    centre: Vector
-    queries: Matrix
-
-    @property
-    def width(self) -> int:
-        """Columns of the result."""
-        return (2 + len(self.codes)) * len(self.queries)
-
-    def forms(self, rows: Array, where: str) -> list[Matrix]:
-        """Return rows (b, d) as what is compared: features, scores, and codes, in float64."""
-        found = [rows.astype(np.float64) - self.centre, self.scores.apply(rows, where).astype(np.float64)]
-        for one in self.codes:
-            coded = one.apply(found[1], where)
-            found.append((np.unpackbits(coded, axis=1) if one.kind == "bits" else coded).astype(np.float64))
-        if self.cosine:
-            whole = 2 + sum(one.kind != "bits" for one in self.codes)
-            found[:whole] = [one / np.maximum(np.linalg.norm(one, axis=1), TINY)[:, None] for one in found[:whole]]
-        return found
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return squared distances (b, 4 q), less the squared norm of each query."""
-        forms = zip(self.forms(rows, where), self.forms(self.queries, "the queries"), strict=True)
-        # |x - q|^2 = |x|^2 - 2 x.q + |q|^2, whose last term is the same for all rows. Of bits it is Hamming's distance.
-        return np.hstack([np.einsum("ij,ij->i", x, x)[:, None] - 2 * (x @ q.T) for x, q in forms])
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Features, scores and codes of rows and of queries, and distances."""
-        q, k = len(self.queries), sum(one.width for one in self.codes) + 1
-        peak, kept = self.scores.bytes_for(d, rows + q, itemsize)
-        return peak + 8 * (rows + q) * (2 * d + 3 * k) + 16 * rows * self.width, kept
-
-
-def recall(
-    model: Any,
-    queries: Input,
-    X: Input,
-    k: int = 10,
-    *,
-    metric: str = "euclidean",
-    memory_limit: int | str | None = None,
-    progress: ProgressArgument = None,
-) -> Recall:
-    """Count how many of the nearest rows by all features are also found by scores and codes.  # one pass over X
-
-    What to expect of a database of vectors that stores scores or codes in place of features, if it searches exactly.
-    Features are compared after ``preprocess``, but not centred or scaled: as a database without the model would. The
-    error of the mean over q queries is at most ``0.5 / sqrt(q)``. Rows at equal distances count in their order, so
-    equal rows in X may lower the recall. Costs about 2 n q (d + 3 k) flops; memory: distances of 4,096 rows to all
-    queries, and the k nearest of each.
-
-    Parameters
-    ----------
-    model : fitted model with ``transform``
-    queries : array-like, Dask array, path and so on, of shape (q, d)
-        Rows to search for, in memory. Those that are rows of X find themselves first: leave them out of X, or the
-        recall is too high.
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows that are searched.
-    k : int, default 10
-        Number of nearest rows.
-    metric : {"euclidean", "cosine"}, default "euclidean"
-        Of features, scores and int8. Scores are about the mean of the fit, and features are not. Bits are compared by
-        Hamming distance.
-    memory_limit : int, str or None, default None
-        Per process; None for that of the model or of :class:`bigpca.config`, or else the limit of the live workers, or
-        the machine's free memory.
-    progress : True for a bar, or a callable that receives events, default None
-
-    Returns
-    -------
-    Recall
-
-    Raises
-    ------
-    TypeError
-        For kernels of strings, and of precomputed matrices.
-    ValueError
-        For fewer than k rows, another metric, and queries or rows with a different number of features than the model.
-    MemoryBudgetError
-        Before any read, if the blocks do not fit.
-    NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read; names rows and block.
-
-    Notes
-    -----
-    Jégou, Douze & Schmid (2011), "Product quantization for nearest neighbor search", whose recall@R asks for the
-    nearest row alone; here the share of all k is counted, as benchmarks of databases do.
-
-    Examples
-    --------
-    >>> from bigpca import PCA
-    >>> X = np.random.default_rng(0).standard_normal((500, 8)) * [8, 7, 6, 5, 4, 3, 0.1, 0.1]
-    >>> found = recall(PCA(6).fit(X), X[:50], X[50:])
-    >>> found.scores > 0.98, found.int8 > 0.9, found.metric
-    (True, True, 'Euclidean distance of features, scores and int8; Hamming distance of bits')
-    """
-    check_is_fitted(model)
-    check_choice("metric", metric, METRICS)
-    k, kernel = positive_integer("k", k), getattr(model, "kernel_", None)
-    if kernel is not None and rows_of(kernel) != "vectors":
-        raise TypeError(
-            f"the rows of this {type(model).__name__} are {rows_of(kernel)}, not vectors of features, whose distances "
-            "recall compares with those of scores. Fit a kernel of vectors."
-        )
-    rows, asked = (rows_like(model, one, memory_limit=memory_limit) for one in (X, queries))
-    if rows.n_rows < k:
-        raise ValueError(f"X has {rows.n_rows} rows; at least k = {k} were expected. Lower k.")
-    given = read_rows(asked, np.arange(asked.n_rows), "queries").astype(np.float64)
-    try:
-        codes = tuple(codes_of(model, kind) for kind in ("int8", "bits"))
-    except (TypeError, ValueError):  # the scores have no variances
-        codes = ()
-    mean = getattr(model, "mean_", None) if metric == "euclidean" else None
-    centre = np.zeros(given.shape[1]) if mean is None else np.asarray(mean, np.float64)
-    distances = QueryDistances(model._row_map(), codes, metric == "cosine", centre, given)
-    step = MapStep(distances, distances.width, 2 * given.size + 2 * given.shape[1] * model._result.width, TILE_ROWS)
-    ends = read_ends(rows.mapped(step), k, progress=progress).ends  # one pass over X
-    wanted, *others = ends.lowest.reshape(2 + len(codes), len(given), -1)
-    shares = [float(np.mean([np.isin(w, f).mean() for w, f in zip(wanted, one, strict=True)])) for one in others]
-    of_scores, (of_int8, of_bits) = shares[0], shares[1:] or (None, None)
-    also = " and int8; Hamming distance of bits" if codes else ""
-    words = f"{METRICS[metric]} of features{',' if codes else ' and'} scores{also}"
-    return Recall(of_scores, of_int8, of_bits, words, k, len(given), rows.n_rows, wanted)

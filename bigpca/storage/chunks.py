@@ -22,17 +22,13 @@ First = Callable[[], object] | None  # what is stored before a chunk, such as th
 
 @dataclass(frozen=True)
 class ChunkRecord:
-    """The record of one written chunk: CRC-32, size, and its file's time stamp and fsync, or its object's ETag.
-
-    Of codes, also how many are saturated.
-    """
+    """The record of one written chunk: CRC-32, size, and its file's time stamp and fsync, or its object's ETag."""
 
     index: int
     crc32: int
     size: int
     modified_ns: int = 0
     durable: bool = True
-    saturated: int = 0
     etag: str = ""
 
 
@@ -76,7 +72,7 @@ class ChunkWriter(ABC):
         """Return the Zarr key of one chunk."""
         return "/".join(("c", str(index), *("0" for _ in self.shape[1:])))
 
-    def write(self, index: int, rows: Array, *, saturated: int = 0) -> ChunkRecord:
+    def write(self, index: int, rows: Array) -> ChunkRecord:
         """Write one whole chunk and its record; memory: one chunk and its compressed bytes.
 
         Parameters
@@ -85,8 +81,6 @@ class ChunkWriter(ABC):
             Which chunk.
         rows : ndarray of shape (stop - start, ...)
             All its rows. Another dtype is cast if that loses only precision, not range.
-        saturated : int
-            How many of its values are at the end of a range of codes, for its record.
 
         Returns
         -------
@@ -104,15 +98,15 @@ class ChunkWriter(ABC):
         FileNotFoundError
             If the unfinished output is gone: finished, or started again by another run.
         """
-        return self.begin(index, rows, saturated=saturated).result()
+        return self.begin(index, rows).result()
 
-    def begin(self, index: int, rows: Array, *, saturated: int = 0, first: First = None) -> Future[ChunkRecord]:
+    def begin(self, index: int, rows: Array, *, first: First = None) -> Future[ChunkRecord]:
         """Encode a chunk and begin to write it, as :meth:`write`, once ``first`` is done; rows may be overwritten."""
         from numcodecs.zstd import Zstd  # with its libraries: whoever only reads an array has no use for it
 
         block = self._block(index, rows)
         # A new Zstd per call: the codec has no state worth sharing between threads.
-        return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), saturated, first)
+        return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), first)
 
     def log(self, records: Sequence[ChunkRecord]) -> None:  # noqa: B027  # a chunk on a disk was logged
         """Add chunks that this process has written to the journal, where each was not logged as it was written."""
@@ -151,7 +145,7 @@ class ChunkWriter(ABC):
         """Iterate over the bytes of all chunks in order."""
 
     @abstractmethod
-    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+    def _begin(self, index: int, data: bytes, first: First) -> Future[ChunkRecord]:
         """Begin to store the encoded chunk, once ``first`` is done."""
 
     def _block(self, index: int, rows: Array) -> Array:

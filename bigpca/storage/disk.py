@@ -64,12 +64,12 @@ class DiskChunks(ChunkWriter):
     def _stored(self) -> Iterator[bytes]:
         return (read_regular(self.chunk_path(i), files.max_encoded(self.nbytes)) for i in range(self.n_chunks))
 
-    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+    def _begin(self, index: int, data: bytes, first: First) -> Future[ChunkRecord]:
         done: Future[ChunkRecord] = Future()
         if first is not None:
             first()
         with self.storing(f"chunk {index}", len(data)):
-            record = replace(self._write_file(index, data), saturated=saturated)
+            record = self._write_file(index, data)
             self._log(record)
         done.set_result(record)
         return done

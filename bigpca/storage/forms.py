@@ -6,7 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +23,6 @@ KEYS_PER_CHUNK = 2**16  # of the Zarr array that holds them
 MAX_PROVENANCE_BYTES = 2**20  # of its JSON, in a store or a table
 VALUES = "scores"  # the field of a .npy table that holds the k columns
 TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
-TABLE_ATTRIBUTES = b"bigpca_attributes"  # what its numbers are
-CODES = "bigpca_codes"  # the attribute of an array of codes: "int8" or "bits"
 STORES = (".zarr",)
 # What a reader expects of these is not written; any other suffix is part of a name, as in pca_k0.5.
 _FOREIGN = """
@@ -44,13 +42,10 @@ class Annotations:
     ----------
     keys : ndarray of shape (n,), str, or None
     provenance : mapping of JSON values, or None
-    attributes : mapping of JSON values
-        What a reader must know of the numbers, such as the scale of codes.
     """
 
     keys: NDArray[np.str_] | None = None
     provenance: Mapping[str, Any] | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, store: Path) -> None:
         """Write both into an unfinished store."""
@@ -88,7 +83,6 @@ class Form:
     """The form of a finished output: here the chunks as they are, one Zarr array with a manifest."""
 
     kind: ClassVar[Kind] = "array"
-    holds_attributes: ClassVar[bool] = True  # whether a file says what its numbers are
 
     def commit_bytes(self, chunk_bytes: int) -> int:
         """Return the memory that publishing takes, for chunks of that size."""
@@ -106,7 +100,6 @@ def with_manifest(
     metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
     metadata["attributes"]["bigpca"]["kind"] = "array"
     metadata["shape"] = list(writer.shape)
-    metadata["attributes"] |= annotations.attributes
     return metadata
 
 
@@ -137,8 +130,6 @@ class TableForm(Form, ABC):
 class NpyForm(TableForm):
     """A ``.npy`` file of shape (n, k); with row keys of shape (n,) with the fields ``key`` and ``scores``, (k,)."""
 
-    holds_attributes: ClassVar[bool] = False
-
     def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write header and rows."""
         dtype: np.dtype[Any] = np.dtype(writer.dtype)
@@ -161,7 +152,7 @@ class NpyForm(TableForm):
 class ParquetForm(TableForm):
     """A Parquet file of one column per name, after ``key`` where rows have keys; a row group per chunk.
 
-    Provenance is in the metadata of the file under ``bigpca``, and what its numbers are under ``bigpca_attributes``.
+    Provenance is in the metadata of the file under ``bigpca``.
     """
 
     def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
@@ -173,8 +164,6 @@ class ParquetForm(TableForm):
         if annotations.keys is not None:
             fields.insert(0, pa.field(KEY_COLUMN, pa.string(), nullable=False))
         metadata = {TABLE_MARK: json.dumps(annotations.provenance).encode()}
-        if annotations.attributes:
-            metadata[TABLE_ATTRIBUTES] = json.dumps(dict(annotations.attributes)).encode()
         schema = pa.schema(fields, metadata)
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
             for start, rows in writer.chunks():

@@ -163,7 +163,7 @@ class ObjectChunks(ChunkWriter):
         reads = (partial(self.place.get, self.chunk_key(index)) for index in range(self.n_chunks))
         return (found.data for found in in_order(self.nbytes, reads))
 
-    def _begin(self, index: int, data: bytes, saturated: int, first: First) -> Future[ChunkRecord]:
+    def _begin(self, index: int, data: bytes, first: First) -> Future[ChunkRecord]:
         """Put the chunk; one that exists counts if it is this run's, or equal.
 
         Raises
@@ -178,7 +178,7 @@ class ObjectChunks(ChunkWriter):
             stored, etag, _ = created(self.place, self.chunk_key(index), data, self.mark)
             if stored is not data:  # by an equal run on another processor, which may round in another way
                 self.decoded(index, stored)
-            return ChunkRecord(index, zlib.crc32(stored), len(stored), saturated=saturated, etag=etag)
+            return ChunkRecord(index, zlib.crc32(stored), len(stored), etag=etag)
 
         return requests().begin(len(data), put)
 

@@ -139,11 +139,6 @@ class Output(ABC):
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
-    @property
-    def saturated(self) -> int:
-        """How many values of the finished chunks are at the end of a range of codes."""
-        return sum(record.saturated for record in self._finished().values())
-
     def finish(self, annotations: Annotations = NOTHING, then: Callable[[], Any] = lambda: None) -> Any:
         """Make the output visible: check that it is complete, give it its form, make it durable, publish it.
 

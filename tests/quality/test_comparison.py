@@ -26,7 +26,6 @@ from bigpca.quality import (
     extremes,
     frechet_distance,
     principal_angles,
-    recall,
     reconstruction_error,
     similarity,
 )
@@ -200,8 +199,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: eigenvalue_difference(bp.FisherDiscriminantAnalysis(2).fit(X[:, :3], LABELS), PLAIN),
         "FisherDiscriminantAnalysis and PCA have no eigenvalues of one kind",
     ),
-    "neighbours of strings": (lambda: recall(OF_WORDS, WORDS, WORDS, 1), "KernelPCA are strings, not vectors"),
-    "neighbours in a matrix": (lambda: recall(GRAM, X[:2] @ X.T, X @ X.T, 1), "KernelPCA are rows of a kernel matrix"),
     "other widths": (lambda: frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "the models have 8 and 5 features"),
 }  # fmt: skip
 

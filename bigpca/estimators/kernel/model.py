@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, Input, Path, Vector
+from bigpca.arrays import Array, Input, Path
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.data.provenance import Provenance
 from bigpca.errors import MemoryBudgetError, format_bytes
@@ -336,9 +336,6 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
             isinstance(kernel, str) and kernel in PAIRWISE
         )
         return tags
-
-    def _score_variances(self) -> Vector | None:
-        return self._result.explained_variance_
 
     def _restored(self, held: Held) -> KernelSpectrum:
         held.context |= {"kernel": resolved_kernel(self, held.size("d")), "state": self._template(), "columns": "m"}

@@ -377,18 +377,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             axes, scale = np.hstack([axes, -axes @ known.coef]), None
         return Projection(mean, scale, axes, score_divisors(self), self.nan_policy, l2, limits_of(self.scale))
 
-    def _score_variances(self) -> Vector:
-        if scored_l2(self):
-            raise ValueError(
-                f"whiten = {self.whiten!r} divides the scores of each row by their norm, so their ranges are not "
-                "known from the variances of the fit. Fit without l2 (a database normalises vectors itself), or write "
-                "float16."
-            )
-        variances, divisors = self._result.explained_variance_, score_divisors(self)
-        if divisors is not None:
-            variances = variances / np.where(divisors > 0, divisors, np.inf) ** 2
-        return variances
-
     def _warn(self, found: PCAResult, n_classes: int = 1) -> None:
         super()._warn(found)
         if found.regression is not None:

@@ -257,9 +257,6 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     def _column_shares(self) -> Vector | None:
         return self._result.estimator_._column_shares()
 
-    def _score_variances(self) -> Vector:
-        return np.asarray(np.diagonal(self.phi_), np.float64)
-
     def _reconstruction(self) -> Reconstruction:
         return Reconstruction(self.mean_, self.scale_, self.components_, None)
 

@@ -13,17 +13,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Path
-from bigpca.errors import check_choice
 from bigpca.estimators.shared.inputs import Lazy
 from bigpca.estimators.shared.labelled import dataset_of
 from bigpca.estimators.shared.opening import fitted_preprocessors
-from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows, score_variances
+from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.export.linear import (
     LinearMap,
     LinearRowMap,
     MatrixAndOffset,
-    faiss_index,
     faiss_transform,
     torch_layer,
     write_onnx,
@@ -130,35 +128,22 @@ class LinearExports(BaseEstimator):
         """
         return torch_layer(linear_of(self))
 
-    def to_faiss(self, *, dtype: str | None = None) -> faiss.LinearTransform | faiss.IndexPreTransform:
+    def to_faiss(self) -> faiss.LinearTransform:
         """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
-
-        Parameters
-        ----------
-        dtype : {"int8"}, default None
-            "int8" returns an empty ``faiss.IndexPreTransform`` of rows, with 8 bits for each component: trained, with
-            ranges of 4 standard deviations of each component from the fit. FAISS decodes what it compares, so that each
-            component may have its own range.
 
         Returns
         -------
-        faiss.LinearTransform or faiss.IndexPreTransform
+        faiss.LinearTransform
 
         Raises
         ------
         ImportError
             If faiss is not installed.
-        TypeError
-            For codes, as :meth:`transform`.
         ValueError
-            As for :meth:`linear_map`, and for another dtype.
+            As for :meth:`linear_map`.
         """
         transform: faiss.LinearTransform = faiss_transform(linear_of(self))
-        if dtype is None:
-            return transform
-        check_choice("dtype", dtype, ("int8",))
-        index: faiss.IndexPreTransform = faiss_index(transform, score_variances(self))
-        return index
+        return transform
 
 
 def inverts(model: BaseEstimator) -> bool:

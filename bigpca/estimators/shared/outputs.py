@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import cleandoc
 from types import FunctionType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn import get_config
 
 import bigpca.dask_array as da
-from bigpca.arrays import Path, Vector
+from bigpca.arrays import Path
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame, is_labelled
 from bigpca.data.grids import Grid
@@ -40,9 +40,6 @@ from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
-
-if TYPE_CHECKING:
-    from bigpca.passes.reading.codes import Codes
 
 Method = TypeVar("Method")
 Class = TypeVar("Class", bound=type)
@@ -155,22 +152,19 @@ class Destination:
             raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
 
 
-def check_float(dtype: DTypeLike, *codes: str) -> str:
-    """Return the name of a dtype of scores, or of ``codes`` that are written in their place.
+def check_float(dtype: DTypeLike) -> str:
+    """Return the name of a dtype of scores.
 
     Raises
     ------
     ValueError
-        For anything but float16, float32, float64 and those.
+        For anything but float16, float32 and float64.
     """
-    if isinstance(dtype, str) and dtype in codes:
-        return dtype
-    for name in ("float16", "float32", "float64", *codes[:1]):
+    for name in ("float16", "float32", "float64"):
         with suppress(TypeError):
             if np.dtype(dtype) == name:
                 return name
-    *others, last = ("float16", "float32", "float64", *codes)
-    raise ValueError(f"dtype = {dtype!r}; scores are stored as {', '.join(others)} or {last}.")
+    raise ValueError(f"dtype = {dtype!r}; scores are stored as float16, float32 or float64.")
 
 
 def reject_container(estimator: BaseEstimator, output: str, X: Unchecked = None) -> None:
@@ -268,27 +262,3 @@ def on_fitted_grid(
 def whole_map(model: BaseEstimator) -> RowMap:
     """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
     return chained(fitted_preprocessors(model), model._row_map())
-
-
-def codes_of(model: BaseEstimator, kind: str) -> Codes:
-    """Return the codes of scores, with ranges from their variances."""
-    from bigpca.passes.reading.codes import Codes  # which other transforms do not need
-
-    return Codes.of(kind, score_variances(model))
-
-
-def score_variances(model: BaseEstimator) -> Vector:
-    """Return the variances (k,) of the scores, of models that know them.
-
-    Raises
-    ------
-    TypeError
-        If the model does not.
-    """
-    found: Vector | None = model._score_variances()
-    if found is not None:
-        return found
-    raise TypeError(
-        f"codes need the variances of the scores, which the fit of {type(model).__name__} does not give. Write "
-        "its scores as float16, or fit a PCA to them and transform them by it."
-    )

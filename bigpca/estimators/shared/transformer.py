@@ -22,7 +22,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Input, Path, Vector
+from bigpca.arrays import Input, Path
 from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
@@ -45,8 +45,6 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import (
     Destination,
     check_float,
-    codes_of,
-    container_of,
     lazy_dask_frames,
     mapped,
     maps_rows,
@@ -206,7 +204,6 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         _preprocessors      what is applied to each row first, if rows are not always vectors
         _steps_of           what a fit makes of its rows, if that is more
         _remember           what the model keeps of the rows beside its result
-        _score_variances    the variances of the scores, if the model knows them
 
     The result is a frozen record: its attributes are those of the fitted model, and its fields those of the file.
     Rooms of methods are bases beside it: :class:`bigpca.estimators.shared.growing.Grows` (``partial_fit``, ``merge``),
@@ -425,21 +422,15 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X,
             or those of a frame's index, if it has any. :func:`bigpca.data.keys.stored_keys` returns them.
-        dtype : {"float16", "float32", "float64", "int8", "bits"}, default None
+        dtype : {"float16", "float32", "float64"}, default None
             Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
-            it cannot hold are rejected. "int8" and "bits" are codes for vector databases, whose range is known from the
-            variances of the fit: no further read. "int8" is ``round(score / scale)``, at most 127 in magnitude, with
-            one scale for all columns, 4 / 127 of the largest standard deviation: distances of codes are those of
-            scores. ``out`` has the scale as its attribute ``scale_factor`` (in Parquet, in the metadata of the file
-            under ``bigpca_attributes``), and the share of codes at the end of their range as ``saturated_share``. Where
-            scores are read, such a store is decoded. "bits" are the signs of the scores, 8 in a byte (uint8, as
-            ``numpy.packbits``), to be compared by Hamming distance. See :func:`bigpca.quality.recall`.
+            it cannot hold are rejected.
         given : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n, k), or (n, ceil(k / 8)) of bits
+        ndarray or dask.array.Array of shape (n, k)
             Scores, in float32 if it represents every number of X's dtype, otherwise in float64. Lazy if X is lazy, and
             with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
             ``component``, numbered from 0. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
@@ -453,15 +444,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Before any read, if ``out`` exists, is in use, exceeds the disk or memory, or requires a missing library.
         ValueError
             Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``; for
-            a DataArray on another grid than that of the fit; for another dtype, codes in a .npy file, bits in a frame
-            or a DataArray, and scores that are divided by their norm as codes.
-        TypeError
-            For codes of models whose scores have no variances, such as those of labelled fits.
-
-        Warns
-        -----
-        ApproximationWarning
-            Where more than 1 % of the codes of some rows are saturated.
+            a DataArray on another grid than that of the fit; and for another dtype.
         """
         check_is_fitted(self)
         if out is not None or is_lazy(X):
@@ -470,23 +453,14 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
             f, width = self._row_map(), self._result.width
-            kind = "" if dtype is None else check_float(dtype, "int8", "bits")
-            if kind in ("int8", "bits"):
-                codes = codes_of(self, kind)
-                if kind == "bits" and (is_labelled(X) or (out is None and container_of(self)[0] != "default")):
-                    raise ValueError(
-                        'dtype = "bits" packs 8 components into a byte, which have no columns of their own in a frame '
-                        'or a DataArray. Pass an array, with set_output(transform="default"), or dtype="int8".'
-                    )
-                f, width, to = Stored(f, codes), codes.columns, replace(to, names=codes.names(names))
-            elif kind:
-                f = Stored(f, Copy(kind))
+            if dtype is not None:
+                f = Stored(f, Copy(check_float(dtype)))
             rows = open_like(self, X, given)
             scores = mapped(self, rows, f, width, to)
         labels = rows.origin.labels if is_labelled(X) else None
         if labels is None:
             return scores
-        return labelled_rows(scores, labels, self._traits.output).assign_attrs(f.attributes)
+        return labelled_rows(scores, labels, self._traits.output)
 
     def fit_transform(self, X: Input, y: Input | None = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
         """Fit to X and return its transform, which reads X once more (for a lazy result, when it is computed).
@@ -539,10 +513,6 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
                 "fit one of the class that it extends."
             )
         save_model(path, StoredModel.of(self), overwrite=overwrite)
-
-    def _score_variances(self) -> Vector | None:
-        """Return the variances (k,) of the scores, of models that know them."""
-        return None
 
     @property
     def provenance_(self) -> Provenance | None:

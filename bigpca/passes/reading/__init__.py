@@ -7,7 +7,6 @@
 - ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them; among
   them the preprocessing that users give to an estimator.
-- ``codes``  Scores as codes for vector databases: one byte or one bit for each.
 
 A group task iterates over its reads. A dense slab without maps becomes one ``Block``, checked and shifted in one
 traversal of memory. With maps, incomplete rows are rejected or omitted first, and each mapped tile becomes a ``Block``.

@@ -60,15 +60,6 @@ class RowMap(ABC):
         """Return the dtype of the result for input of ``dtype``: float32 for float32 and narrower, else float64."""
         return working_dtype(dtype)
 
-    @property
-    def attributes(self) -> dict[str, object]:
-        """What a reader of stored results must know of their numbers: nothing, unless they are codes."""
-        return {}
-
-    def saturated(self, mapped: Array) -> int:
-        """Return how many of the results are at the end of a range of codes."""
-        return 0
-
     @abstractmethod
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Return the peak bytes of ``apply``, including its result, and the bytes it keeps per process for all threads.
@@ -328,15 +319,6 @@ class Chain(NumberedMap):
             dtype = f.output_dtype(dtype)
         return dtype
 
-    @property
-    def attributes(self) -> dict[str, object]:
-        """Those of the last map."""
-        return self.last.attributes
-
-    def saturated(self, mapped: Array) -> int:
-        """As the last map says."""
-        return self.last.saturated(mapped)
-
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """What each map needs."""
         needed = [f.bytes_for(d, rows, itemsize) for f in (*self.first, self.last)]
@@ -450,7 +432,7 @@ class Copy(RowMap):
 
 @dataclass(frozen=True)
 class Stored(RowMap):
-    """A map whose results are stored in another dtype, or as codes; what these cannot hold is rejected.
+    """A map whose results are stored in another dtype; what it cannot hold is rejected.
 
     Attributes
     ----------
@@ -468,13 +450,6 @@ class Stored(RowMap):
     @property
     def takes_csr(self) -> bool:
         return self.f.takes_csr and not self.f.keeps_csr
-
-    @property
-    def attributes(self) -> dict[str, object]:
-        return self.last.attributes
-
-    def saturated(self, mapped: Array) -> int:
-        return self.last.saturated(mapped)
 
     def output_dtype(self, dtype: DType) -> DType:
         return self.last.output_dtype(self.f.output_dtype(dtype))
