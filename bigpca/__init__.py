@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from bigpca.estimators.linear.sketch_transformer import SketchTransformer as SketchTransformer
     from bigpca.estimators.loading import load as load
     from bigpca.estimators.merging import merge as merge
-    from bigpca.estimators.merging import select_solver as select_solver
     from bigpca.estimators.pairs.canonical import CCA as CCA
     from bigpca.estimators.pairs.canonical import PLSSVD as PLSSVD
     from bigpca.estimators.pairs.pls import PLSRegression as PLSRegression

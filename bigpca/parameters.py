@@ -269,7 +269,7 @@ PANELS = {
         ),
         "sampling": Parameter(
             "How landmarks are chosen: rpcholesky, uniform, kmeans, ...",
-            words=("rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans"),
+            words=("rpcholesky", "uniform", "diagonal", "column-norm", "kmeans"),
             others=True,
             form="NAME",
             acts="sums",

@@ -28,7 +28,7 @@ HOMES = {  # of public names, which are imported on first use; a model file name
     "bigpca.estimators.linear.rotated_pca": "RotatedPCA",
     "bigpca.estimators.linear.sketch_transformer": "SketchTransformer",
     "bigpca.estimators.loading": "load",
-    "bigpca.estimators.merging": "merge select_solver",
+    "bigpca.estimators.merging": "merge",
     "bigpca.estimators.pairs.canonical": "CCA PLSSVD",
     "bigpca.estimators.pairs.pls": "PLSRegression",
     "bigpca.estimators.pairs.ridge": "Ridge",

@@ -7,12 +7,9 @@ from typing import Any, TypeVar
 
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Input
 from bigpca.errors import an, brief
-from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
-from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.growing import alike, check_same_steps, kept_by, twin
@@ -23,7 +20,6 @@ from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.passes.engine.driver import solving_with
 from bigpca.passes.engine.local import threads_here
 from bigpca.settings import setting
-from bigpca.solvers.components import NComponents
 
 MAX_SHOWN = 60  # characters of a parameter in a message
 Model = TypeVar("Model", bound=LinearModel[Any] | SumsModel[Any] | PairModel | SupervisedModel)
@@ -142,23 +138,3 @@ def _check_state(model: LinearModel[Any]) -> None:
 
 def _shown(value: Any) -> str:
     return brief(str(value), MAX_SHOWN)
-
-
-def select_solver(X: Input, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
-    """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why.
-
-    Parameters
-    ----------
-    X : array-like, Dask array, path and so on, of shape (n, d)
-        Rows, as for :meth:`bigpca.PCA.fit`.
-    n_components : int, float in (0, 1), a rule or None, default None
-        As in :class:`bigpca.PCA`.
-    **parameters
-        Further parameters of :class:`bigpca.PCA`.
-
-    Returns
-    -------
-    SolverChoice
-        Its ``solver`` and ``reason``.
-    """
-    return PCA(n_components, **parameters).select_solver(X)

@@ -58,7 +58,6 @@ __all__ = [
     "Subsequence",
     "Sum",
     "Tanh",
-    "as_kernel",
     "kernel_from",
     "normalized",
     "rbf_of",

@@ -45,7 +45,7 @@ class Around(Kernel):
     def __post_init__(self) -> None:
         given: Any = self.inner
         if not isinstance(given, Kernel):
-            raise TypeError(f"inner = {given!r} is not a kernel. Convert it with bigpca.kernels.as_kernel.")
+            raise TypeError(f"inner = {given!r} is not a kernel, such as bigpca.kernels.RBF().")
         if not given.needs_rows:
             raise ValueError(
                 f"{given} only sees row numbers, but {type(self).__name__} needs {self.number} of each row. Give "

@@ -411,9 +411,7 @@ class Combined(Kernel):
     def __post_init__(self) -> None:
         given: tuple[Any, ...] = tuple(self.kernels)
         if not given or not all(isinstance(item, Kernel) for item in given):
-            raise TypeError(
-                f"kernels = {given!r}; one or more kernels were expected. Make them with kernels.as_kernel."
-            )
+            raise TypeError(f"kernels = {given!r}; one or more kernels were expected, such as bigpca.kernels.RBF().")
         if len(kinds := {rows_of(item): item for item in given}) > 1:
             names = ", ".join(f"{item} compares {rows}" for rows, item in kinds.items())
             raise TypeError(f"{names}, so they cannot be combined. Combine kernels of one kind of rows.")

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from bigpca.quality.influence import example_importance as example_importance
     from bigpca.quality.influence import extremes as extremes
     from bigpca.quality.influence import feature_replacement_bound as feature_replacement_bound
-    from bigpca.quality.influence import pixel_groups as pixel_groups
     from bigpca.quality.influence import standard_errors as standard_errors
-    from bigpca.quality.memory import MemoryMeter as MemoryMeter
     from bigpca.quality.metrics import compare as compare
     from bigpca.quality.metrics import dot_product_error as dot_product_error
     from bigpca.quality.metrics import eigenvalue_difference as eigenvalue_difference
@@ -42,10 +40,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
-    "bigpca.quality.influence": (
-        "drift example_importance extremes feature_replacement_bound pixel_groups standard_errors"
-    ),
-    "bigpca.quality.memory": "MemoryMeter",
+    "bigpca.quality.influence": ("drift example_importance extremes feature_replacement_bound standard_errors"),
     "bigpca.quality.metrics": (
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles "
         "reconstruction_error similarity"

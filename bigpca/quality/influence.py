@@ -574,51 +574,6 @@ def example_importance(model: Any, X: Input) -> Any:
     return scores / lengths.astype(scores.dtype)
 
 
-def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> Integers:
-    """Return, for each pixel of flattened images, the top-left pixel of its cell: the tutorial's pixel grouping.
-
-    Parameters
-    ----------
-    image_shape : (height, width) or (height, width, channels)
-        Channels are grouped separately. Cells at the right and lower edges are smaller if the cell size does not divide
-        the image size.
-    cell : int or (rows, columns)
-        Size of a cell in pixels.
-
-    Returns
-    -------
-    ndarray of shape (d,), int64
-        For :func:`feature_replacement_bound`; ``X[:, groups]`` are the images with grouped pixels.
-
-    Raises
-    ------
-    ValueError
-        If the shape is not that of an image, or the size of the cell is not positive.
-
-    Notes
-    -----
-    Marukatat 2022, section 4.2 and figure 5c.
-
-    Examples
-    --------
-    >>> pixel_groups((2, 4), 2).reshape(2, 4).tolist()
-    [[0, 0, 2, 2], [0, 0, 2, 2]]
-    """
-    sizes = (cell, cell) if isinstance(cell, int) else cell
-    if len(image_shape) not in (2, 3) or min(image_shape) < 1:
-        raise ValueError(
-            f"image_shape = {image_shape}, but (height, width) or (height, width, channels) of positive numbers was "
-            "expected. Give the shape of one image before flattening."
-        )
-    if len(sizes) != 2 or min(sizes) < 1:
-        raise ValueError(
-            f"cell = {cell} is not a valid cell size. Give a positive integer, or (rows, columns), for example 2."
-        )
-    pixels = np.arange(int(np.prod(image_shape)), dtype=np.int64).reshape(image_shape)
-    height, width = (np.arange(n) // size * size for n, size in zip(image_shape, sizes, strict=False))
-    return pixels[np.ix_(height, width)].reshape(-1)
-
-
 @dataclass(frozen=True)
 class ReplacementBound:
     """Bounds of the change of eigenvalues when features are replaced by others.
@@ -681,7 +636,7 @@ def feature_replacement_bound(
     ----------
     X : Dask array, path, Zarr array, xarray.DataArray or ndarray of shape (n, d)
     replacements : array-like of shape (d,), int
-        The number of the feature that replaces each feature; its own number keeps it. See :func:`pixel_groups`.
+        The number of the feature that replaces each feature; its own number keeps it.
     center : bool, default True
         Subtract the means; False bounds the eigenvalues of the uncentred X.
     memory_limit : int, str or None, default None
@@ -717,6 +672,13 @@ def feature_replacement_bound(
     >>> exact, grouped = (np.linalg.eigvalsh(A @ A.T) for A in (X, X[:, [1, 1, 2]]))
     >>> bool(np.abs(exact - grouped).max() <= found.bound), round(found.bound, 2)
     (True, 0.38)
+
+    Each pixel of 8 x 8 images by the top-left pixel of its cell of 2 x 2, the tutorial's pixel grouping:
+
+    >>> height, width = (np.arange(n) // size * size for n, size in ((8, 2), (8, 2)))
+    >>> groups = np.arange(64).reshape(8, 8)[np.ix_(height, width)].ravel()
+    >>> groups[:4].tolist(), groups[8:12].tolist()
+    ([0, 0, 2, 2], [0, 0, 2, 2])
     """
     rows = Rows.of(open_array(X), memory_limit=memory_limit)
     compare_own_columns(rows.origin.labels, feature_names(rows.origin.given), replacements, "replacements")

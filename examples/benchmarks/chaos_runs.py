@@ -65,7 +65,6 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "kernel inverse": ("short", lambda: bp.KernelPCA(2, kernel="rbf", fit_inverse_transform=True)),
     "approximate kernel": ("short", lambda: bp.ApproximateKernelPCA(2, kernel="rbf")),
     "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=40)),
-    "leverage": ("tall", lambda: _nystrom("leverage")),
     "kmeans": ("tall", lambda: _nystrom("kmeans")),
     "column-norm": ("tall", lambda: _nystrom("column-norm")),
     "kernel supervised": ("tall", lambda: bp.KernelSupervisedPCA(2, kernel="rbf", gamma=0.05, n_landmarks=40)),

@@ -873,7 +873,7 @@ LEAVING = CASES | {
         f"KernelSupervisedPCA {way}": Case(
             lambda way=way: bp.KernelSupervisedPCA(2, sampling=way, **LANDMARKS), CLASSES
         )
-        for way in ("column-norm", "kmeans", "leverage")
+        for way in ("column-norm", "kmeans")
     },
 }
 # Drawn or paired by the numbers of rows, or iterated until a step is small: the fit of the other rows alone is another
@@ -888,7 +888,7 @@ UNABLE = {
     "missing_labels": {"KernelSupervisedPCA dual", *LOOKING},
     "sample_weight": {
         "CorrespondenceAnalysis", "KernelPCA features", "KernelRoweisDiscriminantAnalysis", "KernelSupervisedPCA",
-        "KernelSupervisedPCA leverage", "NystromKernelPCA", "ScoredPCA", "SketchTransformer", *LOOKING, *STEPPED,
+        "NystromKernelPCA", "ScoredPCA", "SketchTransformer", *LOOKING, *STEPPED,
         *PAIRING - {"PCA dot"},
     },
 }  # fmt: skip

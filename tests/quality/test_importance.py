@@ -19,7 +19,6 @@ import bigpca as bp
 from bigpca.quality import (
     example_importance,
     feature_replacement_bound,
-    pixel_groups,
 )
 from tests.builders import data_with_spectrum, power_law, rank_deficient
 from tests.passes.kit import logged, reads_in, write_store
@@ -185,7 +184,7 @@ def test_the_more_features_are_correlated_the_smaller_the_bound() -> None:
 
 def test_neighbouring_pixels_of_real_images_stand_for_each_other_better_than_distant_ones() -> None:
     images = load_digits().data[:400]  # 8 x 8
-    near = pixel_groups((8, 8), (2, 1))
+    near = np.arange(64).reshape(8, 8)[np.arange(8) // 2 * 2].ravel()  # the upper pixel of each pair
     far = near.copy()
     far[near != np.arange(64)] = np.roll(np.arange(64).reshape(8, 8), 4, axis=1).reshape(-1)[near != np.arange(64)]
     found = {name: feature_replacement_bound(images, groups) for name, groups in (("near", near), ("far", far))}
@@ -199,7 +198,7 @@ def test_neighbouring_pixels_of_real_images_stand_for_each_other_better_than_dis
 def test_any_dtype_and_chunks_give_the_same_bound(dtype: str, chunks: tuple[int, int], tmp_path: Path) -> None:
     A = (np.abs(X) * 10).astype(dtype)
     write_store(tmp_path / "x.zarr", A, chunks)
-    replacements = pixel_groups((2, 4), 2)
+    replacements = np.array([0, 0, 2, 2] * 2)
     exact = feature_replacement_bound(A.astype("f8"), replacements)
     source = logged(tmp_path / "x.zarr", tmp_path / "log")
     for lazy in (source, da.from_array(A, chunks=chunks) + np.zeros((), dtype)):
@@ -210,34 +209,8 @@ def test_any_dtype_and_chunks_give_the_same_bound(dtype: str, chunks: tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("shape", "cell", "expected"),
-    [
-        ((2, 2), 1, [0, 1, 2, 3]),
-        ((3, 3), 2, [0, 0, 2, 0, 0, 2, 6, 6, 8]),
-        ((2, 3), (1, 2), [0, 0, 2, 3, 3, 5]),
-        ((2, 3), 9, [0] * 6),
-        ((1, 2, 3), (1, 2), [0, 1, 2, 0, 1, 2]),
-    ],
-)
-def test_pixels_are_grouped_by_the_top_left_one_of_their_cell(
-    shape: tuple[int, ...], cell: int | tuple[int, int], expected: list[int]
-) -> None:
-    assert pixel_groups(shape, cell).tolist() == expected
-
-
-def test_grouped_images_are_their_top_left_pixels_repeated() -> None:
-    image = np.random.default_rng(0).random((6, 9, 3))
-    grouped = image.reshape(1, -1)[:, pixel_groups((6, 9, 3), (2, 3))].reshape(6, 9, 3)
-    np.testing.assert_array_equal(grouped, np.kron(image[::2, ::3], np.ones((2, 3, 1))))
-
-
-@pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: pixel_groups((4,), 2), ValueError, r"image_shape = \(4,\), but \(height, width\)"),
-        (lambda: pixel_groups((4, 0), 2), ValueError, r"image_shape = \(4, 0\), but"),
-        (lambda: pixel_groups((4, 4), 0), ValueError, r"cell = 0 is not a valid cell size. Give a positive integer"),
-        (lambda: pixel_groups((4, 4), (1, 2, 3)), ValueError, r"cell = \(1, 2, 3\) is not a valid cell size"),
         (lambda: feature_replacement_bound(X, [0, 1]), ValueError,
             r"shape \(2,\), but one feature number for each of 8"),
         (lambda: feature_replacement_bound(X, np.arange(8) + 1), ValueError,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigpca.quality import MemoryMeter
+from bigpca.quality.memory import MemoryMeter
 
 MIB = 2**20
 
@@ -22,7 +22,7 @@ input()
 """
 PEAK_OF_A_PROCESS = """
 import numpy as np
-from bigpca.quality import MemoryMeter
+from bigpca.quality.memory import MemoryMeter
 
 with MemoryMeter(interval=0.005) as meter:
     block = np.ones(100 * 2**20, np.uint8)

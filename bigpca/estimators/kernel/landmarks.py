@@ -54,7 +54,6 @@ from bigpca.kernels.base import Kernel
 from bigpca.landmarks import (
     LandmarkRequest,
     Landmarks,
-    compared_rows,
     landmark_passes,
     landmark_values,
     select_landmarks,
@@ -504,7 +503,7 @@ class LandmarksFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         m = self.choice.count
         request = self.choice.request(self.rows, self.settings)
-        compared = compared_rows(self.choice.sampling, request)
+        compared = request.count
         between = (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
         return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
 

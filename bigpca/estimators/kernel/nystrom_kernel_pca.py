@@ -59,7 +59,7 @@ class NystromKernelPCA(KernelModel):
         Number of landmarks m; None for 1,000, or for all rows if there are fewer. Costs n m kernel evaluations per read
         and memory for m^2 numbers.
     sampling : str, or row numbers (m,), or rows (m, d), default "rpcholesky"
-        "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans". See
+        "rpcholesky", "uniform", "diagonal", "column-norm" or "kmeans". See
         :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal, "diagonal" equals "uniform".
     components_from : {"rows", "landmarks"}, default "rows"
         "rows": PCA of the features of all rows. "landmarks": eigenvectors of the landmarks alone, centred by their mean

@@ -195,22 +195,6 @@ def null_fit(
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
 
 
-@dataclass(frozen=True)
-class SolverChoice:
-    """Which solver was chosen, and why, with the numbers.
-
-    Attributes
-    ----------
-    solver, reason : str
-    """
-
-    solver: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.solver}: {self.reason}"
-
-
 def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
     """Plan a fit without reading X.
 

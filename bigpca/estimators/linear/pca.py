@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Input, Vector
+from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import Standardization
@@ -40,7 +40,7 @@ from bigpca.settings import setting
 from bigpca.solvers.components import CrossValidated, NComponents, by_name, check_n_components
 
 if TYPE_CHECKING:
-    from bigpca.estimators.linear.choosing import SolverChoice
+    pass
 FOREIGN = {"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"}  # solvers
 
 
@@ -67,7 +67,7 @@ class PCA(LinearModel[Moments]):
     solver : {"auto", "covariance", "dot", "krylov"}, default "auto"
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
         (algorithm 2, dual PCA). "krylov": neither matrix, but usually two to four reads for eigenvalues to ``tol``.
-        "auto" chooses the cheapest solver that fits; see :meth:`select_solver`.
+        "auto" chooses the cheapest solver that fits; ``plan(X)`` says which, and why.
     tol : float in (0, 1), default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int or None, default 10
@@ -170,24 +170,6 @@ class PCA(LinearModel[Moments]):
     tol: float = 1e-3
     max_passes: int | None = 10
     random_state: RandomState = 0
-
-    def select_solver(self, X: Input) -> SolverChoice:
-        """Return the solver that ``fit(X)`` will use, and why; nothing is read.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-
-        Returns
-        -------
-        SolverChoice
-            Its ``solver`` and ``reason``.
-        """
-        from bigpca.estimators.linear.choosing import SolverChoice
-
-        plan = self.plan(X)
-        return SolverChoice(plan.solver, plan.reason)
 
     def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         keep = setting(self, "keep_state_bytes")

@@ -140,19 +140,17 @@ class Diagonal(RowWeight):
 class Residual(RowWeight):
     """The residual of the landmarks: ``d(x) = k(x, x) - |k(x, L) T|^2``, always computed from scratch, never updated.
 
-    With ``T T' = pinv(k(L, L))`` this is the residual of pivoted Cholesky; with ``T T' = (k(L, L) + ridge W^-2)^-1``
-    and ``cap = ridge``, ``min(1, d(x) / ridge)`` is a ridge leverage score (Musco & Musco 2017).
+    With ``T T' = pinv(k(L, L))`` this is the residual of pivoted Cholesky.
 
     Attributes
     ----------
     landmarks : ndarray of shape (m, d)
-        Rows ``indices`` (m,) of X, which have a weight of exactly 0 unless ``cap`` is given.
+        Rows ``indices`` (m,) of X, which have a weight of exactly 0.
     T : ndarray of shape (m, r), float64
     rounding : float
         Residuals below this share of k(x, x) are rounding errors, and are set to 0.
     shift : ndarray of shape (d,) or None
         Subtracted by translation-invariant kernels.
-    cap : float or None
     """
 
     kernel: Kernel
@@ -161,7 +159,6 @@ class Residual(RowWeight):
     T: Matrix
     rounding: float
     shift: Vector | None = None
-    cap: float | None = None
 
     by_driver = True
 
@@ -181,8 +178,6 @@ class Residual(RowWeight):
             squares = features_with_squares(landmark_block(self.kernel, A, landmarks), T, device)[1]
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
             residual[i : i + step] = diagonal[i : i + step] - squares
-        if self.cap is not None:
-            return np.minimum(1.0, np.maximum(residual, 0.0) / self.cap), diagonal
         residual[residual <= self.rounding * diagonal] = 0.0  # NaN compares false, stays, and is rejected
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal

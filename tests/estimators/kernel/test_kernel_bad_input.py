@@ -113,7 +113,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
 MATRIX = kernels.RBF(0.1)(X, X)
 SHIFTED = MATRIX + np.triu(np.full((N, N), 0.01), 1)
 ORDER = np.random.default_rng(0).permutation(N)
-SAMPLED = [{"sampling": name} for name in ("rpcholesky", "uniform", "diagonal", "leverage")] + [
+SAMPLED = [{"sampling": name} for name in ("rpcholesky", "uniform", "diagonal")] + [
     {"sampling": np.arange(0, N, 9)}, {"solver": "dense"}, {"solver": "krylov"},
 ]  # fmt: skip
 

@@ -33,7 +33,7 @@ Array = NDArray[Any]
 Wide = NDArray[np.longdouble]
 L = np.longdouble
 BATCHES, CASES = 10, 10
-SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage")
+SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm")
 CORES = ("nystrom", "tutorial", "ritz")
 SKETCHES = (Gaussian, partial(SparseSign, nnz=1), FeatureHash, SRHT)
 pytestmark = [
@@ -174,7 +174,7 @@ class Case:
                 )
 
     def samplings(self) -> tuple[str, ...]:
-        chosen = (SAMPLINGS[self.seed % 5], SAMPLINGS[(self.seed + 1 + self.seed // 5 % 4) % 5])
+        chosen = (SAMPLINGS[self.seed % 4], SAMPLINGS[(self.seed + 1 + self.seed // 4 % 3) % 4])
         # Means of clusters: distinct rows enough for as many, and of zeros there is no direction.
         distinct = len(np.unique(self.rows, axis=0)) == len(self.rows)
         return (*chosen, "kmeans") if self.seed % 10 == 0 and distinct else chosen

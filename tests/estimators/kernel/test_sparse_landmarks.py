@@ -27,7 +27,6 @@ KERNELS: dict[str, Kernel] = {
 }
 SAMPLINGS: dict[str, Any] = {
     "numbers": np.arange(3, 3 + 5 * M, 5), "rpcholesky": "rpcholesky", "uniform": "uniform", "diagonal": "diagonal",
-    "leverage": "leverage",
 }  # fmt: skip
 
 

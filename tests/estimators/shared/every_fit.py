@@ -51,7 +51,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "approximate kernel": (lambda: bp.ApproximateKernelPCA(K, kernel=RBF()), None),
     **{
         sampling: (lambda sampling=sampling: bp.NystromKernelPCA(K, kernel=RBF(), sampling=sampling, **LANDMARKS), None)
-        for sampling in ("uniform", "rpcholesky", "leverage", "kmeans", "column-norm")
+        for sampling in ("uniform", "rpcholesky", "kmeans", "column-norm")
     },
     "tutorial landmarks": (
         lambda: bp.NystromKernelPCA(K, kernel=RBF(), components_from="landmarks", **LANDMARKS),

@@ -73,7 +73,7 @@ def test_one_dimension_is_rejected(lazy: bool) -> None:
 
 @pytest.mark.parametrize("n_components", [0, -1, 7, 51, np.int64(7)])
 def test_an_impossible_number_of_components_is_rejected_unread(n_components: int) -> None:
-    for call in ("fit", "plan", "select_solver"):
+    for call in ("fit", "plan"):
         with pytest.raises(
             ValueError, match=rf"n_components = {n_components} is out of range: 50 samples of 6 features"
         ):

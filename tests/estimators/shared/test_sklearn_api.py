@@ -165,5 +165,4 @@ def test_plan_leaves_the_estimator_unfitted() -> None:
     pca = PCA(2)
     before = dict(vars(pca))
     pca.plan(X)
-    pca.select_solver(X)
     assert vars(pca) == before
