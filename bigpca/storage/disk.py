@@ -182,7 +182,7 @@ class DiskOutput(Output):
                     files.fsync_path(file)
                     _reject_existing(self.path, self._replace, "table")
                     Path(store, PUBLISHED).write_text(files.file_mark(file))
-                    files.publish(file, self.path, replace=self._replace)
+                    files.publish(file, self.path, replace=self._replace, sibling=sibling)
                 return
             metadata = with_manifest(read_document(store / ROOT), self.writer, finished, annotations)
             files.atomic_write_bytes(store / ROOT, json.dumps(metadata).encode())
@@ -191,7 +191,8 @@ class DiskOutput(Output):
             annotations.write(store)
             files.fsync_tree(store)
             _reject_existing(self.path, self._replace, "array")
-            files.publish(store, self.path, replace=self._replace)
+            with temporary_sibling(self.path) as sibling:
+                files.publish(store, self.path, replace=self._replace, sibling=sibling)
 
     def _close(self) -> Callable[[], object]:
         remove_journals(self.path)
@@ -225,30 +226,35 @@ class DiskOutput(Output):
 
 def remove_journals(target: Path) -> None:
     """Remove what a run needs no longer once its output is visible: the logs in it, or the chunks beside a table."""
-    for journal in target.glob(f"{JOURNAL}{'[0-9a-f]' * 16}"):
-        files.remove(journal)
     store = _partial(target)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        if (store / PUBLISHED).read_text() == files.file_mark(target):
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        if (journal := target / _journal(read_document(target / ROOT), target)).is_dir():
+            files.remove_at_once(journal, target)
+    with suppress(OSError, ValueError):
+        if read_regular(store / PUBLISHED) == files.file_mark(target).encode() and _read_partial(store) is not None:
             _remove_partial(store)  # after a kill, by the next run
 
 
+def _journal(document: dict[str, Any], target: Path) -> str:
+    """Return the name of the journal of an output, by its metadata and path: the proof that what it is in is bigpca's.
+
+    Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
+    """
+    of = f"{document['attributes']['bigpca']['identity']} {target.name}"
+    return JOURNAL + hashlib.sha256(of.encode(errors="surrogateescape")).hexdigest()[:32]
+
+
 def _remove_partial(store: Path) -> None:
-    """Remove an unfinished output at once, so that no kill leaves a part of it; see :func:`files.remove`."""
-    if sort_keys(files.keys_below(store))[1]:  # what others have put there stays
+    """Remove an unfinished output; what others have put there stays."""
+    if sort_keys(files.keys_below(store))[1]:
         files.remove(store, MEMBERS)
-        return
-    gone = store.with_name(f".{store.name}.new-{uuid.uuid4().hex}")  # which the next run removes, after a kill
-    try:
-        with suppress(FileNotFoundError):
-            os.rename(store, gone)
-    finally:
-        files.remove(gone)
+    else:
+        files.remove_at_once(store, store)
 
 
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
     """Lock a path, and return the layout of the unfinished output there, which is continued: no run writes it."""
-    target = Path(os.path.realpath(out))
+    target = _target(out)
     lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
     with _locked(target, lock, overwrite, kind):
         return Reserved(target, _read_partial(_partial(target)), lock)
@@ -263,7 +269,7 @@ def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> DiskOutput:
     """Lock the path of an output, and create or resume it: see :func:`bigpca.storage.carriers.create_output`."""
-    target = Path(os.path.realpath(reserved.target))
+    target = _target(reserved.target)
     lock = reserved.lock or RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
     with _locked(target, lock, overwrite, form.kind):
         return DiskOutput(target, _open_partial(target, layout, resume, form.kind == "table"), lock, form, overwrite)
@@ -288,6 +294,11 @@ def _locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterato
             raise
 
 
+def _target(out: str | os.PathLike[str]) -> Path:
+    """Return the path to which a user's path leads, also through a link at its end."""
+    return Path(os.path.realpath(files.local_path(out)))
+
+
 def _partial(target: Path) -> Path:
     return target.with_name(target.name + ".partial")
 
@@ -297,12 +308,11 @@ def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool
 
     Raises if the disk cannot hold it, and its copy beside it where it will be ``copied``.
     """
-    store = _partial(target)
-    # Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
-    journal = JOURNAL + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
+    store, document = _partial(target), partial_document(layout)
+    journal = _journal(document, target)
     writer = DiskChunks(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
     ours = _read_partial(store)
-    for unfinished in store.glob(".zarr.json.*.tmp"):  # of a run that was killed while it wrote the metadata
+    for unfinished in store.glob(f".zarr.json.{'[0-9a-f]' * 32}.tmp"):  # of a run killed as it wrote the metadata
         files.remove(unfinished)
     if ours is not None and layout.grows:
         ours = replace(ours, shape=(layout.shape[0], *ours.shape[1:]))
@@ -320,12 +330,12 @@ def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool
         check_replaced(str(store), str, [*files.keys_below(store)], "array", ("array", MEMBERS))
         _remove_partial(store)
     _check_disk(target, layout, 0, copied)
-    document = json.dumps(partial_document(layout)).encode()
     with temporary_sibling(store) as sibling:
-        files.atomic_write_bytes(sibling / ROOT, document)
-        (sibling / journal).mkdir()
-        (sibling / "c").mkdir()
-        files.publish(sibling, store, replace=False)
+        made = sibling / "new"
+        (made / journal).mkdir(parents=True)
+        (made / "c").mkdir()
+        files.atomic_write_bytes(made / ROOT, json.dumps(document).encode())
+        files.publish(made, store, replace=False, sibling=sibling)
     return writer
 
 
@@ -342,6 +352,8 @@ def _read_partial(store: Path) -> OutputLayout | None:
         metadata = read_document(store / ROOT)
         own, grid = metadata["attributes"]["bigpca"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
         ours = own["identity"] if own["format"] == list(FORMAT) and grid[1:] == metadata["shape"][1:] else ""
+        if not (store / _journal(metadata, store.with_name(store.name.removesuffix(".partial")))).is_dir():
+            raise ValueError("it has no journal of such an output")
         return OutputLayout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), int(grid[0]), ours)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OutputExistsError(
@@ -368,7 +380,7 @@ def _check_disk(target: Path, layout: OutputLayout, rows_done: int, copied: bool
 def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> None:
     """Raise OutputExistsError before the work if an output of this kind could not be written here after it."""
     with writing(out):  # rejects a name that is too long
-        _reject_existing(Path(os.path.realpath(out)), overwrite, kind, instead)
+        _reject_existing(_target(out), overwrite, kind, instead)
 
 
 def _reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "") -> None:
@@ -404,37 +416,37 @@ def put_group(
     out: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
 ) -> None:
     """Write a group that a function writes to a folder; what it replaces stays until it is complete."""
-    target = Path(os.path.realpath(files.path_of(out, "path")))
+    target = _target(files.path_of(out, "path"))
     with writing(target):
         files.repair(target)
         _reject_existing(target, overwrite, "model")
         with temporary_sibling(target) as sibling:
-            fill(sibling)
-            files.fsync_tree(sibling)
+            (made := sibling / "new").mkdir()
+            fill(made)
+            files.fsync_tree(made)
             _reject_existing(target, overwrite, "model")  # again: others may have put something there
-            files.publish(sibling, target, replace=overwrite)
+            files.publish(made, target, replace=overwrite, sibling=sibling)
 
 
 @contextmanager
 def got_group(out: Any) -> Iterator[tuple[Path, str]]:
     """Yield the folder of a group, and its path."""
-    target = Path(os.path.realpath(out))
-    with suppress(OSError):  # a read-only directory cannot be repaired
-        files.repair(target)
-    yield target, str(target)
+    target = _target(out)
+    yield files.standing(target), str(target)
 
 
 def got_bytes(store: Any, key: str, limit: int) -> bytes:
     """Return a file of a store."""
-    return read_regular(Path(store) / key, limit)
+    return read_regular(Path(files.local_path(store), key), limit)
 
 
 def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
     """Raise unless a file may be written here; what a killed run left beside it is removed."""
-    with writing(out):  # rejects a name that is too long before the work
+    target = Path(files.local_path(out))
+    with writing(target):  # rejects a name that is too long before the work
         check_extension(out, *accepted)
-        files.remove_dead(Path(out))
-    _reject_file(Path(out), overwrite)
+        files.repair(target)
+    _reject_file(target, overwrite)
 
 
 def _reject_file(path: Path, overwrite: bool) -> None:
@@ -454,7 +466,7 @@ def _check_begins(path: Path) -> None:
 
 def write_file(out: Any, data: bytes, *, overwrite: bool) -> Path:
     """Write a file beside its path, and rename it."""
-    target = Path(out)
+    target = Path(files.local_path(out))
     with writing(target), temporary_sibling(target) as sibling:
         file = sibling / "file"
         files.atomic_write_bytes(file, data)

@@ -57,6 +57,8 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+PROOF = "bigpca"  # in a temporary sibling, the file that repeats its name
+OLD = "old"  # in it, what is being replaced
 ABSENT = (-1, 0)
 LOOKERS = 32  # threads that look at many files
 DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
@@ -208,6 +210,22 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     return shutil.disk_usage(place).free
 
 
+def local_path(given: str | os.PathLike[str]) -> str:
+    """Return the absolute path at which a user's path is read and written, of which others are made nowhere.
+
+    ``~`` is a home; ``..`` leads out of the folder to which a link before it leads, as for the system; a link at the
+    end stays.
+
+    Examples
+    --------
+    >>> local_path("/data/rows/../x.zarr"), local_path("~/x.zarr") == str(Path.home() / "x.zarr")
+    ('/data/x.zarr', True)
+    """
+    path = os.path.expanduser(os.fspath(given))
+    head, dots, tail = path.rpartition(f"..{os.sep}")
+    return os.path.abspath(os.path.join(os.path.realpath(head + dots), tail) if dots else path)
+
+
 def exists(path: Path) -> bool:
     """Whether anything has this name, a dangling link included."""
     return os.path.lexists(path)
@@ -217,7 +235,7 @@ def remove(path: Path, members: Collection[str] | None = None) -> None:
     """Remove a file, a link or a directory, if it exists, even if that is interrupted once.
 
     Of a directory with the names of ``members``, an output, only what bigpca writes there is removed
-    (:mod:`bigpca.storage.grammar`); without them, it is a temporary one that this package has named.
+    (:mod:`bigpca.storage.grammar`); without them, it is in a temporary one that this package has named.
     """
     try:
         _remove(path, members)
@@ -280,9 +298,10 @@ def flock(path: Path, *, wait_seconds: float) -> Iterator[bool]:
 
 @contextmanager
 def temporary_sibling(target: Path) -> Iterator[Path]:
-    """Make an empty directory beside ``target``, to be filled and published; removed on exit if it was not.
+    """Make a directory beside ``target``, to be filled and published; what it holds in the end is removed.
 
-    Siblings of killed processes are removed first: a live owner holds the kernel's lock on its sibling.
+    Siblings of killed processes are removed first: a live owner holds the kernel's lock on its sibling. A sibling is
+    known by the 32 digits of its name and by its proof, a file that repeats it; others of such names stay.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     sibling = target.with_name(f".{target.name}.new-{uuid.uuid4().hex}")
@@ -290,15 +309,22 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
         try:
             with ExitStack() as held:
                 with flock(target.parent, wait_seconds=MUTEX_SECONDS):
-                    _remove_dead(target)
+                    _repair(target)
                     sibling.mkdir()
                     held.enter_context(flock(sibling, wait_seconds=0))
+                    Path(sibling, PROOF).write_text(sibling.name)
                 yield sibling
         finally:
-            remove(sibling)
+            _end(sibling, target)
     except BaseException:
-        remove(sibling)
+        _end(sibling, target)
         raise
+
+
+def remove_at_once(path: Path, target: Path) -> None:
+    """Remove what belongs to a target, so that no kill leaves a part of it that nothing tells from files of others."""
+    with temporary_sibling(target) as sibling, suppress(FileNotFoundError):
+        os.rename(path, sibling / "gone")
 
 
 @contextmanager
@@ -324,17 +350,11 @@ def temporary_folder() -> Iterator[Path]:
         ) from error
 
 
-def remove_dead(target: Path) -> None:
-    """Remove what killed processes left beside ``target``, as far as that is possible."""
-    with suppress(OSError), flock(target.parent, wait_seconds=MUTEX_SECONDS):
-        _remove_dead(target)
-
-
-def publish(source: Path, target: Path, *, replace: bool) -> None:
+def publish(source: Path, target: Path, *, replace: bool, sibling: Path) -> None:
     """Rename the finished ``source`` to ``target``, keeping the old ``target`` until the new one is in place.
 
-    A replacement is two renames, target -> ``.<name>.old-<id>`` and source -> target, then the old one is removed;
-    :func:`repair` undoes the first after a crash between the two.
+    A replacement is two renames, of the old one into a temporary ``sibling`` and of the new one; :func:`repair` undoes
+    the first after a crash between the two.
 
     Raises
     ------
@@ -346,17 +366,12 @@ def publish(source: Path, target: Path, *, replace: bool) -> None:
         if exists(target):
             if not replace:
                 raise FileExistsError(str(target))
-            old = target.with_name(f".{target.name}.old-{uuid.uuid4().hex}")
-            os.rename(target, old)
-            try:
-                os.rename(source, target)
-            except BaseException:
-                os.rename(old, target)
-                raise
-            fsync_path(target.parent)
-            discard(old)
-        else:
+            os.rename(target, sibling / OLD)
+        try:
             os.rename(source, target)
+        except BaseException:
+            _restore(sibling, target)
+            raise
         fsync_path(target.parent)
 
 
@@ -371,46 +386,63 @@ def repair(target: Path) -> None:
 
     And remove what failed writers left beside it, which they could not remove themselves.
     """
-    if _siblings(target, "old") or _siblings(target, "new"):
-        with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+    if _siblings(target):
+        with suppress(OSError), flock(target.parent, wait_seconds=MUTEX_SECONDS):
             _repair(target)
-            _remove_dead(target)
 
 
-def discard(old: Path) -> None:
-    """Remove an output that was replaced, or a file."""
-    found = None
-    with suppress(OSError, ValueError):
-        found = declared(read_document(old / ROOT))
-    remove(old, () if found is None else found[1])
+def standing(target: Path) -> Path:
+    """Return where what belongs at a path is: there, or where a crash in the middle of :func:`publish` has left it."""
+    olds = (sibling / OLD for sibling in _siblings(target))
+    return target if exists(target) else next(filter(exists, olds), target)
 
 
 def _repair(target: Path) -> None:
-    for old in _siblings(target, "old"):
-        if exists(target):
-            discard(old)
-        else:
-            os.rename(old, target)
-            fsync_path(target.parent)
-
-
-def _remove_dead(target: Path) -> None:
-    """Remove the temporary siblings that no process holds."""
-    for other in _siblings(target, "new"):
-        with suppress(OSError), flock(other, wait_seconds=0) as dead:
+    for sibling in _siblings(target):
+        _restore(sibling, target)
+        with suppress(OSError), flock(sibling, wait_seconds=0) as dead:
             if dead:
-                remove(other)
+                _end(sibling, target)
 
 
-def _siblings(target: Path, what: str) -> list[Path]:
-    prefix = f".{target.name}.{what}-"
+def _restore(sibling: Path, target: Path) -> None:
+    old = sibling / OLD
+    if not exists(target) and (old.is_file() or exists(old / ROOT)):
+        os.rename(old, target)
+        fsync_path(target.parent)
+
+
+def _end(sibling: Path, target: Path) -> None:
+    """Remove a temporary sibling, its proof last; files of others in what was replaced stay in it."""
+    _restore(sibling, target)
+    found = None
+    with suppress(OSError, ValueError):
+        found = declared(read_document(sibling / OLD / ROOT))
+    remove(sibling / OLD, () if found is None else found[1])
+    left = [path for path in sibling.glob("*") if path.name not in (OLD, PROOF)]
+    for path in left:
+        remove(path)
+    if not exists(sibling / OLD):
+        remove(sibling / PROOF)
+        with suppress(OSError):
+            sibling.rmdir()
+
+
+def _siblings(target: Path) -> list[Path]:
+    """Return the temporary siblings of a path, the youngest first; an empty one was not yet given its proof."""
     try:
-        entries = os.listdir(target.parent)
+        named = re.compile(re.escape(f".{target.name}.new-") + "[0-9a-f]{32}")
+        found = [target.parent / name for name in os.listdir(target.parent) if named.fullmatch(name)]
+        found.sort(key=lambda path: path.lstat().st_ctime_ns, reverse=True)
+        return [path for path in found if path.is_dir() and not path.is_symlink() and _is_ours(path)]
     except OSError:
         return []
-    named = re.compile(re.escape(prefix) + "[0-9a-f]+")
-    found = [target.parent / entry for entry in entries if named.fullmatch(entry)]
-    return sorted(found, key=lambda path: path.lstat().st_ctime_ns if exists(path) else 0, reverse=True)
+
+
+def _is_ours(sibling: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return read_regular(sibling / PROOF) == sibling.name.encode()
+    return not os.listdir(sibling)
 
 
 # Every reader of the package opens files by :func:`open_regular`, or calls :func:`check_regular` before a library

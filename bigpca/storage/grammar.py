@@ -21,7 +21,7 @@ ROOTS = {"array": ROOT, "model": ROOT, "table": ""}  # the key whose creation ma
 CONTROL = ".bigpca"  # below an output, what it needs while it is unfinished; invisible to readers of arrays
 PROBE = f"{CONTROL}/probe-"  # an empty object that shows what a store does about conditions
 NEXT = f"{CONTROL}/next-"  # and the mark of a run: a whole model, before it replaces the one that is visible
-JOURNAL = f"{CONTROL}-"  # and 16 digits of the run's identity: the same, on a disk
+JOURNAL = f"{CONTROL}-"  # and 32 digits of the run's identity: the same, on a disk
 PUBLISHED = "published"  # beside the chunks of a table on a disk: which file it becomes
 KEYS = "keys"  # a Zarr array of strings
 PROVENANCE = "provenance"  # a Zarr group without arrays, whose attributes it is
@@ -30,7 +30,7 @@ MEMBERS = (KEYS, PROVENANCE)  # of rows and scores
 BEGINS = {".npy": b"\x93numpy", ".parquet": b"par1", ".npz": b"pk", ".onnx": b"\x08", ".png": b"\x89png"}
 BEGINS |= {".html": b"<!doctype html", ".htm": b"<!doctype html", ".svg": b"<?xml", ".pdf": b"%pdf"}
 _NODE = r"(zarr\.json|c(/\d+)*|(c/(\d+/)*\d+|zarr)\.[0-9a-f]{32}\.partial)"  # Zarr writes files under the last names
-_RECORD = rf"{re.escape(CONTROL)}(-[0-9a-f]{{16}})?/.+|\.zarr\.json\.[0-9a-f]{{32}}\.tmp|{PUBLISHED}"
+_RECORD = rf"{re.escape(CONTROL)}(-[0-9a-f]{{32}})?/.+|\.zarr\.json\.[0-9a-f]{{32}}\.tmp|{PUBLISHED}"
 
 
 def sort_keys(keys: Iterable[str], members: Collection[str] = MEMBERS) -> tuple[list[str], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import uuid
 from contextlib import suppress
@@ -21,7 +22,8 @@ from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
 if TYPE_CHECKING:
     from bigpca.blas import Caller  # heavier than a lock
 
-BEGIN = b'{"host": "'  # of a record; the writer of a part of it has died
+BEGIN = re.compile(rb'\{"run_id": "[0-9a-f]{32}"')  # of a record; the writer of a part of it has died
+TEMPORARY = getattr(os, "O_TMPFILE", 0)  # a file that has no name yet, where the system has such
 _OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
 
 
@@ -31,21 +33,22 @@ class Holder:
 
     Attributes
     ----------
+    run_id : str
+        32 hexadecimal digits.
     host, namespace : str
         The machine, and its PID namespace (containers have their own).
     pid : int
     started : str
         Identifies the process's start, so that a reused pid is not mistaken for the holder.
-    run_id : str
     since : str
         When the lock was acquired, ISO 8601, UTC.
     """
 
+    run_id: str
     host: str
     namespace: str
     pid: int
     started: str
-    run_id: str
     since: str
 
 
@@ -53,7 +56,8 @@ class RunLock:
     """Mutual exclusion of runs by a small JSON file, created only by the run that acquires it.
 
     The lock of a dead holder on this machine (no such process, or another one with its pid) is taken over; a holder on
-    another machine cannot be checked and counts as alive.
+    another machine cannot be checked and counts as alive. A file without a part of a record is not one of bigpca: an
+    empty one is used, and is empty again in the end.
 
     Parameters
     ----------
@@ -74,8 +78,8 @@ class RunLock:
 
     def __init__(self, path: str | os.PathLike[str], what: str, user: Caller | None = None) -> None:
         self.path, self.what, self.user = Path(path), what, user
-        self.run_id = uuid.uuid4().hex[:12]
-        self._held = False
+        self.run_id = uuid.uuid4().hex
+        self._held = self._found = False  # found: an empty file of someone, which stays
         _OURS[self.run_id] = self
 
     @property
@@ -93,6 +97,8 @@ class RunLock:
         """
         while not self._held:
             try:
+                if self._linked():
+                    return
                 descriptor, created = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644), True
             except FileExistsError:
                 try:
@@ -104,6 +110,36 @@ class RunLock:
             finally:
                 os.close(descriptor)
 
+    def _linked(self) -> bool:
+        """Create the file with its record in it, so that none is ever empty; False where the system cannot."""
+        try:
+            descriptor = os.open(self.path.parent, TEMPORARY | os.O_RDWR, 0o644)
+        except OSError:
+            return False
+        try:
+            self._record(descriptor)
+            # NOTE: Python follows the link only if it is told of a folder.
+            os.link(f"/proc/self/fd/{descriptor}", self.path, src_dir_fd=descriptor)
+        except FileExistsError:
+            self._held = False
+            raise
+        except OSError:
+            self._held = False
+        finally:
+            os.close(descriptor)
+        return self._held
+
+    def _record(self, descriptor: int) -> None:
+        now, pid = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
+        ours = Holder(self.run_id, socket.gethostname(), _namespace(), pid, _start_mark(pid), now)
+        record = json.dumps(asdict(ours)).encode()
+        self._held = True  # so that release() finds what an interrupt leaves
+        written = 0
+        while written < len(record):  # a part of a record would be taken for that of a run that died
+            written += os.pwrite(descriptor, record[written:], written)
+        os.ftruncate(descriptor, written)  # last: a kill leaves a record, or the begin of one
+        os.fsync(descriptor)
+
     def _take(self, descriptor: int, created: bool) -> None:
         """Decide under the kernel's lock on the file, so that two runs cannot both take over a dead one's."""
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS) as alone:
@@ -112,7 +148,7 @@ class RunLock:
             content = os.pread(descriptor, 1 << 16, 0)
             holder = _parse(content)
             begun = content.rstrip(b"\0")  # of a machine that stopped
-            if holder is None and not (begun.startswith(BEGIN) or BEGIN.startswith(begun)):
+            if holder is None and begun and not BEGIN.match(begun):
                 raise OutputLockedError(
                     f"{self.path} is where {self.what} is locked, but it is a file that bigpca did not write. Move it, "
                     "or choose another path."
@@ -124,22 +160,15 @@ class RunLock:
                 who = (
                     "a run that is just starting"
                     if holder is None
-                    else (f"run {holder.run_id}, pid {holder.pid} on {holder.host}, since {holder.since}")
+                    else (f"run {holder.run_id[:12]}, pid {holder.pid} on {holder.host}, since {holder.since}")
                 )
                 raise OutputLockedError(
                     f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to end or "
                     "stop it; if it is certainly dead (which cannot be checked for another machine), delete "
                     f"{self.path}."
                 )
-            now, pid = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
-            ours = Holder(socket.gethostname(), _namespace(), pid, _start_mark(pid), self.run_id, now)
-            record = json.dumps(asdict(ours)).encode()
-            self._held = True  # so that release() finds what an interrupt leaves
-            os.ftruncate(descriptor, 0)
-            written = 0
-            while written < len(record):  # a part of a record would be taken for that of a run that died
-                written += os.pwrite(descriptor, record[written:], written)
-            os.fsync(descriptor)
+            self._found = not begun and not created
+            self._record(descriptor)
 
     def release(self) -> None:
         """Release the lock, even if it is interrupted once; a no-op if it is not held.
@@ -158,7 +187,10 @@ class RunLock:
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS):
             holder = _parse(read_regular(self.path))
             if holder is not None and holder.run_id == self.run_id:
-                self.path.unlink()
+                if self._found:
+                    os.truncate(self.path, 0)
+                else:
+                    self.path.unlink()
         self._held = False
 
     def __enter__(self) -> RunLock:
@@ -210,4 +242,4 @@ def _parse(content: bytes) -> Holder | None:
         record = Holder(**json.loads(content))
     except (ValueError, TypeError):
         return None
-    return record if isinstance(record.pid, int) else None
+    return record if isinstance(record.pid, int) and BEGIN.match(content) else None

@@ -9,6 +9,7 @@ import pytest
 
 from bigpca.errors import InputChangedError, OutputExistsError
 from bigpca.storage import atomic_write_bytes, carriers, files, free_bytes
+from tests.storage.writing import dead
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -38,32 +39,37 @@ def test_free_bytes_of_a_path_that_is_not_there_yet_are_its_parents(tmp_path):
 
 
 def test_a_failed_second_rename_puts_the_old_one_back(tmp_path):
-    (tmp_path / "x").mkdir()
-    with pytest.raises(FileNotFoundError):
-        files.publish(tmp_path / "absent", tmp_path / "x", replace=True)
+    (tmp_path / "x").write_text("old")
+    with (
+        files.temporary_sibling(tmp_path / "x") as sibling,
+        pytest.raises(FileNotFoundError),
+    ):
+        files.publish(tmp_path / "absent", tmp_path / "x", replace=True, sibling=sibling)
     assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x").read_text() == "old"
 
 
 def test_publishing_over_something_needs_replace(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "new").mkdir()
     with pytest.raises(FileExistsError):
-        files.publish(tmp_path / "new", tmp_path / "x", replace=False)
+        files.publish(tmp_path / "new", tmp_path / "x", replace=False, sibling=tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["new", "x"]
 
 
 def test_repair_restores_the_youngest_old_one_and_removes_the_others(tmp_path):
     for name in ("1", "2"):
-        (tmp_path / f".x.old-{name}" / "c").mkdir(parents=True)
-        (tmp_path / f".x.old-{name}" / "c" / name).touch()
+        dead(tmp_path / "x", name)
         time.sleep(0.02)  # beyond the clock's tick
+    assert files.standing(tmp_path / "x").read_text() == "2"
+    assert len(os.listdir(tmp_path)) == 2, "a reader renames nothing"
     files.repair(tmp_path / "x")
     assert os.listdir(tmp_path) == ["x"]
-    assert os.listdir(tmp_path / "x" / "c") == ["2"]
+    assert (tmp_path / "x").read_text() == "2"
 
 
 def test_a_sibling_of_a_live_writer_is_left_alone_and_a_dead_ones_is_removed(tmp_path):
-    (tmp_path / ".x.new-dead").mkdir()
+    dead(tmp_path / "x")
     with files.temporary_sibling(tmp_path / "x") as first, files.temporary_sibling(tmp_path / "x") as second:
         assert first.is_dir()
         assert second.is_dir()
@@ -85,9 +91,8 @@ def test_many_files_are_forced_to_the_disk_at_once(tmp_path, monkeypatch):
 
 
 def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_removed(tmp_path):
-    killed = tmp_path / ".a.new-0123456789abcdef"
-    killed.mkdir()
-    (tmp_path / ".a.html.new-0").mkdir()  # of a run that was killed
+    killed = dead(tmp_path / "a")
+    dead(tmp_path / "a.html")
     carriers.reject_file(tmp_path / "a.html", False, ".html")
     assert list(tmp_path.iterdir()) == [killed]
     carriers.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work

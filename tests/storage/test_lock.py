@@ -97,14 +97,18 @@ def test_a_process_that_may_not_be_looked_at_counts_as_live(path, monkeypatch):
     assert not lock._is_dead(holder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\0" * 99, b'{"host": "a", "pid'])
-def test_a_lock_without_a_whole_record_is_free(path, content):
+@pytest.mark.parametrize("content", [b"", b"\0" * 99, b'{"run_id": "' + b"0a" * 16 + b'", "ho'])
+def test_a_lock_without_a_whole_record_is_free_and_an_empty_one_stays(path, content):
     path.write_bytes(content)
     with RunLock(path, "it") as held:
         assert held.held
+    assert path.exists() is not content.startswith(b"{")
+    assert not path.exists() or path.read_bytes() == b""
 
 
-@pytest.mark.parametrize("content", [b"[]", b'{"pid": 1}', b"\xff", b"of another program"])
+@pytest.mark.parametrize(
+    "content", [b"[]", b"{", b'{"host": "mine", "job": 7}', b'{"host": "a", "pid', b"\xff", b"of another program"]
+)
 def test_a_file_of_others_in_the_place_of_the_lock_is_left_alone(path, content):
     path.write_bytes(content)
     with pytest.raises(OutputLockedError, match=r"is a file that bigpca did not write\. Move"), RunLock(path, "it"):

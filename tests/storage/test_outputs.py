@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import uuid
 import zlib
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from bigpca.storage.forms import form_of
 from bigpca.storage.places import Place
 from tests.conftest import everywhere, local_or_memory
 from tests.house import PACKAGE
-from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, opened, read, rows_of, stored, write
+from tests.storage.writing import DIMENSION, EXPECTED, N, begin, dead, fill, opened, read, rows_of, stored, write
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_resume_keeps_finished_chunks_and_their_files(path, monkeypatch, big):
         fill(output, [3, 1])
     partial = path.with_name("scores.zarr.partial")
     before = (partial / "c/1/0").stat()
-    (partial / ".zarr.json.0.tmp").touch()  # of a run that was killed while it wrote the metadata
+    (partial / f".zarr.json.{uuid.uuid4().hex}.tmp").touch()  # of a run that was killed while it wrote the metadata
     with begin(path) as output:
         assert output.pending() == [0, 2, 4]
         fill(output)
@@ -247,7 +248,7 @@ def test_an_existing_output_is_named_and_kept(place):
 
 def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_next(path):
     write(path)
-    (path.parent / f".{path.name}.new-dead").mkdir()
+    dead(path)
     with pytest.raises(OutputExistsError):
         begin(path)
     assert os.listdir(path.parent) == [path.name]

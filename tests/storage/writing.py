@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import zarr
 from zarr.storage import ObjectStore
 
-from bigpca.storage import create_output
+from bigpca.storage import create_output, files
 from bigpca.storage.places import Place
 
 N, DIMENSION, ROWS = 23, 3, 5  # five chunks, the last of three rows
@@ -60,3 +62,13 @@ def stored(path):
 
 
 EXPECTED = np.arange(N * DIMENSION, dtype=np.float32).reshape(N, DIMENSION) % 251
+
+
+def dead(path, old=None):
+    """Make what a killed writer leaves beside a path: its temporary sibling, with a file that it was to replace."""
+    sibling = path.with_name(f".{path.name}.new-{uuid.uuid4().hex}")
+    sibling.mkdir()
+    (sibling / files.PROOF).write_text(sibling.name)
+    if old is not None:
+        (sibling / files.OLD).write_text(old)
+    return sibling
