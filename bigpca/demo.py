@@ -6,6 +6,7 @@ extractors write, then ingested, fitted, transformed and plotted, while the memo
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.events import PassCounter, Progress
 from bigpca.quality.memory import MemoryMeter
-from bigpca.storage.files import discard
+from bigpca.storage import atomic_write_bytes
+from bigpca.storage.files import discard, file_mark, local_path, read_regular, repair, temporary_sibling
 
 PATCH = (16, 16, 3)
 BAND = 16
@@ -28,8 +30,7 @@ CHUNK_ROWS = 5000  # 14.6 MiB: small chunks keep reads small, and so the peak
 THREADS = 2  # the plan counts every thread, so more would exceed the budget
 BUDGET = 512 * 2**20  # above the idle process
 N_COMPONENTS = 64
-MARK = ".bigpca-demo"  # an empty file in the directory of a demonstration
-OWN_NAMES = {MARK, "shards", "patches.zarr", "model.zarr", "scores.zarr", "components.png"}
+MARK = ".bigpca-demo"  # in the directory of a demonstration, what tells each thing that it has made from others
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,21 @@ def write_shards(directory: Path, *, small: bool) -> int:
     return rows
 
 
-def _remove_shards(directory: Path) -> None:
-    for shard in directory.glob("patches_[0-9]*.npy"):
-        shard.unlink()
-    if directory.exists():
-        directory.rmdir()
+def _mark(path: Path) -> str:
+    return file_mark(path / "zarr.json" if path.is_dir() else path)
+
+
+def _made(directory: Path) -> dict[str, str]:
+    """Return the names of what a demonstration has made in a directory, and what tells each from others."""
+    try:
+        return dict(json.loads(read_regular(directory / MARK)))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _note(path: Path) -> None:
+    made = _made(path.parent) | {path.name: _mark(path)}
+    atomic_write_bytes(path.parent / MARK, json.dumps(made).encode())
 
 
 def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, ...] = ()) -> DemoReport:
@@ -121,7 +132,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     Raises
     ------
     OutputExistsError
-        If ``directory`` holds anything else, or files with these names that are not of a demonstration.
+        If ``directory`` holds anything else, or something of these names that no demonstration has made.
     MemoryBudgetError
         If the plan does not fit the budget, before the fit reads anything.
     """
@@ -130,38 +141,42 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     import bigpca
     from bigpca.planning import SAFE_SHARE
 
-    there = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-    foreign = sorted(there - OWN_NAMES if MARK in there else there)
+    directory = Path(local_path(directory))
+    repair(directory / "shards")  # of a demonstration that was killed
+    there = [path for path in directory.iterdir() if path.name != MARK] if directory.is_dir() else []
+    made = _made(directory)
+    foreign = sorted(path.name for path in there if path.name not in made or made[path.name] != _mark(path))
     if foreign:
         raise OutputExistsError(
             f"{directory} holds {len(foreign)} other entries (such as {foreign[0]}), but a new or empty directory was "
             "expected. Choose another with --dir."
         )
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / MARK).touch()
-    for name in there - {MARK, "shards"}:
-        discard(directory / name)
-    _remove_shards(directory / "shards")
+    for path in there:
+        discard(path)
     import_module("dask.array")  # which a first read would import: it is idle memory, and no plan contains it
     clock = _Clock()
     limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # a plan may use this share of the limit
     with dask.config.set(num_workers=THREADS), MemoryMeter() as meter:
-        write_shards(directory / "shards", small=small)
-        clock.stop("patches")
-        store = str(directory / "patches.zarr")
-        bigpca.ingest(str(directory / "shards"), store, chunk_rows=CHUNK_ROWS, progress=progress)
-        _remove_shards(directory / "shards")
+        store = directory / "patches.zarr"
+        with temporary_sibling(directory / "shards") as sibling:
+            write_shards(sibling / "shards", small=small)
+            clock.stop("patches")
+            bigpca.ingest(sibling / "shards", store, chunk_rows=CHUNK_ROWS, progress=progress)
+        _note(store)
         clock.stop("ingest")
         data = bigpca.open(store)
         pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)
         counter = PassCounter()
         solver = pca.plan(data).solver
         pca.fit(data, progress=(*progress, counter))
-        pca.save(str(directory / "model.zarr"))
+        pca.save(directory / "model.zarr")
+        _note(directory / "model.zarr")
         clock.stop("fit")
-        pca.transform(data, out=str(directory / "scores.zarr"), progress=progress)
+        pca.transform(data, out=directory / "scores.zarr", progress=progress)
+        _note(directory / "scores.zarr")
         clock.stop("scores")
-    picture = _draw(pca, directory / "components.png", len(data))
+    if picture := _draw(pca, directory / "components.png", len(data)):
+        _note(picture)
     clock.stop("picture")
     return DemoReport(
         n_samples=data.shape[0],
@@ -175,7 +190,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
         variance_captured=float(pca.explained_variance_ratio_.sum()),
         seconds=clock.seconds,
         solver=solver,
-        store=directory / "patches.zarr",
+        store=store,
         model=directory / "model.zarr",
         scores=directory / "scores.zarr",
         picture=picture,

@@ -35,7 +35,8 @@ from bigpca.cli.stores import components_table, describe, facts
 from bigpca.errors import an, counted, format_bytes
 from bigpca.passes.engine.events import PassCounter, TerminalProgress
 from bigpca.planning import Plan, format_seconds, format_times
-from bigpca.storage.files import is_objects, kind_of, temporary_sibling
+from bigpca.storage.carriers import carrier
+from bigpca.storage.files import is_objects, kind_of, local_path, real_path, temporary_sibling
 from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.places import Place
 
@@ -471,18 +472,19 @@ def _is_unmarked(scores: str | None) -> bool:
     """Whether scores are there that do not say what made them."""
     if scores is None or not scores.lower().endswith(".npy"):
         return False
-    return Place(scores).exists("") if is_objects(scores) else os.path.exists(scores)
+    return Place(scores).exists("") if is_objects(scores) else os.path.exists(local_path(scores))
 
 
 def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
     """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
     place = Place(scores) if is_objects(scores) else None
-    with TemporaryDirectory() if place else temporary_sibling(Path(os.path.realpath(scores))) as beside:
+    with TemporaryDirectory() if place else temporary_sibling(Path(real_path(scores))) as beside:
         again = Path(beside, "own", "scores.npy")  # whoever writes waits for the lock of its folder: that one is held
         again.parent.mkdir()
         model.transform(data, out=again, progress=progress)
-        if not (place.holds("", again) if place else filecmp.cmp(again, scores, shallow=False)):
+        if not (place.holds("", again) if place else filecmp.cmp(again, local_path(scores), shallow=False)):
             reject_existing(scores, False, "scores")
+    carrier(scores).tidy(scores)
 
 
 def format_peak(peak: int) -> str:

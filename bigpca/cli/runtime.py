@@ -24,7 +24,7 @@ from bigpca.cli.output import Streams
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, counted, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
-from bigpca.storage.files import kind_of
+from bigpca.storage.files import kind_of, local_path, real_path
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -156,13 +156,16 @@ def shown(bar: TerminalProgress, output: Streams, kept: str | None = None) -> li
 def made_at(path: str | None, fingerprint: str | None, kind: str = "array") -> Provenance | None:
     """Return the record of what an equal command has made at a path: an array, a table or a model; else None."""
     from bigpca.data.provenance import provenance_of
+    from bigpca.storage.carriers import carrier
     from bigpca.storage.groups import kind_at
 
     if path is None or fingerprint is None or (Path(path).suffix != ".parquet" and kind_at(path) != kind):
         return None
     with suppress(ValueError):  # altered
         found = provenance_of(path)
-        return found if found is not None and found.fingerprint == fingerprint else None
+        if found is not None and found.fingerprint == fingerprint:
+            carrier(path).tidy(path)
+            return found
     return None
 
 
@@ -204,11 +207,11 @@ def reject_shared_paths(sources: list[str], **paths: str | None) -> None:
     OutputExistsError
         If an output is the source or a folder around it, or if two outputs are the same or one is inside the other.
     """
-    taken = [("source", Path(os.path.realpath(source)), source) for source in sources]
+    taken = [("source", Path(real_path(source)), source) for source in sources]
     for name, path in paths.items():
         if path is None:
             continue
-        here = Path(os.path.realpath(path))
+        here = Path(real_path(path))
         for other, there, given in taken:
             inside = there == here or here in there.parents or (other != "source" and there in here.parents)
             if inside:
@@ -239,7 +242,7 @@ def reject_unwritable(path: str | None, what: str, size: int) -> None:
         return
     from bigpca.storage import free_bytes
 
-    place = Path(os.path.realpath(path)).parent
+    place = Path(real_path(path)).parent
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
@@ -300,8 +303,10 @@ def shards_of(sources: list[str]) -> list[str]:
     """Return the files of several sources, of a folder or of a pattern, in the order in which they are read."""
     if len(sources) > 1:
         return in_order(sources)
-    path = os.path.expanduser(sources[0])
-    if kind_of(path) != "disk" or not (os.path.isdir(path) or glob.has_magic(path)) or os.path.isfile(path):
+    if kind_of(sources[0]) != "disk":
+        return []
+    path = local_path(sources[0])
+    if not (os.path.isdir(path) or glob.has_magic(path)) or os.path.isfile(path):
         return []
     from bigpca.data.flat_files import FLAT, shard_paths, suffix_of
     from bigpca.data.tables import table_paths

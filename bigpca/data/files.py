@@ -31,7 +31,7 @@ from bigpca.data.tables import (
 )
 from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zip_source
 from bigpca.errors import brief, listed
-from bigpca.storage.files import kind_of, open_regular, public
+from bigpca.storage.files import kind_of, local_path, open_regular, public
 
 _REMEDIES = {  # by extension
     ".bin .dat .raw": "For plain bytes open a np.memmap and pass that.",
@@ -55,7 +55,7 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
     """
     if kind_of(path) != "disk":
         return _at_url(path, member, missing_chunks, wanted or Wanted())
-    path, wanted = os.path.abspath(os.path.expanduser(path)), wanted or Wanted()
+    path, wanted = local_path(path), wanted or Wanted()
     found = None
     if os.path.isdir(path):
         found = _directory(path, member, missing_chunks, wanted)

@@ -34,7 +34,7 @@ from bigpca.data.tables import TABLE_SUFFIXES, TableRows
 from bigpca.data.views import carried, records_in, sources_in, taken_from, view_of, was_persisted
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import an, brief, counted, listed
-from bigpca.storage.files import disk_path, kind_of, public
+from bigpca.storage.files import disk_path, kind_of, local_path, public
 from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
 
@@ -516,7 +516,7 @@ def home_of(source: Any) -> Any:
 
         source = Place(source).openable()
     if isinstance(source, str | os.PathLike):
-        return os.fspath(source)
+        return local_path(source) if kind_of(source) == "disk" else os.fspath(source)
     if is_zarr_store(source):
         source = open_node(source)
     if is_zarr_array(source) or is_zarr_group(source):
@@ -536,9 +536,8 @@ def _keys_beside(home: Any) -> Any:
             with suppress(PermissionError):  # for who may not list, the answer about an object that does not exist
                 there = place is None or place.exists(f"{KEYS}/zarr.json")
             return open_node(f"{home.rstrip('/')}/{KEYS}") if there else None
-        path = os.path.abspath(os.path.expanduser(home)) if home else ""
-        beside = os.path.join(path, KEYS)
-        return open_node(beside) if path and is_array_directory(path) and is_array_directory(beside) else None
+        beside = os.path.join(home, KEYS)
+        return open_node(beside) if home and is_array_directory(home) and is_array_directory(beside) else None
 
 
 @dataclass(frozen=True, eq=False)

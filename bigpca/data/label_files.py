@@ -39,7 +39,15 @@ from bigpca.data.tables import PARQUET_SUFFIXES, parquet_schema, partition_value
 from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, brief, closest, listed, naming_argument, shorten
-from bigpca.storage.files import check_regular, kind_of, open_regular, public, read_npy_header, without_credentials
+from bigpca.storage.files import (
+    check_regular,
+    kind_of,
+    local_path,
+    open_regular,
+    public,
+    read_npy_header,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     import zarr
@@ -164,7 +172,7 @@ def _values(node: Any, word: str) -> Any:
 def _in_file(home: Any, member: str) -> tuple[Any, str]:
     """Return the file or store of a matrix, and its name there; X where none is given."""
     if isinstance(home, str) and kind_of(home) == "disk":
-        home = os.path.abspath(os.path.expanduser(home))
+        home = local_path(home)
     if member:
         return home, member.strip("/")
     parts = (home.rstrip("/") if isinstance(home, str) else f"/{home.path}").split("/")
@@ -231,7 +239,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
             )
         with without_credentials(path):
             return read_zarr(open_node(path), name, word)
-    path = os.path.abspath(os.path.expanduser(path))
+    path = local_path(path)
     if os.path.isdir(path) and is_zarr_directory(path):
         with naming_damage(path):
             node = open_node(path)
@@ -267,7 +275,7 @@ def column_names(path: str) -> list[str]:
     Columns of lists are left out. There are none in other files (of AnnData, too, where the names of the cells are the
     keys), in damaged ones, and where there is no file.
     """
-    path, found = os.path.expanduser(path), list[str]()
+    path, found = local_path(path), list[str]()
     try:
         if os.path.isdir(path) and is_zarr_directory(path):
             node = open_node(path)
@@ -292,7 +300,8 @@ def column_names(path: str) -> list[str]:
 def split_column(source: str) -> tuple[str, str | None]:
     """Return path and column of ``"path::column"``; None without a column."""
     path, mark, name = source.partition("::")
-    whole = not mark or kind_of(name) != "disk" or os.path.exists(source)  # "simplecache::s3://..." is one URL
+    # "simplecache::s3://..." is one URL
+    whole = not mark or kind_of(name) != "disk" or os.path.exists(local_path(source))
     return (source, None) if whole else (path, name)
 
 

@@ -20,7 +20,7 @@ from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, c
 from bigpca.planning import format_times
 from bigpca.records import Held, pack, stored, unpack
 from bigpca.storage.carriers import read_provenance
-from bigpca.storage.files import kind_of, public
+from bigpca.storage.files import kind_of, local_path, public
 from bigpca.storage.forms import MAX_PROVENANCE_BYTES, TABLE_MARK
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
@@ -274,7 +274,7 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
 
 def _of_table(path: str | os.PathLike[str]) -> Any:
     """Return the record in the metadata of a Parquet file; None where there is none."""
-    if kind_of(path) == "disk" and not os.path.isfile(path):
+    if kind_of(path) == "disk" and not os.path.isfile(path := local_path(path)):
         return None
     from bigpca.data.source import file_stamp
     from bigpca.data.tables import parquet_metadata  # only for tables

@@ -35,7 +35,7 @@ from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import digest, kind_of, open_regular
+from bigpca.storage.files import digest, kind_of, local_path, open_regular
 
 DASK_CHUNK_BYTES = 64 * 2**20
 
@@ -316,7 +316,7 @@ def open_samples(
     if isinstance(source, da.Array):
         return _open_graph(source, missing_chunks, single)
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
-    field = _netcdf_field(os.fspath(source), member) if gridded and fill is not None and is_netcdf(source) else None
+    field = _netcdf_field(local_path(source), member) if gridded and fill is not None and is_netcdf(source) else None
     if field is not None:
         arranged, labels = label(field, sample_dims)
         if arranged.dims == field.dims and len(labels.sizes) == 1 and field.dtype.kind in "fiub":
@@ -324,7 +324,7 @@ def open_samples(
             if found is not None and found.array_shape == field.shape:
                 found = stored_values(found, fill)
             else:
-                found = FieldRows.of(field, os.path.abspath(source), member or str(field.name))
+                found = FieldRows.of(field, local_path(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
         source = field
     if isinstance(source, str | os.PathLike):
@@ -371,7 +371,7 @@ def _limited(block: Array, limits: ValidRange, label: str, block_info: Any = Non
 def is_netcdf(source: Any) -> bool:
     """Whether this is the path of a netCDF file, by its extension, whose variables have dimensions."""
     named = isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith((".nc", ".nc4", ".cdf"))
-    return named and os.path.isfile(source)
+    return named and os.path.isfile(local_path(source))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -441,7 +441,7 @@ def _netcdf_field(path: str, member: str | None, lazy: bool = True) -> Any | Non
 
 def _as_stored(path: Any, member: str | None, missing_chunks: str) -> Source | None:
     """Return a variable whose stored numbers are its values as the source that reads it without xarray."""
-    with open_regular(os.fspath(path)) as file:
+    with open_regular(local_path(path)) as file:
         if not file.read(8).startswith(b"\x89HDF"):
             return None
     found = row_source(path, member=member, missing_chunks=missing_chunks)
@@ -499,8 +499,9 @@ def _open_shards(
     """Open a list of paths: flat files as one source, others as joined Dask arrays."""
     from bigpca.data import flat_files as flat  # as the other formats of files
 
-    if all(flat.suffix_of(path) in flat.FLAT and kind_of(path) == "disk" and os.path.isfile(path) for path in paths):
-        source = flat.joined_shards([os.path.abspath(path) for path in paths], member)
+    here = [local_path(path) for path in paths if kind_of(path) == "disk"]
+    if len(here) == len(paths) and all(flat.suffix_of(path) in flat.FLAT and os.path.isfile(path) for path in here):
+        source = flat.joined_shards(here, member)
         return open_source(source), source.array_shape[1:]
     options: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "wanted": wanted}
     found = [open_samples(path, **options) for path in paths]

@@ -18,7 +18,7 @@ from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
-from bigpca.storage.files import is_objects, path_of, public, without_credentials
+from bigpca.storage.files import is_objects, local_path, path_of, public, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks
@@ -97,7 +97,7 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
         If the path holds no Zarr store.
     """
     started = time.perf_counter()
-    given: Any = path if is_objects(path) else os.path.abspath(os.path.expanduser(path_of(path, "path")))
+    given: Any = path if is_objects(path) else local_path(path_of(path, "path"))
     location = given
     if not isinstance(given, str):
         from bigpca.storage.places import Place  # for object stores only

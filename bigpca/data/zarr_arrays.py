@@ -44,6 +44,7 @@ from bigpca.storage.files import (
     disk_path,
     is_there,
     kind_of,
+    local_path,
     looking,
     open_regular,
     public,
@@ -543,7 +544,7 @@ class ZarrReader:
             if disk_path(store.store) is None:
                 self._held = ChunkFiles.of(store)
         else:
-            self.store = os.path.abspath(store) if kind_of(store) == "disk" else os.fspath(store)
+            self.store = local_path(store) if kind_of(store) == "disk" else os.fspath(store)
         self.path_in_group = path_in_group.strip("/")
         self.label = public(self.store)  # for messages
         if self.path_in_group:

@@ -10,6 +10,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 from bigpca.errors import brief
+from bigpca.storage.files import local_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,8 +169,9 @@ def main_of(shown: int, d: int) -> str:
 
 def save_picture(figure: Figure, path: str | Path) -> Path:
     """Write a figure in the format of the path's suffix and return the path."""
-    Path(path).write_bytes(picture_bytes(figure, Path(path).suffix))
-    return Path(path)
+    path = Path(local_path(path))
+    path.write_bytes(picture_bytes(figure, path.suffix))
+    return path
 
 
 def picture_bytes(figure: Figure, suffix: str) -> bytes:

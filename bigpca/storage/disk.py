@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.errors import CorruptedChunkError, MemoryBudgetError, OutputExistsError, OutputWriteError
+from bigpca.errors import CorruptedChunkError, MemoryBudgetError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import files
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import read_document, read_regular, temporary_sibling, writing
@@ -254,7 +254,7 @@ def _remove_partial(store: Path) -> None:
 
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
     """Lock a path, and return the layout of the unfinished output there, which is continued: no run writes it."""
-    target = _target(out)
+    target = Path(files.real_path(out))
     lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
     with _locked(target, lock, overwrite, kind):
         return Reserved(target, _read_partial(_partial(target)), lock)
@@ -269,7 +269,7 @@ def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> DiskOutput:
     """Lock the path of an output, and create or resume it: see :func:`bigpca.storage.carriers.create_output`."""
-    target = _target(reserved.target)
+    target = Path(files.real_path(reserved.target))
     lock = reserved.lock or RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
     with _locked(target, lock, overwrite, form.kind):
         return DiskOutput(target, _open_partial(target, layout, resume, form.kind == "table"), lock, form, overwrite)
@@ -294,9 +294,13 @@ def _locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterato
             raise
 
 
-def _target(out: str | os.PathLike[str]) -> Path:
-    """Return the path to which a user's path leads, also through a link at its end."""
-    return Path(os.path.realpath(files.local_path(out)))
+def tidy(out: Any) -> None:
+    """Remove what a run has left that was killed after its output was visible, unless another one holds it."""
+    target = Path(files.real_path(out))
+    with suppress(OSError, OutputLockedError), RunLock(target.with_name(target.name + ".lock"), f"the output {target}"):
+        files.repair(target)
+        files.repair(_partial(target))
+        remove_journals(target)
 
 
 def _partial(target: Path) -> Path:
@@ -380,7 +384,7 @@ def _check_disk(target: Path, layout: OutputLayout, rows_done: int, copied: bool
 def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> None:
     """Raise OutputExistsError before the work if an output of this kind could not be written here after it."""
     with writing(out):  # rejects a name that is too long
-        _reject_existing(_target(out), overwrite, kind, instead)
+        _reject_existing(Path(files.real_path(out)), overwrite, kind, instead)
 
 
 def _reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "") -> None:
@@ -416,7 +420,7 @@ def put_group(
     out: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
 ) -> None:
     """Write a group that a function writes to a folder; what it replaces stays until it is complete."""
-    target = _target(files.path_of(out, "path"))
+    target = Path(files.real_path(files.path_of(out, "path")))
     with writing(target):
         files.repair(target)
         _reject_existing(target, overwrite, "model")
@@ -431,13 +435,13 @@ def put_group(
 @contextmanager
 def got_group(out: Any) -> Iterator[tuple[Path, str]]:
     """Yield the folder of a group, and its path."""
-    target = _target(out)
+    target = Path(files.real_path(out))
     yield files.standing(target), str(target)
 
 
 def got_bytes(store: Any, key: str, limit: int) -> bytes:
     """Return a file of a store."""
-    return read_regular(Path(files.local_path(store), key), limit)
+    return read_regular(files.standing(Path(files.local_path(store))) / key, limit)
 
 
 def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:

@@ -226,6 +226,11 @@ def local_path(given: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.join(os.path.realpath(head + dots), tail) if dots else path)
 
 
+def real_path(given: str | os.PathLike[str]) -> str:
+    """Return the path to which a user's path leads, also through a link at its end."""
+    return os.path.realpath(local_path(given))
+
+
 def exists(path: Path) -> bool:
     """Whether anything has this name, a dangling link included."""
     return os.path.lexists(path)
@@ -397,6 +402,14 @@ def standing(target: Path) -> Path:
     return target if exists(target) else next(filter(exists, olds), target)
 
 
+def discard(old: Path) -> None:
+    """Remove an output that was replaced, or a file; what others have put there stays."""
+    found = None
+    with suppress(OSError, ValueError):
+        found = declared(read_document(old / ROOT))
+    remove(old, () if found is None else found[1])
+
+
 def _repair(target: Path) -> None:
     for sibling in _siblings(target):
         _restore(sibling, target)
@@ -413,12 +426,9 @@ def _restore(sibling: Path, target: Path) -> None:
 
 
 def _end(sibling: Path, target: Path) -> None:
-    """Remove a temporary sibling, its proof last; files of others in what was replaced stay in it."""
+    """Remove a temporary sibling, its proof last."""
     _restore(sibling, target)
-    found = None
-    with suppress(OSError, ValueError):
-        found = declared(read_document(sibling / OLD / ROOT))
-    remove(sibling / OLD, () if found is None else found[1])
+    discard(sibling / OLD)
     left = [path for path in sibling.glob("*") if path.name not in (OLD, PROOF)]
     for path in left:
         remove(path)

@@ -339,7 +339,7 @@ class ObjectOutput(Output):
                 )
             finished[index] = self._checked(index, finished[index], entry)
             self._stamps.append((entry.key, entry.size, entry.change))
-        self._left = [CLAIM, *self._needless(listed)]
+        self._left = [CLAIM, *_needless(self._form.kind, listed)]
         chunks, (own, _) = {self.writer.chunk_key(index) for index in range(self.n_chunks)}, sort_keys(listed)
         self.place.delete([key for key in own if key.startswith("c/") and key not in chunks])  # of older runs
         if isinstance(self._form, TableForm):
@@ -405,7 +405,7 @@ class ObjectOutput(Output):
     def _close(self) -> Callable[[], object]:
         if self._left is None:  # it was visible before this run
             below = "" if self._form.kind == "table" else CONTROL
-            self._left = self._needless(entry.key for entry in self.place.list(below))
+            self._left = _needless(self._form.kind, (entry.key for entry in self.place.list(below)))
         self._noted = []
         deleted = requests().begin(0, partial(self.place.delete, self._left))
 
@@ -414,11 +414,6 @@ class ObjectOutput(Output):
             self._open = False
 
         return end
-
-    def _needless(self, keys: Iterable[str]) -> list[str]:
-        """Return what of these an output needs no more once it is visible: its records, and chunks that a table has."""
-        own, _ = sort_keys(keys, ())
-        return [key for key in own if key and (self._form.kind == "table" or key.startswith(f"{CONTROL}/"))]
 
     def abort(self) -> None:
         """Keep finished chunks for the next run; remove the claim of this run if there are none."""
@@ -433,6 +428,12 @@ class ObjectOutput(Output):
                     self.place.delete(own)
             else:
                 self._put_journal()
+
+
+def _needless(kind: Kind, keys: Iterable[str]) -> list[str]:
+    """Return what of these an output needs no more once it is visible: its records, and chunks that a table has."""
+    own, _ = sort_keys(keys, ())
+    return [key for key in own if key and (kind == "table" or key.startswith(f"{CONTROL}/"))]
 
 
 def _appeared(where: str) -> OutputExistsError:
@@ -538,10 +539,7 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
     place = Place(out)
     listed = _looked(place, kind)()
     place.check_exclusive()
-    claim = _held(place, listed)
-    if claim is not None and ROOT in listed and place.mark(ROOT) in claim.marks:  # killed after it was published
-        place.delete([key for key in listed if key.startswith(f"{CONTROL}/")])
-        claim = None
+    claim = _unfinished_claim(place, listed)
     if claim is None and listed and not overwrite:
         raise there(place.describe(), describe_objects(place, listed))
     if claim is not None and not (resume or overwrite):
@@ -552,6 +550,21 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
         return Reserved(place)
     shape, dtype, chunk_rows = claim.layout
     return Reserved(place, OutputLayout(tuple(shape), np.dtype(dtype), chunk_rows, claim.identity))
+
+
+def tidy(out: Any) -> None:
+    """Remove what a run has left that was killed after its output was visible."""
+    place = Place(out)
+    _unfinished_claim(place, place.survey(""))
+
+
+def _unfinished_claim(place: Place, listed: Collection[str]) -> Claim | None:
+    """Return the claim of an unfinished output; that of a run which was killed after it had published is deleted."""
+    claim = _held(place, listed)
+    if claim is not None and ROOTS[claim.kind] in listed and place.mark(ROOTS[claim.kind]) in claim.marks:
+        place.delete(_needless(claim.kind, listed))
+        return None
+    return claim
 
 
 def look_ahead(out: Any, kind: Kind) -> Reserved:

@@ -21,6 +21,7 @@ from snailmail import ObjectStore as Server
 import bigpca as bp
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.events import CheckpointEvent, Event
+from bigpca.storage import files
 from bigpca.storage.grammar import sort_keys
 from bigpca.storage.objects import unfinished
 from bigpca.storage.places import Place
@@ -28,7 +29,7 @@ from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import local_or_memory
 from tests.faults.test_places import Stop, expire, numbers, stop, stopping
-from tests.storage.writing import begin, beside, fill, stored
+from tests.storage.writing import begin, beside, dead, fill, stored
 
 X = np.random.default_rng(0).standard_normal((24, 4)).astype("f4")
 MODEL, OTHER = bp.PCA(2, random_state=0).fit(X), bp.PCA(3, random_state=0).fit(-X)
@@ -356,6 +357,56 @@ def test_an_unfinished_output_leaves_what_others_put_there(place: Any) -> None:
     with pytest.raises(OutputExistsError, match="that bigpca did not write"):
         begin(place, identity="two")
     assert stored(unfinished) == before
+
+
+def test_names_of_others_beside_an_output_stay_as_they_are_for_every_call(tmp_path: Path, monkeypatch: Any) -> None:
+    """Without 32 digits and a record inside, a name that looks like one of bigpca's is not bigpca's."""
+    monkeypatch.chdir(tmp_path)
+    names = [f".{start}{end}" for start in ("m", "m.partial") for end in (".new-1", ".new-0a1b2c", f".new-{'0a' * 16}")]
+    kept = {f"{name}/labels.csv": b"precious" for name in names}
+    kept |= dict.fromkeys([".m.old-2024", f".m.old-{'0a' * 16}", "m.lock.old", f".m.{'0a' * 16}.tmp"], b"precious")
+    for key, data in kept.items():
+        Path(key).parent.mkdir(exist_ok=True)
+        Path(key).write_bytes(data)
+    for name, call in REPLACES.items():
+        call(tmp_path / "m")
+        call(tmp_path / "m", new=True, overwrite=True)
+        if name == "save":
+            bp.load("m")
+        assert stored(tmp_path).keys() - {key for key in stored(tmp_path) if key.startswith("m/")} == kept.keys()
+        shutil.rmtree("m")
+        OTHER.save(f".m.old-{name}")
+        with pytest.raises(FileNotFoundError):
+            bp.load("m")
+        shutil.rmtree(f".m.old-{name}")
+    for what, write in {
+        "a complete store": lambda: bp.ingest(X, "w.partial"),
+        "a folder": lambda: os.mkdir("w.partial"),
+    }.items():
+        write()
+        before = stored(Path("w.partial"))
+        with pytest.raises(OutputExistsError, match=r"w\.partial exists and was not written by bigpca.*: move it"):
+            bp.ingest(X[:9], "w")
+        assert stored(Path("w.partial")) == before, what
+        assert not Path("w").exists()
+        shutil.rmtree("w.partial")
+
+
+def test_a_store_in_the_middle_of_its_replacement_is_read_where_it_is(tmp_path: Path) -> None:
+    MODEL.save(tmp_path / "m.zarr")
+    sibling = beside_of(tmp_path / "m.zarr")
+    before = stored(tmp_path)
+    assert np.array_equal(bp.load(tmp_path / "m.zarr").components_, MODEL.components_)
+    assert stored(tmp_path) == before, "which neither renames nor deletes"
+    OTHER.save(tmp_path / "m.zarr", overwrite=True)
+    assert (os.listdir(tmp_path), sibling.exists()) == (["m.zarr"], False)
+
+
+def beside_of(path: Path) -> Path:
+    """Move an output into what a run leaves that is killed between the two renames of a replacement."""
+    sibling = dead(path)
+    path.rename(sibling / files.OLD)
+    return sibling
 
 
 def test_the_demonstration_replaces_files_of_a_demonstration_only(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.chunks import is_storable
-from bigpca.storage.files import content_digest, digest, kind_of, public
+from bigpca.storage.files import content_digest, digest, kind_of, public, real_path
 
 Record: TypeAlias = L2 | Log1p | NormalizeTotal | Profile | Power | Standardize | CosLatitude | Patterson | Whitening
 _RECORDS = (L2, Log1p, NormalizeTotal, Profile, Power, Standardize, CosLatitude, Patterson, Whitening)
@@ -114,9 +114,9 @@ class TrustedRows:
                 if public(url) == rows:
                     return url
         elif rows == os.path.abspath(rows):
-            places = [os.path.dirname(os.path.realpath(self.model))] if self.model else []
-            places += [os.path.realpath(path) for path in self.named if kind_of(path) == "disk"]
-            real = os.path.realpath(rows)
+            places = [os.path.dirname(real_path(self.model))] if self.model else []
+            places += [real_path(path) for path in self.named if kind_of(path) == "disk"]
+            real = real_path(rows)
             if any(real == place or real.startswith(os.path.join(place, "")) for place in places):
                 return rows
         model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)

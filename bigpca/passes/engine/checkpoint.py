@@ -28,7 +28,16 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.jobs import PassState
 from bigpca.planning import Layout
 from bigpca.storage import RunLock
-from bigpca.storage.files import Folder, OccupiedError, digest, is_objects, parsed_document, read_arrays, reject_url
+from bigpca.storage.files import (
+    Folder,
+    OccupiedError,
+    digest,
+    is_objects,
+    local_path,
+    parsed_document,
+    read_arrays,
+    reject_url,
+)
 from bigpca.storage.grammar import PROBE
 
 if TYPE_CHECKING:
@@ -197,7 +206,7 @@ class Checkpoint:
             self.place.check_exclusive()
             self._open()
             return
-        self.path = Path(given)
+        self.path = Path(self.place.path)
         self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}", user)
         try:
             reject_url(self.path)
@@ -305,7 +314,7 @@ class Checkpoint:
 
 def _place_of(given: str | os.PathLike[str]) -> Folder | Place:
     if not is_objects(given):
-        return Folder(os.path.abspath(given))
+        return Folder(local_path(given))
     from bigpca.storage.places import Place
 
     return Place(given)
