@@ -335,7 +335,7 @@ def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool
         _remove_partial(store)
     _check_disk(target, layout, 0, copied)
     with temporary_sibling(store) as sibling:
-        made = sibling / "new"
+        made = sibling / f"new-{store.name}"
         (made / journal).mkdir(parents=True)
         (made / "c").mkdir()
         files.atomic_write_bytes(made / ROOT, json.dumps(document).encode())
@@ -361,8 +361,8 @@ def _read_partial(store: Path) -> OutputLayout | None:
         return OutputLayout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), int(grid[0]), ours)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OutputExistsError(
-            f"{store} exists and was not written by bigpca. Unfinished output would be written there: move it to "
-            f"another place."
+            f"{store} exists and is not an unfinished output of bigpca. Unfinished output would be written there: move it "
+            "to another place."
         ) from error
 
 
@@ -425,7 +425,7 @@ def put_group(
         files.repair(target)
         _reject_existing(target, overwrite, "model")
         with temporary_sibling(target) as sibling:
-            (made := sibling / "new").mkdir()
+            (made := sibling / f"new-{target.name}").mkdir()
             fill(made)
             files.fsync_tree(made)
             _reject_existing(target, overwrite, "model")  # again: others may have put something there

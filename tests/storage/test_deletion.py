@@ -385,7 +385,9 @@ def test_names_of_others_beside_an_output_stay_as_they_are_for_every_call(tmp_pa
     }.items():
         write()
         before = stored(Path("w.partial"))
-        with pytest.raises(OutputExistsError, match=r"w\.partial exists and was not written by bigpca.*: move it"):
+        with pytest.raises(
+            OutputExistsError, match=r"w\.partial exists and is not an unfinished output of bigpca.*: move it"
+        ):
             bp.ingest(X[:9], "w")
         assert stored(Path("w.partial")) == before, what
         assert not Path("w").exists()

@@ -323,12 +323,16 @@ def test_an_interrupt_leaves_no_thread_of_zarr_that_goes_on_with_the_partial_out
 def test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed(path):
     foreign = path.with_name("scores.zarr.partial")
     foreign.mkdir()
-    with pytest.raises(OutputExistsError, match=r"scores.zarr.partial exists and was not written by bigpca.*: move it"):
+    with pytest.raises(
+        OutputExistsError, match=r"scores.zarr.partial exists and is not an unfinished output of bigpca.*: move it"
+    ):
         begin(path)
     assert os.listdir(path.parent) == ["scores.zarr.partial"]
     (foreign / "zarr.json").write_text('{"shape": [9, 3], "attributes": {"bigpca": {"identity": "one"}}}')
     for create in (begin, FeatureWriter):
-        with pytest.raises(OutputExistsError, match=r"scores.zarr.partial exists and was not written by bigpca"):
+        with pytest.raises(
+            OutputExistsError, match=r"scores.zarr.partial exists and is not an unfinished output of bigpca"
+        ):
             create(path)
     assert os.listdir(path.parent) == ["scores.zarr.partial"]
 
