@@ -361,8 +361,8 @@ def _read_partial(store: Path) -> OutputLayout | None:
         return OutputLayout(tuple(metadata["shape"]), np.dtype(metadata["data_type"]), int(grid[0]), ours)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OutputExistsError(
-            f"{store} exists and is not an unfinished output of bigpca. Unfinished output would be written there: move it "
-            "to another place."
+            f"{store} exists and is not an unfinished output of bigpca. Unfinished output would be written there: "
+            "move it to another place."
         ) from error
 
 
