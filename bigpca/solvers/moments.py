@@ -1,14 +1,14 @@
 """One solve from moments: the numerical range of a scatter, and every penalty in the units of its columns.
 
-Columns are equilibrated by powers of two, so that no unit costs a digit. Directions are dropped only where they are
-rounding of the products or of the stored values. Where that leaves too few digits, one more read sums the same moments
+Columns are equilibrated by powers of two, so that no unit costs a digit. Stored values are the data: directions are
+dropped only where they are rounding of the computation, whatever the stored dtype. Where that leaves too few digits, one more read sums the same moments
 of rows ``z = T'(x - mean)``, whose scatter is near the identity (Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015,
 CholeskyQR2), and the same functions solve them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,8 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.solvers.eigh import ENOUGH, EPS, FAINT, NOISE, whole_spectrum
 
+TOLD = 1e-2  # of a solution: what the rounding of the stored values changes by more than it is told
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -29,7 +31,7 @@ class Frame:
     ----------
     T, R : ndarray of shape (p, p), or (p,) of diagonal ones
     noise : ndarray of shape (p, p), or (p,)
-        What the rounding of stored values adds to the scatter of z.
+        What the rounding of rows that are centred in float64 adds to the scatter of z.
     """
 
     T: Matrix
@@ -99,6 +101,11 @@ class Solution:
     alpha: float
     triangular: Matrix | None
     error: float
+
+    @property
+    def rank(self) -> int:
+        """r: columns of V."""
+        return len(self.scatter.S) if self.triangular is not None else len(self.scatter.spectral.s)
 
     @cached_property
     def _weights(self) -> Vector:
@@ -201,7 +208,7 @@ class Scatter:
     def kept(self) -> NDArray[np.bool_]:
         """Whether each eigenvalue is more than rounding (p,)."""
         values, _, noise = self._eigen
-        return (values > np.maximum(self.level, NOISE * noise)) & (np.arange(len(values)) < self.freedom)
+        return (values > np.maximum(self.level, self._floor * noise)) & (np.arange(len(values)) < self.freedom)
 
     @cached_property
     def rank(self) -> int:
@@ -230,6 +237,11 @@ class Scatter:
             axes = duals * s  # whose rows have the digits of each unit
         return Spectral(F, inverse, s, W, axes, duals)
 
+    @property
+    def _floor(self) -> float:
+        """Times the noise of a direction, up to which it is rounding: of each of p coordinates in a second read."""
+        return NOISE * (1 if self.frame.T.ndim == 1 else len(self.S))
+
     def solved(self, alpha: float = 0.0) -> Solution:
         """Return V with ``V'(S_xx + alpha I) V = I``."""
         p, T, N = len(self.S), self.frame.T, self.frame.noise
@@ -241,7 +253,7 @@ class Scatter:
             shifted = own.copy()
             shifted.flat[:: p + 1] -= less
             if less:
-                shifted -= NOISE * (np.diag(N) if N.ndim == 1 else N)
+                shifted -= self._floor * (np.diag(N) if N.ndim == 1 else N)
             L, failed = dpotrf(shifted.T, lower=True, overwrite_a=True)
             return None if failed else L
 
@@ -253,7 +265,7 @@ class Scatter:
             smallest = norm * float(dpocon(L, norm, uplo="L")[0])
             return Solution(self, alpha, L, max(lost / smallest, self._moved(smallest)))
         values, V, noise = self._eigen
-        # Directions that a second read may find: more than rounding of the stored values, as far as this one tells.
+        # Directions that a second read may find: more than rounding of its rows, as far as this one tells.
         most = values + self.least * (V**2).T @ np.diagonal(self.S)
         found = most > np.maximum(FAINT * NOISE * noise, EPS * self.level)
         unsure = self.kept if T.ndim == 2 else self.kept | (found & (np.arange(p) < self.freedom))
@@ -265,8 +277,8 @@ class Scatter:
     def _moved(self, smallest: float, noise: Vector | None = None) -> float:
         """Return how far rounding of each row moves the faintest direction of a second read, whose rows are rounded.
 
-        Rounding of the rows of the first read is that of the stored values, which are what is solved. ``noise`` is that
-        of the directions (r,), of all by default.
+        Those of the first read are the stored values, which are what is solved. ``noise`` is that of the directions
+        (r,), of all by default.
         """
         if self.frame.T.ndim == 1:
             return 0.0
@@ -315,3 +327,109 @@ def least_squares(x: Scatter, S_ze: Matrix, alpha: float, B: Matrix | None = Non
         S_ze = S_ze + x.S @ _times(x.frame.R.T, B)
     solution = x.solved(alpha)
     return solution.along(solution.across(S_ze)), solution.error
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Least squares with a penalty, and what rounding may change in it, relative to its size.
+
+    Sizes are in units of the columns' deviations and of each target.
+
+    Attributes
+    ----------
+    x : Scatter
+    alpha : float
+    b : ndarray of shape (p, q)
+    squares, sums : ndarray of shape (p,)
+        Of each column of X about its mean, and about 0.
+    totals, residuals : ndarray of shape (q,)
+        Sums of squares of each target, and of what b leaves of it.
+    """
+
+    x: Scatter
+    alpha: float
+    b: Matrix
+    squares: Vector
+    sums: Vector
+    totals: Vector
+    residuals: Vector
+
+    @property
+    def _per_target(self) -> Vector:
+        return np.divide(1.0, np.sqrt(self.totals), out=np.zeros(len(self.totals)), where=self.totals > 0)
+
+    def _size(self, b: Matrix) -> float:
+        return float(np.linalg.norm(np.sqrt(self.squares)[:, None] * b * self._per_target))
+
+    def error(self, enough: float) -> float:
+        """Return the estimated error by the rounding of the computation: a bound, if that is enough."""
+        x, size = self.x, self._size(self.b)
+        if size == 0.0:
+            return 0.0
+        if x.frame.T.ndim == 1 and (solution := x.solved(self.alpha)).triangular is not None:
+            target = np.sqrt(np.count_nonzero(self.totals) / float(np.trace(x.S)))
+            in_frame = float(np.linalg.norm(x.frame.R[:, None] * self.b * self._per_target))
+            if (bound := 2 * solution.error * (1 + target / in_frame)) <= enough:
+                return bound
+        return min(self._size(self._moved()) / size, 1.0)
+
+    def _moved(self) -> Matrix:
+        """Return ``|M| rho`` (p, q): what an error rho of ``V'S_ze``, in the eigenvectors of S, may change in b.
+
+        With ``F = R V L^1/2 = U s W'`` it is ``M = U diag(s / (s^2 + alpha)) W'L^-1/2``.
+        """
+        x, frame, p = self.x, self.x.frame, len(self.x.S)
+        again, totals = frame.T.ndim == 2, np.sqrt(self.totals)
+        if not again:  # columns that are constant have no coefficients
+            live = np.flatnonzero(np.diagonal(x.S) > 0)
+            own = Frame(frame.T[live], frame.R[live], frame.noise[live] if frame.noise.ndim == 1 else frame.noise)
+            x, frame = replace(x, S=x.S[np.ix_(live, live)], frame=own), own
+        values, V, noise = x._eigen
+        floor = np.maximum(x._floor * noise, EPS * x.level) if again else x.level
+        # A direction that was dropped is one of least norm, or may be as large as what it was taken for.
+        used = (x.kept | (not again) | (self.alpha > 0)) & (np.arange(len(values)) < x.freedom)
+        V, L, cut = V[:, used], np.sqrt(np.maximum(np.where(x.kept, values, 0.0), floor))[used, None], ~x.kept[used, None]
+        if again:
+            # Twice the chance correlation of a target with rounding, which is even within half a unit of its digits.
+            faint = np.sqrt(noise[used] / (3 * x.freedom))[:, None]
+            lengths = np.linalg.norm(np.sqrt(self.sums)[:, None] * self.b, axis=0)
+            rho = faint * np.sqrt(self.residuals) + EPS * L * (p * totals + np.sqrt(x._floor) * lengths)
+        else:
+            rho = x.level * np.linalg.norm(frame.R[:, None] * self.b[live], axis=0) + L * cut * totals
+            rho = rho + x.precision * np.sqrt(values[0]) * totals
+        axes, s, W = graded_svd(frame.out(V * L[:, 0]))
+        root = np.hypot(s, np.sqrt(self.alpha))
+        shares = np.divide(s / root, root, out=np.zeros(len(s)), where=root > 0)
+        moved = np.abs((axes[:, : len(s)] * shares) @ (W / L).T) @ rho
+        if again:
+            return np.asarray(moved)
+        found = np.zeros_like(self.b)
+        found[live] = moved
+        return found
+
+    def stored(self, noise: Vector, weight: float) -> float:
+        """Return the standard deviation of b by a rounding of stored values that adds ``noise`` (p,) to the squares.
+
+        ``cov(b) = G (diag(noise) residual / n + S sum_j noise_j b_j^2 / n) G`` with ``G = (S + alpha I)^-1``.
+        """
+        size = self._size(self.b)
+        if size == 0.0:
+            return 0.0
+        solution = self.x.solved(self.alpha)
+        V = solution.along(np.eye(solution.rank))  # G = V V'
+        G = V @ V.T
+        G *= np.sqrt(self.squares)[:, None]
+        first, second = float((G**2).sum(axis=0) @ noise), float(self.squares @ (V**2).sum(axis=1))
+        second -= self.alpha * float((G**2).sum())  # G S G = G - alpha G^2
+        variances = (first * self.residuals + max(second, 0.0) * (noise @ self.b**2)) / weight
+        return float(np.sqrt(variances @ self._per_target**2)) / size
+
+
+def warn_stored(changed: float, roundings: tuple[float, ...]) -> None:
+    """Warn of a solution that the rounding of the stored values changes, by how much of its size."""
+    if changed > TOLD:
+        warn_approximation(
+            f"values are stored to a relative {max(roundings):.1g}, which changes the solution by about {changed:.1g} "
+            "of its size: columns far from 0 are rounded coarsely, or nearly dependent. The result is that of the "
+            "stored values. Store float64, deviations from a constant, or fewer columns."
+        )

@@ -273,13 +273,9 @@ def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:
 
 
 def read_again(rows: Rows) -> Rows | None:
-    """Return rows as a second read sums them, in d other coordinates, to plan it.
-
-    None for rows that come once or without their number, and for values that were not stored in float64: their
-    rounding is more than what that read finds.
-    """
+    """Return rows as a second read sums them, in d other coordinates, to plan it; None where they come only once."""
     d = rows.n_columns
-    if rows.order.once or rows.order.open_ended or max(rows.roundings) > np.finfo(np.float64).eps:
+    if rows.order.once or rows.order.open_ended:
         return None
     return projected(rows, np.zeros(d), np.broadcast_to(0.0, (d, d)))
 

@@ -27,7 +27,7 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.records import of_part, stored
-from bigpca.solvers.eigh import ENOUGH
+from bigpca.solvers.eigh import ENOUGH, EPS
 from bigpca.solvers.moments import Solution
 from bigpca.solvers.pairs import canonical, deflated, leading_triplets
 
@@ -57,7 +57,7 @@ class CCA(SideScores, Predicts):
 
     The correlations are the singular values of ``L_x^-1 C_xy L_y^-T`` with ``L L' = C + regularization I``. Scores,
     weights, rotations and predictions equal those of scikit-learn's CCA, which iterates. Columns may have any units.
-    Where they are so nearly dependent that one read leaves too few digits, float64 rows are read once more.
+    Where they are so nearly dependent that one read leaves too few digits, the rows are read once more.
 
     Parameters
     ----------
@@ -133,20 +133,35 @@ class CCA(SideScores, Predicts):
     def _second(self, joint: JointMoments) -> Refinement:
         return Refinement(joint.moments.mean, joint.x.refined(), joint.y.refined())
 
+    def _stored(self, joint: JointMoments, solution: dict[str, Unchecked]) -> float:
+        units, weight, found = joint.deviations() * np.sqrt(joint.freedom), joint.moments.weight, 0.0
+        rest = 1 - solution["correlations_"] ** 2
+        noises = np.split(joint.stored / units**2, [joint.p])
+        for name, side, noise in zip("xy", self._sides(joint), noises, strict=True):
+            # As of regressions of one score on whitened columns: their noise moves it, and its own makes it smaller.
+            V, rotations = side.along(np.eye(side.rank)), solution[f"{name}_rotations_"]
+            own = noise @ (rotations / np.linalg.norm(np.linalg.lstsq(V, rotations)[0], axis=0)) ** 2
+            moved = (float(noise @ (V**2).sum(axis=1)) * rest + side.rank * own) / weight
+            found = max(found, float(np.sqrt(moved + own**2 / 4).max()))
+        return found
+
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         solved = cast("CCAResult", found)
-        n, widths, ranks = found.n_samples_, (len(found.x_mean_), found.n_targets_), solved.ranks_.tolist()
+        n = found.n_samples_ - (0 if found.regression is None else found.regression.rank)
+        widths, ranks = (len(found.x_mean_), found.n_targets_), solved.ranks_.tolist()
+        beside = "" if found.regression is None else " beside the covariates"
         sides = zip("XY", ranks, widths, self._added(), strict=True)
         singular = [(name, rank, width) for name, rank, width, added in sides if rank < width and not added]
         for name, rank, width in singular:
             sure = f" (solve_error_ = {solved.solve_error_:.1g})" if solved.solve_error_ > ENOUGH else ""
             warn_approximation(
-                f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{sure}. "
+                f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{beside}{sure}. "
                 f"CCA is done on their range, where correlations are too high if rows are few. {self._remedy}"
             )
         if not singular and sum(ranks) >= n and not any(self._added()):
             warn_approximation(
-                f"X and Y have {sum(ranks)} independent columns together, and {n} rows can tell at most {n - 1} apart: "
+                f"X and Y have {sum(ranks)} independent columns together, and {n} rows{beside} can tell at most {n - 1} "
+                "apart: "
                 f"{sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
             )
         if not singular:
@@ -160,10 +175,9 @@ class CCA(SideScores, Predicts):
         x, y = self._sides(joint)
         ranks = x.scatter.rank, y.scatter.rank
         if not all(ranks):
-            name, eps = "XY"[ranks.index(0)], joint.roundings[ranks.index(0)]
             raise ValueError(
-                f"{name} varies by no more than the rounding of its stored values, {eps:.1g} of their size. Store "
-                "deviations from a constant, or float64."
+                f"{'XY'[ranks.index(0)]} varies by no more than the rounding of float64, {EPS:.1g} of the size of its "
+                "values. Give deviations from a constant."
             )
         cross = joint.cross if joint.second is not None else joint.y.frame.into(joint.cross.T).T
         found = canonical(x, y, cross, self.n_components)

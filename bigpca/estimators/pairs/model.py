@@ -79,8 +79,8 @@ from bigpca.passes.rows import Rows, beside_covariates, check_paired
 from bigpca.records import Coding, Held, of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
-from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares
-from bigpca.solvers.moments import Frame, Scatter, warn_dependent
+from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares, stored_squares
+from bigpca.solvers.moments import Frame, Scatter, warn_dependent, warn_stored
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
 
@@ -205,10 +205,21 @@ class JointMoments:
 
     @property
     def _rounded(self) -> Vector:
+        """What rounding of centred rows adds to the sums of squares (p + q,)."""
+        moments = self.moments
+        return rounded_squares(moments.squares + self.explained, moments.mean, moments.weight)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether values are stored in less than float64."""
+        return max(self.roundings) > EPS
+
+    @property
+    def stored(self) -> Vector:
         """What rounding of the stored values adds to the sums of squares (p + q,)."""
         moments, widths = self.moments, (self.p, self.moments.n_features - self.p)
-        squares = moments.squares + self.explained
-        return rounded_squares(squares, moments.mean, moments.weight, np.repeat(self.roundings[:2], widths))
+        squares, roundings = moments.squares + self.explained, np.repeat(self.roundings[:2], widths)
+        return stored_squares(squares, moments.mean, moments.weight, roundings)
 
     def _side(self, own: Columns, frame: Frame | None) -> Scatter:
         moments, S, n = self.summed, self.scatter[own, own], self.summed.count - self.centred
@@ -471,6 +482,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     preprocess_y: Preprocess
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
+    _enough: ClassVar[float] = ENOUGH  # estimated error above which rows are read once more
 
     @abstractmethod
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
@@ -483,6 +495,10 @@ class PairModel(Estimator[PairResult], Grows):
     def _second(self, joint: JointMoments) -> Refinement | None:
         """Return the rows of a second read, for a solution with too few digits; a hook for those that divide."""
         return None
+
+    def _stored(self, joint: JointMoments, solution: dict[str, Unchecked]) -> float:
+        """Return what the rounding of the stored values changes, relative to the solution; a hook of those."""
+        return 0.0
 
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
@@ -573,7 +589,7 @@ class PairModel(Estimator[PairResult], Grows):
         return solve
 
     def _refined(self, found: PairFound) -> Refinement | None:
-        return self._second(found.joint) if found.solution["solve_error_"] > ENOUGH else None
+        return self._second(found.joint) if found.solution["solve_error_"] > self._enough else None
 
     def _fit(self, rows: Rows, y: Unchecked) -> PairFit[PairFound, Accumulator]:
         joined = self._joined(rows, y)
@@ -681,6 +697,8 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _made(self, found: PairFound) -> PairResult:
         moments, p, state, joint = whole_moments(found.state), found.joint.p, found.state, found.joint
+        if joint.coarse:
+            warn_stored(self._stored(joint, found.solution), joint.roundings)
         state = state.present if isinstance(state, FoldStates) else state
         kept = state.state_bytes <= setting(self, "keep_state_bytes")
         solution = {

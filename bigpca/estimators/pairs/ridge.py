@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.records import stored
-from bigpca.solvers.moments import least_squares
+from bigpca.solvers.moments import Coefficients, least_squares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Ridge(Predicts):
     Minimises ``sum_t |y_t - W'x_t - b|^2 + alpha |W|_F^2``: ``W = (S_xx + alpha I)^-1 S_xy`` with the scatter matrices,
     and alpha as in scikit-learn's Ridge. If you give several penalties, the one with the highest R^2 on
     left-out folds is used. All folds come from the same read. Columns may have any units, and may be dependent. Where
-    they are so nearly dependent that one read leaves too few digits, float64 rows are read once more.
+    they are so nearly dependent that one read leaves too few digits, the rows are read once more.
 
     Parameters
     ----------
@@ -127,6 +127,7 @@ class Ridge(Predicts):
         alike=("preprocess", "cv", "fit_intercept"),
     )
     _remedy = "Give a larger penalty, or fewer columns."
+    _enough = 1e-6
 
     alphas: float | Sequence[float] | Array = 1.0
     _: KW_ONLY
@@ -180,6 +181,22 @@ class Ridge(Predicts):
         B, _ = least_squares(joint.x, joint.cross, 0.0)
         return Refinement(joint.mean, joint.x.refined(), B=B)
 
+    def _at(self, joint: JointMoments, alpha: float, W: Matrix) -> Coefficients:
+        """Return the coefficients W (p, q) with one penalty, and what their errors depend on."""
+        p, mean, moments = joint.p, joint.summed_mean, joint.moments
+        residuals, _ = squared_errors(joint.summed, p, joint.deviating(W), mean[:p], mean[p:])
+        sums = moments.squares + moments.weight * moments.mean**2
+        squares = moments.squares if joint.centred else sums
+        return Coefficients(joint.x, alpha, W, squares[:p], sums[:p], squares[p:], residuals)
+
+    def _stored(self, joint: JointMoments, solution: dict[str, Unchecked]) -> float:
+        chosen, found = solution["chosen"], 0.0
+        for alpha in np.unique(chosen):
+            every = self._at(joint, alpha, solution["coef"].T)
+            own = replace(every, totals=np.where(chosen == alpha, every.totals, 0.0))
+            found = max(found, own.stored(joint.stored[: joint.p], joint.moments.weight))
+        return found
+
     def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, alphas = joint.p, self._penalties()
         q, scores = joint.moments.n_features - p, None
@@ -197,14 +214,14 @@ class Ridge(Predicts):
         intercept = joint.mean[p:] - W.T @ joint.mean[:p]
         if joint.second is not None:
             intercept += last[p:] - D.T @ last[:p]
-        chosen = np.array(alphas)[best]
+        chosen, least = np.array(alphas)[best], min(alphas)
         return {
             "coef": W.T,
             "intercept": intercept + 0.0,
             "cv_scores_": scores,
             "chosen": chosen,
             "per_target": bool(self.alpha_per_target),
-            "solve_error_": joint.error(joint.x.solved(min(alphas)).error),
+            "solve_error_": joint.error(self._at(joint, least, coefficients(joint, least)).error(self._enough)),
         }
 
 
