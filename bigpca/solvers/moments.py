@@ -18,9 +18,7 @@ from scipy.linalg.lapack import dpocon, dpotrf
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
-from bigpca.solvers.eigh import ENOUGH, EPS, FAINT, NOISE, whole_spectrum
-
-TOLD = 1e-2  # of a solution: what the rounding of the stored values changes by more than it is told
+from bigpca.solvers.eigh import ENOUGH, EPS, FAINT, NOISE, TOLD, whole_spectrum
 
 
 @dataclass(frozen=True)

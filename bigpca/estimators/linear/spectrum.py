@@ -52,11 +52,13 @@ from bigpca.solvers.eigh import (
     FAINT,
     NOISE,
     ROUNDED,
+    TOLD,
     eigh_bytes,
     fix_signs,
     noise_edge,
     numerical_rank,
     rounded_squares,
+    stored_squares,
     top_eigenpairs,
 )
 
@@ -112,7 +114,7 @@ class Settings(IterationSettings):
     covariates : int
         Number of the last columns, whose linear effect is taken out of the others.
     roundings : tuple of float
-        Relative rounding of the stored values, of rows and of covariates.
+        Relative rounding of the stored values, of rows (or of each of their columns) and of covariates.
     """
 
     standardization: Standardization = field(default_factory=Standardization)
@@ -176,12 +178,15 @@ class Regression:
         Number of covariates that are linearly independent.
     error : float
         Estimated relative error of the variance that is left, by the rounding of what was taken out.
+    coarse : float
+        Largest share of what is left that the rounding of the stored values may be.
     """
 
     coef: Matrix = stored("d", "q")
     mean: Vector = stored("q")
     rank: int = stored(of=int, least=0)
     error: float = stored(of=float, least=0, default=0.0)
+    coarse: float = stored(of=float, least=0, default=0.0)
 
     def warn_if_dependent(self) -> None:
         """Report the rank of the covariates where some follow from others."""
@@ -199,6 +204,12 @@ class Regression:
                 "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
                 f"what is left by {self.error:.1g} of its size (solve_error_). Leave out columns that covariates "
                 "determine, and covariates that follow from others, or fit all rows at once."
+            )
+        elif self.coarse > TOLD:
+            warn_approximation(
+                "the covariates explain so nearly everything that the rounding of the stored values is "
+                f"{min(self.coarse, 1.0):.1g} of the variance that is left. The result is that of the stored values. "
+                "Store float64, deviations from a constant, or leave out columns that covariates determine."
             )
 
 
@@ -528,22 +539,26 @@ def without_covariates(
     S, total = S[:p, :p].copy(), np.diagonal(S)[:p].copy()
     for i in range(0, p, STRIP):
         S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
-    # The difference of two sums of the size of the total is known to its rounding, and rows to that of their values.
-    stored = rounded_squares(joint.squares, joint.mean, joint.weight, max(settings.roundings))
-    stored = stored[:p] + stored[p:] @ coef**2
-    lost = ROUNDED * np.sqrt(p + q) * precision * total
-    left = np.diagonal(S).copy()
-    rounded = left <= np.maximum(lost, NOISE * stored)
+    # The difference of two sums of the size of the total is known to its rounding, and rows to that of centring them.
+    noise, lost = rounded_squares(joint.squares, joint.mean, joint.weight), ROUNDED * np.sqrt(p + q) * precision * total
+    noise, left = noise[:p] + noise[p:] @ coef**2, np.diagonal(S).copy()
+    roundings = np.append(np.broadcast_to(settings.roundings[:-1], p), np.full(q, settings.roundings[-1]))
+    stored = stored_squares(joint.squares, joint.mean, joint.weight, roundings)
+    coarse = np.where(left > np.maximum(lost, NOISE * noise), stored[:p] + stored[p:] @ coef**2, 0.0)
+    if settings.scales:  # columns that are divided by what is left of them would be rounding of their stored values
+        noise = np.maximum(noise, stored[:p])
+    rounded = left <= np.maximum(lost, NOISE * noise)
     S[rounded], S[:, rounded] = 0.0, 0.0
     # Of each column where they are divided by their deviations, else of their sum.
-    known = np.maximum(np.maximum(left, lost), FAINT * NOISE * stored)[total > 0]
-    if len(known):
-        lost = lost[total > 0]
-        error = max(error, float((lost / known).max() if settings.scales else lost.sum() / known.sum()))
+    left, known, share = np.maximum(left, lost), np.maximum(np.maximum(left, lost), FAINT * NOISE * noise), 0.0
+    if (total > 0).any():
+        parts = np.stack([lost, known, coarse, left])[:, total > 0]
+        lost, known, coarse, left = parts if settings.scales else parts.sum(axis=1, keepdims=True)
+        error, share = max(error, float((lost / known).max())), float((coarse / left).max())
     packed, found = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
     add_packed(packed, S)
     residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)
-    return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error)
+    return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error, share)
 
 
 def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
@@ -551,7 +566,7 @@ def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
     from bigpca.solvers.moments import Scatter
 
     q, own = settings.covariates, slice(joint.n_features - settings.covariates, None)
-    noise = rounded_squares(joint.squares[own], joint.mean[own], joint.weight, settings.roundings[-1])
+    noise = rounded_squares(joint.squares[own], joint.mean[own], joint.weight)
     S = unpack(joint.packed, joint.n_features)[-q:, -q:]
     return Scatter.of(S, noise, max(joint.precision, EPS), joint.count - 1)
 

@@ -145,14 +145,15 @@ class JointMoments:
         """Return the same of what so many of the last columns leave of the others."""
         if not covariates:
             return self
-        whole, settings = self.moments, _settings(covariates, self.roundings)
+        whole = self.moments
+        settings = _settings(covariates, self.roundings, (self.p, whole.n_features - covariates - self.p))
         moments, found = without_covariates(whole, settings, again)
         before, summed = (one.squares[:-covariates] for one in (whole, whole if again is None else again.moments))
         left = moments.squares
         # The difference of two sums of the size of the total is known to its rounding.
         share = np.divide(summed, left, out=np.ones(len(left)), where=left > 0)
         precision = max(moments.precision, EPS) * float(share.max(initial=1.0))
-        effects = Effects(found.coef, found.mean, found.rank, found.error)
+        effects = Effects(found.coef, found.mean, found.rank, found.error, found.coarse)
         moments = replace(moments, precision=precision)
         return replace(self, moments=moments, explained=before - left, regression=effects)
 
@@ -472,7 +473,7 @@ class PairModel(Estimator[PairResult], Grows):
     x_covariate_coef_, y_covariate_coef_ : ndarray of shape (p, r), (q, r)
         Of ``fit(X, Y, given=Z)``: effects of the covariates, which are taken out of both sides. All other attributes
         describe what is left, ``x - x_mean_ - x_covariate_coef_ (z - covariate_mean_)``. A second read is made where
-        one read leaves too few digits of that, but not where columns of it are nearly dependent.
+        one read leaves too few digits of that, but not where columns of what is left are nearly dependent.
     covariate_mean_ : ndarray of shape (r,)
     covariate_names_in_ : ndarray of str, if Z had names
     solve_error_ : float
@@ -607,7 +608,8 @@ class PairModel(Estimator[PairResult], Grows):
         solve = owner._solver_of(p, Targets(single, joined.roundings, grid, view), covariates)
         refines = "solve_error_" in self._traits.result.__dataclass_fields__
         refine = owner._refined if refines and not covariates else None
-        apart = partial(Remainder.of, settings=_settings(covariates, joined.roundings)) if covariates else None
+        settings = _settings(covariates, joined.roundings, (p, q)) if covariates else None
+        apart = None if settings is None else partial(Remainder.of, settings=settings)
         return PairFit(joined, self._placed(joined, rows.groups), solve, refine=refine, apart=apart)
 
     def _more(self, kept: PairResult, more: MoreRows) -> tuple[PairResult, Provenance]:
@@ -923,9 +925,10 @@ class Predicts(PairModel):
         return float(np.where(varies, 1 - ratios, constant).mean())
 
 
-def _settings(covariates: int, roundings: tuple[float, ...]) -> Settings:
+def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, int]) -> Settings:
     """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
-    return Settings(None, Standardization(True, True), covariates=covariates, roundings=roundings)
+    each = (*np.repeat(roundings[:2], widths).tolist(), roundings[-1])
+    return Settings(None, Standardization(True, True), covariates=covariates, roundings=each)
 
 
 def warn_of_covariates(found: PairResult) -> None:

@@ -235,6 +235,10 @@ def test_correlations_that_are_one_whatever_the_rows_are_told() -> None:
         found = bp.CCA(4).fit(X, Y)
     np.testing.assert_allclose(found.correlations_[:3], 1.0, atol=1e-9)
     assert found.correlations_[3] < 0.999
+    with pytest.warns(
+        ApproximationWarning, match="20 .*, and 20 rows beside the covariates can tell at most 19 apart: 1 of the"
+    ):
+        assert bp.CCA(1).fit(X[:, :10], Y[:, :10], given=RNG.standard_normal((30, 10))).correlations_[0] > 1 - 1e-9
     bp.CCA(4, regularization=0.1).fit(X, Y)
 
 
