@@ -34,6 +34,7 @@ MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12  # of Lanczos vectors, below which their residuals prove them
 EPS = float(np.finfo(np.float64).eps)
 ENOUGH = 1e-3  # estimated relative error of a solution above which rows are read once more, or a warning tells
+AGAIN = 1e-6  # the same of coefficients, and of what covariates leave, above which rows are read once more
 TOLD = 1e-2  # of a solution: a change by the rounding of the stored values that is told
 NOISE = 4.0  # times the variance that rounding adds to a direction: below it, no more is known
 FAINT = 100.0  # times NOISE: a direction below it is known to a tenth at best, and is no loss where it is dropped

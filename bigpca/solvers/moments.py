@@ -1,9 +1,9 @@
 """One solve from moments: the numerical range of a scatter, and every penalty in the units of its columns.
 
 Columns are equilibrated by powers of two, so that no unit costs a digit. Stored values are the data: directions are
-dropped only where they are rounding of the computation, whatever the stored dtype. Where that leaves too few digits, one more read sums the same moments
-of rows ``z = T'(x - mean)``, whose scatter is near the identity (Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015,
-CholeskyQR2), and the same functions solve them.
+dropped only where they are rounding of the computation, whatever the stored dtype. Where that leaves too few digits,
+one more read sums the same moments of rows ``z = T'(x - mean)``, whose scatter is near the identity (Yamamoto,
+Nakatsukasa, Yanagisawa & Fukaya 2015, CholeskyQR2), and the same functions solve them.
 """
 
 from __future__ import annotations
@@ -367,7 +367,7 @@ class Coefficients:
         if x.frame.T.ndim == 1 and (solution := x.solved(self.alpha)).triangular is not None:
             target = np.sqrt(np.count_nonzero(self.totals) / float(np.trace(x.S)))
             in_frame = float(np.linalg.norm(x.frame.R[:, None] * self.b * self._per_target))
-            if (bound := 2 * solution.error * (1 + target / in_frame)) <= enough:
+            if (bound := 2 * solution.error * (1 + float(target) / in_frame)) <= enough:
                 return bound
         return min(self._size(self._moved()) / size, 1.0)
 
@@ -386,7 +386,8 @@ class Coefficients:
         floor = np.maximum(x._floor * noise, EPS * x.level) if again else x.level
         # A direction that was dropped is one of least norm, or may be as large as what it was taken for.
         used = (x.kept | (not again) | (self.alpha > 0)) & (np.arange(len(values)) < x.freedom)
-        V, L, cut = V[:, used], np.sqrt(np.maximum(np.where(x.kept, values, 0.0), floor))[used, None], ~x.kept[used, None]
+        values, V, cut = np.where(x.kept, values, 0.0), V[:, used], ~x.kept[used, None]
+        L = np.sqrt(np.maximum(values, floor))[used, None]
         if again:
             # Twice the chance correlation of a target with rounding, which is even within half a unit of its digits.
             faint = np.sqrt(noise[used] / (3 * x.freedom))[:, None]

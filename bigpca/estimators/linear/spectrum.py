@@ -47,6 +47,7 @@ from bigpca.solvers.components import (
     rounding_level,
 )
 from bigpca.solvers.eigh import (
+    AGAIN,
     ENOUGH,
     EPS,
     FAINT,
@@ -238,7 +239,7 @@ class Remainder:
         """Return the rows of a second read, from the sums of the first; None where that has enough digits."""
         joint = whole_moments(state)
         _, known = without_covariates(joint, settings)
-        if known.error <= ENOUGH:
+        if known.error <= AGAIN:
             return None
         return cls(joint.mean, known.coef.T, covariate_scatter(joint, settings).refined())
 

@@ -147,22 +147,21 @@ class CCA(SideScores, Predicts):
 
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         solved = cast("CCAResult", found)
-        n = found.n_samples_ - (0 if found.regression is None else found.regression.rank)
+        n, known = found.n_samples_, found.regression
+        n, beside = (n, "") if known is None else (n - known.rank, " beside the covariates")
         widths, ranks = (len(found.x_mean_), found.n_targets_), solved.ranks_.tolist()
-        beside = "" if found.regression is None else " beside the covariates"
         sides = zip("XY", ranks, widths, self._added(), strict=True)
         singular = [(name, rank, width) for name, rank, width, added in sides if rank < width and not added]
         for name, rank, width in singular:
             sure = f" (solve_error_ = {solved.solve_error_:.1g})" if solved.solve_error_ > ENOUGH else ""
             warn_approximation(
-                f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{beside}{sure}. "
-                f"CCA is done on their range, where correlations are too high if rows are few. {self._remedy}"
+                f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{beside}"
+                f"{sure}. CCA is done on their range, where correlations are too high if rows are few. {self._remedy}"
             )
         if not singular and sum(ranks) >= n and not any(self._added()):
             warn_approximation(
-                f"X and Y have {sum(ranks)} independent columns together, and {n} rows{beside} can tell at most {n - 1} "
-                "apart: "
-                f"{sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
+                f"X and Y have {sum(ranks)} independent columns together, and {n} rows{beside} can tell at most "
+                f"{n - 1} apart: {sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
             )
         if not singular:
             super()._warn(found)

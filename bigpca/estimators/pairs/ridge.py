@@ -20,6 +20,7 @@ from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.records import stored
+from bigpca.solvers.eigh import AGAIN
 from bigpca.solvers.moments import Coefficients, least_squares
 
 
@@ -127,7 +128,7 @@ class Ridge(Predicts):
         alike=("preprocess", "cv", "fit_intercept"),
     )
     _remedy = "Give a larger penalty, or fewer columns."
-    _enough = 1e-6
+    _enough = AGAIN
 
     alphas: float | Sequence[float] | Array = 1.0
     _: KW_ONLY
