@@ -273,7 +273,7 @@ def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:
 
 
 def read_again(rows: Rows) -> Rows | None:
-    """Return rows as a second read sums them, in d other coordinates, to plan it; None where they come only once."""
+    """Return rows as a second read sums them, in d other coordinates, to plan it; None if they come only once."""
     d = rows.n_columns
     if rows.order.once or rows.order.open_ended:
         return None

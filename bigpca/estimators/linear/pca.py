@@ -119,7 +119,7 @@ class PCA(LinearModel[Moments]):
         covariate_mean_)``; divisors remain n - 1.
     solve_error_ : float
         Of ``fit(X, given=Z)``: estimated relative error of the residuals' variance by rounding; above 1e-3 with a
-        warning. Where it would be more after one read, float64 rows are read once more.
+        warning. Where it would be above 1e-6 after one read, the rows are read once more.
     covariate_names_in_ : ndarray of str, if Z had names
     noise_variance_ : float
         (total - kept) / (min(n, d) - k); 0 where that is no more than the rounding of the values.

@@ -129,7 +129,7 @@ class PairFit(Fit[Found], Generic[Found, State]):
 
     @cached_property
     def again(self) -> PassCost | None:
-        """The second read, if there may be one: of values that are stored in float64, which can be read again."""
+        """The second read, if there may be one: of rows that can be read again."""
         rows = None if self.refine is None and self.apart is None else read_again(self.rows)
         if rows is None:
             return None

@@ -106,7 +106,8 @@ class Ridge(Predicts):
         covariates by their effects on the other folds too.
     solve_error_ : float
         Estimated error by rounding, with the smallest penalty, relative to the norm of the coefficients in units of
-        the columns' standard deviations (small ones may have fewer digits); above 1e-3 with a warning.
+        the columns' standard deviations and of the targets (small ones may have fewer digits); above 1e-3 with a
+        warning. The rounding of stored values does not count: if it changes more than 1 %, another warning tells.
     x_mean_, y_mean_, n_targets_, n_samples_, n_omitted_, sum_weights_, n_effective_
         See :class:`bigpca.estimators.pairs.model.PairModel`.
 

@@ -150,7 +150,7 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are arbitrary.
     They do not depend on the units of features. Where these are so nearly dependent within classes that one read leaves
-    too few digits, float64 rows are read once more.
+    too few digits, the rows are read once more.
     Scores have mean 0, and variance 1 within classes (divisor n - c). It is also a classifier, like
     ``sklearn.discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen")``: ``predict``, ``predict_proba``,
     ``predict_log_proba``, ``decision_function`` and ``score`` use all c - 1 axes, whatever ``n_components`` is.
