@@ -89,7 +89,8 @@ _BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored 
     "F6_E3M2": 6,
     "F4": 4,
 }
-STEP_BYTES = 2**20  # decoded at a time of a compressed member
+STEP_BYTES = 2**20  # decoded at a time of a compressed member, or read at a time of parts of rows or columns
+SHORT_RUN = 2**14  # bytes of rows that are read whole where some columns are wanted
 MAX_FORMAT_BYTES = 64  # of the name of a format, as scipy.sparse.save_npz writes it
 STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
@@ -132,7 +133,7 @@ class FlatFile(StoredRows):
             )
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
+        """Read a block: whole rows in C order directly into new memory, others in strips."""
         return self.numbers(self._read_bits(start, stop, columns))
 
     def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
@@ -151,11 +152,31 @@ class FlatFile(StoredRows):
             return block
         block = np.empty((stop - start, columns[1] - columns[0]), stored.newbyteorder("="))
         if block.size:
-            order: Any = self.order
-            mapped = np.memmap(self.path, stored, "r", self.offset, self.array_shape, order)
-            rows = np.asarray(mapped)[start:stop]
-            block[...] = (rows if rows.ndim == 2 else rows.reshape(stop - start, width))[:, slice(*columns)]
+            with open_regular(self.path, buffering=0) as file:
+                self._fill_parts(file, block, start, columns)
         return block
+
+    def _fill_parts(self, file: BinaryIO, block: NDArray[Any], start: int, columns: tuple[int, int]) -> None:
+        """Read the parts of stored runs that make a block, 1 MiB at a time: runs are rows, or columns in Fortran order.
+
+        NOTE: a map would need fewer calls, but the process dies (SIGBUS) if another one truncates what is mapped.
+        """
+        rows, trail = (start, start + len(block)), self.array_shape[1:]
+        runs, part, length, filled = np.arange(*rows), columns, row_width(self.array_shape), block
+        if self.order == "F":
+            places: Any = np.unravel_index(np.arange(*columns), trail or (1,))
+            runs = np.ravel_multi_index(places, trail or (1,), order="F")
+            part, length, filled = rows, self.array_shape[0], block.T
+        stored, whole = self.bits, self.order == "C" and length * self.bits.itemsize <= SHORT_RUN
+        first, last = (0, length) if whole else part
+        step = max(1, STEP_BYTES // ((last - first) * stored.itemsize))
+        for i in range(0, len(runs), step):
+            held = np.empty((len(runs[i : i + step]), last - first), stored)
+            pieces = [held] if whole else held
+            for run, values in zip(runs[i : i + len(pieces)].tolist(), pieces, strict=True):
+                file.seek(self.offset + (run * length + first) * stored.itemsize)
+                _fill(file, values, self.path)
+            filled[i : i + step] = held[:, part[0] - first : part[1] - first]
 
     @property
     def remote(self) -> bool:

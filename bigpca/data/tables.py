@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype,
 from bigpca.data.flat_files import files_in
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, an, brief, closest, required, shorten
-from bigpca.storage.files import kind_of, open_regular, read_document
+from bigpca.storage.files import MAX_DOCUMENT_BYTES, kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -42,6 +43,7 @@ MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
 MAX_WHOLE = 2.0**53  # from which float64 rounds integers
 LONG_INTEGER = re.compile(r"\s*[+-]?\d{16,}\s*")
 UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
+_ARROW_KINDS = {2: "dictionary", 3: "record batch"}
 FEW_ROWS = 5  # in so few rows, integers may increase by chance
 
 
@@ -562,29 +564,57 @@ def _arrow_index(stamp: Stamp) -> tuple[Any, list[_Group]]:
     import pyarrow as pa
 
     path, groups = stamp[0], list[_Group]()
-    with decoding(f"{path} is not a complete Arrow file"), pa.memory_map(path) as file:
-        if file.read(6) == b"ARROW1":
-            reader = pa.ipc.open_file(file)
-            for i in range(reader.num_record_batches):
-                groups.append(_Group(path, i, reader.get_batch(i).num_rows))
-            return reader.schema, groups
-        file.seek(0)
-        schema = pa.ipc.read_schema(pa.ipc.read_message(file))
-        while (offset := file.tell()) < file.size() and file.read(8)[4:] not in (b"", b"\0\0\0\0"):
-            file.seek(offset)
-            message = pa.ipc.read_message(file)
-            if message.type != "record batch":
-                raise ValueError(f"{an(message.type)} was found in the stream; write it as Parquet")
-            rows = pa.ipc.read_record_batch(message, schema).num_rows
-            groups.append(_Group(path, offset, rows, file.tell() - offset))
+    broken = decoding(f"{path} is not a complete Arrow file", errors=(OSError, ValueError, EOFError, struct.error))
+    with broken, open_regular(path) as file, pa.OSFile(path) as opened:
+        numbered = file.read(6) == b"ARROW1"
+        offset, reader = 8 * numbered, (pa.ipc.open_file if numbered else pa.ipc.open_stream)(opened)
+        schema, count = reader.schema, reader.num_record_batches if numbered else None
+        while (count is None or len(groups) < count) and (found := _arrow_message(file, offset, stamp[1])):
+            kind, rows, end = found
+            if kind == "record batch":
+                groups.append(_Group(path, len(groups), rows) if numbered else _Group(path, offset, rows, end - offset))
+            elif kind == "dictionary" and not numbered:
+                raise ValueError(f"{an(kind)} was found in the stream; write it as Parquet")
+            offset = end
         return schema, groups
+
+
+def _arrow_message(file: Any, offset: int, size: int) -> tuple[str, int, int] | None:
+    """Return kind and rows of the message at an offset of a file, and where it ends; None after the last one.
+
+    NOTE: PyArrow reads a message with all its values; in a map of the file, but a process dies (SIGBUS) if another one
+    truncates what it has mapped. So the numbers are read here: Message.fbs of Arrow, a table of Flatbuffers.
+    """
+    file.seek(offset)
+    head = file.read(8)
+    marked = head[:4] == b"\xff\xff\xff\xff"  # not before Arrow 0.15
+    length, start = int.from_bytes(head[4:] if marked else head[:4], "little"), offset + (8 if marked else 4)
+    if not length:
+        return None
+    file.seek(start)
+    data = file.read(min(length, MAX_DOCUMENT_BYTES))
+
+    def number(form: str, place: int) -> int:
+        return int(struct.unpack_from(f"<{form}", data, place)[0])
+
+    def field(form: str, table: int, which: int) -> int:
+        """Return a number of a table, 0 where it is left out; of another table ("I"), where that begins."""
+        fields = table - number("i", table)
+        place = number("H", fields + 4 + 2 * which) if 4 + 2 * which < number("H", fields) else 0
+        return place and number(form, table + place) + (table + place if form == "I" else 0)
+
+    message = number("I", 0)
+    kind, end = field("B", message, 1), start + length + field("q", message, 3)
+    if not start < end <= size:
+        raise ValueError(f"a message ends at byte {end:,} of {size:,}")
+    return _ARROW_KINDS.get(kind, ""), field("q", field("I", message, 2), 0) if kind == 3 else 0, end
 
 
 def _arrow_read(group: _Group, names: list[str]) -> Any:
     import pyarrow as pa
 
     schema = _arrow_index(file_stamp(group.path))[0]
-    with pa.OSFile(group.path) as file:  # mapped pages would count as the memory of the process
+    with pa.OSFile(group.path) as file:
         if group.size:
             file.seek(group.number)
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)

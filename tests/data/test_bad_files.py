@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import sys
@@ -34,7 +35,9 @@ from tests.data.savers import (
     matrix,
     save_hdf5,
     save_hdf5_chunked,
+    save_memmap,
     save_npy,
+    save_npy_fortran,
     save_npz_compressed,
     save_parquet,
     save_shards,
@@ -208,6 +211,17 @@ def test_a_damaged_member_of_an_npz_is_named_wherever_it_is_read(form: str, what
         for read in reads + [whole.read] * (what != "the checksum"):
             with pytest.raises(CorruptedChunkError, match=r"x\.npz.*Bad CRC-32"):
                 read(0, stop)
+
+
+@pytest.mark.parametrize("columns", [(0, D), (2, 5)])
+@pytest.mark.parametrize("save", [save_npy, save_npy_fortran, save_memmap])
+def test_a_file_that_is_truncated_as_it_is_read_is_an_error(
+    save: Callable[[Path, np.ndarray], Any], columns: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = sources.row_source(save(tmp_path, matrix("f4")))
+    monkeypatch.setattr(FlatFile, "check_size", lambda self: os.truncate(self.path, 200))
+    with pytest.raises(CorruptedChunkError, match=r"ended [0-9,]+ bytes early"):
+        source.read(0, N, columns)
 
 
 def test_hdf5_data_in_other_files_are_rejected(tmp_path: Path) -> None:
