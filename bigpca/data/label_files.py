@@ -289,8 +289,8 @@ def column_names(path: str) -> list[str]:
             with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as text:
                 found = next(csv.reader(text, strict=True, delimiter=_delimiter(path)), [])
         elif path.lower().endswith(".npy") and os.path.exists(path):
-            with open_regular(path) as file:
-                dtype = read_npy_header(file)[2]
+            with open_regular(path) as opened:
+                dtype = read_npy_header(opened)[2]
             found = [name for name in dtype.names or () if not dtype[name].shape]
     except (csv.Error, UnicodeDecodeError, ValueError, EOFError, ImportError):
         return []  # the reader of a column reports what is wrong

@@ -247,7 +247,7 @@ class LaggedRows(DerivedRows):
         """Read the rows from the first to the last of the windows once, piece by piece, and copy them to each lag."""
         width, (begin, end) = self.stored.shape[1], self._series(start, stop)
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
-        runs = zip(*parts_of(self.ends, start, stop), strict=True)  # type: ignore[arg-type]  # an array of them
+        runs = zip(*parts_of(self.ends, start, stop), strict=True)  # an array of them
         own, first, last = map(np.array, runs) if stop > start else [np.zeros(0, np.int64)] * 3
         windows = _first_rows(self.starts[own] + first, last - first)
         edges = np.cumsum([0, *self._pieces])

@@ -13,6 +13,7 @@ import os
 import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 
-from bigpca.arrays import BITS, Array, widened
+from bigpca.arrays import BITS, Array, Integers, widened
 from bigpca.data.checks import (
     MATLAB,
     SPOKEN,
@@ -37,7 +38,7 @@ from bigpca.data.checks import (
 )
 from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
-from bigpca.storage.files import ABSENT, digest, kind_of, seen_file
+from bigpca.storage.files import ABSENT, Seen, digest, input_changed, kind_of, one_look, seen_file
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
@@ -66,6 +67,46 @@ class Wanted(NamedTuple):
     columns: tuple[str, ...] | None = None
 
 
+class Looks:
+    """What the files behind each chunk of a Dask array were when it was opened, in 8 bytes a chunk.
+
+    A chunk is compared after it is read, with one look at each of its files; on other machines, whose mounts may round
+    times and have other times of change, by size and second of modification.
+
+    Attributes
+    ----------
+    source : Source
+        What was opened.
+    ends : ndarray of int64
+        The numbers of the rows after each chunk.
+    """
+
+    def __init__(self, source: Source, ends: Integers, known: Seen) -> None:
+        """Begin with what a look at all files has seen."""
+        self.source, self.ends, self.host = source, ends, os.uname().nodename
+        self.marks = np.array([self._mark(i, known) for i in range(len(ends))], dtype="2u4").reshape(-1, 2)
+
+    def check(self, start: int, stop: int) -> None:
+        """Compare the chunks with those rows.
+
+        Raises
+        ------
+        InputChangedError
+        """
+        here = slice(0 if os.uname().nodename == self.host else 1, 2)
+        for i, _, _ in parts_of(self.ends, start, stop):
+            if list(self._mark(i, {}))[here] != self.marks[i, here].tolist():
+                raise input_changed(self.source.label)
+
+    def _mark(self, i: int, known: Seen) -> tuple[int, int]:
+        own: Seen = {}
+        with one_look(ChainMap(own, known)):
+            self.source.stamps(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
+        exact = [(path, *look[:3]) for path, look in own.items()]
+        rounded = [(path, look[0], look[1] // 10**9) for path, look in own.items()]
+        return zlib.crc32(repr(exact).encode()), zlib.crc32(repr(rounded).encode())
+
+
 @dataclass(frozen=True, eq=False)
 class Source(ABC):
     """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, except for values in memory).
@@ -87,6 +128,8 @@ class Source(ABC):
         "scipy" or "batches".
     limits : ValidRange or None
         Which stored numbers are not values, if some are not.
+    looks : Looks or None
+        What chunks are compared with that Dask reads.
     """
 
     ndim: ClassVar[int] = 2
@@ -98,6 +141,7 @@ class Source(ABC):
     member: str = ""
     format: str = ""
     limits: ValidRange | None = None
+    looks: Looks | None = None
 
     @property
     @abstractmethod
@@ -277,7 +321,11 @@ class Source(ABC):
             index = (*index, 0) if isinstance(index, tuple) else (index, 0)
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
-        block = self._values(*rows, columns)
+        try:
+            block = self._values(*rows, columns)
+        finally:  # also instead of what a mixture of old and new rows raises
+            if self.looks is not None:
+                self.looks.check(*rows)
         if self.sparse:
             selected: Array = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
@@ -320,7 +368,7 @@ def file_stamp(path: str) -> Stamp:
     return path, *found
 
 
-def parts_of(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+def parts_of(ends: Sequence[int] | Integers, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
     """Yield (part, first row, end) of the parts that hold rows ``start:stop``, with the rows numbered in each part.
 
     ``ends`` are the numbers of the rows after each part.

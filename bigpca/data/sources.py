@@ -20,6 +20,7 @@ from bigpca.data.checks import ValidRange, check_dtype, check_shape, coalesce, d
 from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (
+    Looks,
     MemoryRows,
     Source,
     Stamp,
@@ -35,7 +36,7 @@ from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import digest, kind_of, local_path, open_regular
+from bigpca.storage.files import digest, kind_of, local_path, one_look, open_regular, this_look
 
 DASK_CHUNK_BYTES = 64 * 2**20
 
@@ -488,7 +489,11 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     densest, itemsize = source.densest, source.dtype.itemsize
     row_bytes = d * itemsize if densest is None else stored_row_bytes(1, densest, itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
-    name, chunks = "bigpca-open-" + (token or source.token()), (tuple(rows), (d,))
+    seen = this_look()
+    with one_look(seen):
+        name, chunks = "bigpca-open-" + (token or source.token()), (tuple(rows), (d,))
+    if token is None and not source.in_memory and kind_of(source.path) == "disk":
+        source = replace(source, looks=Looks(source, np.cumsum(rows), seen))
     graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)
     return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
 
@@ -590,7 +595,7 @@ def source_of(X: da.Array) -> Source | None:
             found = row_source(found) if found.ndim == 2 else None
         shape, known = X.shape, not np.isnan(X.shape[0])
         whole = isinstance(found, Source) and (found.shape == shape if known else found.shape[1:] == shape[1:])
-        return found if whole else None
+        return (found.looks.source if found.looks is not None else found) if whole else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
     return None if array is None else held_rows(array)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import zarr
@@ -18,7 +19,7 @@ from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
-from bigpca.storage.files import is_objects, local_path, path_of, public, without_credentials
+from bigpca.storage.files import is_objects, local_path, path_of, public, unless_replaced, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks
@@ -96,13 +97,17 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
     FileNotFoundError
         If the path holds no Zarr store.
     """
-    started = time.perf_counter()
     given: Any = path if is_objects(path) else local_path(path_of(path, "path"))
     location = given
     if not isinstance(given, str):
         from bigpca.storage.places import Place  # for object stores only
 
         location = Place(given).describe()
+    return unless_replaced(location, partial(_verified, given, location, member), lambda report: not report.ok)
+
+
+def _verified(given: Any, location: str, member: str | None) -> VerifyReport:
+    started = time.perf_counter()
     found: dict[str, list[str]] = {"missing": [], "truncated": [], "corrupted": []}
     chunks, checksummed, skipped = 0, True, []
     for name, array in _arrays(given, location, member):

@@ -60,6 +60,7 @@ KINDS = {
 PROOF = "bigpca"  # in a temporary sibling, the file that repeats its name
 OLD = "old"  # in it, what is being replaced
 ABSENT = (-1, 0)
+REPLACED_SECONDS = 0.1  # in which a path is renamed that another process replaces
 LOOKERS = 32  # threads that look at many files
 DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
 NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
@@ -487,24 +488,35 @@ class RegularFile(io.FileIO):
         try:
             descriptor = os.open(path, flags | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
-            _compare(path, ABSENT)
+            _compare(path, _MISSING)
             raise
         try:
-            self._first = _change(check_regular(path, descriptor))
+            self._first = _look_of(check_regular(path, descriptor))
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
     def close(self) -> None:
-        changed = not (self.closed or self._grows) and _change(os.fstat(self.fileno())) != self._first
+        other = not (self.closed or self._grows) and _look_of(os.fstat(self.fileno()))[:2] != self._first[:2]
         super().close()
-        if changed:
+        if other:
             raise input_changed(os.fspath(self.name))
 
 
-def _change(found: os.stat_result) -> tuple[int, int]:
-    return found.st_size, found.st_mtime_ns
+def _look_of(found: os.stat_result) -> Look:
+    others = hash((found.st_nlink, found.st_mode, found.st_uid, found.st_gid))
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, others
+
+
+def changed(before: Look, now: Look) -> bool:
+    """Whether a file is not as it was: the time of its last change tells what a restored time of modification hides.
+
+    That time also moves with hard links, permissions and owners, which are no change. The inode alone tells nothing:
+    some file systems in user space number a file anew.
+    """
+    explained = before[3] == now[3] and before[4] != now[4]
+    return before[:2] != now[:2] or (before[2] != now[2] and not explained)
 
 
 def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES, *, grows: bool = False) -> bytes:
@@ -654,7 +666,7 @@ def check_regular(path: str | os.PathLike[str], descriptor: int | None = None) -
         raise CorruptedChunkError(
             f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
         )
-    _compare(path, _change(found))
+    _compare(path, _look_of(found))
     return found
 
 
@@ -667,8 +679,11 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
         )
 
 
-# path -> size and time of change, in ns; ABSENT of a missing file
-Seen: TypeAlias = MutableMapping[str, tuple[int, int]]
+# Size, times of modification and of change in ns, inode, and a digest of links, permissions and owner. A look is of one
+# run: stamps, which are kept and compared with those of copies and other mounts, have size and modification only.
+Look: TypeAlias = tuple[int, int, int, int, int]
+_MISSING: Look = (*ABSENT, 0, 0, 0)
+Seen: TypeAlias = MutableMapping[str, Look]
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
 _before: ContextVar[tuple[Seen, list[str]] | None] = ContextVar("bigpca-before", default=None)  # and what has changed
 
@@ -693,19 +708,19 @@ def comparing(before: Seen) -> Iterator[None]:
     ValueError
         As the body ends, instead of what it raises: a mixture of old and new rows fails in many ways.
     """
-    changed = list[str]()
+    differ = list[str]()
     try:
-        with during(_before, (before, changed)):
+        with during(_before, (before, differ)):
             yield
     finally:
-        if changed:
-            raise input_changed(changed[0])
+        if differ:
+            raise input_changed(differ[0])
 
 
-def _compare(path: str | os.PathLike[str], found: tuple[int, int]) -> None:
-    seen, changed = _before.get() or ({}, [])
-    if seen.get(os.fspath(path), found) != found:
-        changed.append(os.fspath(path))
+def _compare(path: str | os.PathLike[str], found: Look) -> None:
+    seen, differ = _before.get() or ({}, [])
+    if changed(seen.get(os.fspath(path), found), found):
+        differ.append(os.fspath(path))
 
 
 def input_changed(path: str) -> InputChangedError:
@@ -719,25 +734,46 @@ def input_changed(path: str) -> InputChangedError:
 
 def changed_file(seen: Seen) -> str:
     """Return the path of the first file that is not as a look has seen it; "" if there is none."""
-    with one_look({}):
-        return next((path for path, before in seen.items() if seen_file(path) != before), "")
+    return next((path for path, before in seen.items() if changed(before, _look_at(path))), "")
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
-    """Return size and time of change of a file, as it is now or as this look has seen it; ``ABSENT`` if it is missing.
+    """Return size and modification of a file, as it is now or as this look has seen it; ``ABSENT`` if it is missing.
 
     ``regular`` rejects pipes and devices, as :func:`check_regular` does.
     """
     seen = _look.get()
-    if seen is not None and path in seen:
-        return seen[path]
-    try:
-        size_and_time = _change(check_regular(path) if regular else os.stat(path))
-    except FileNotFoundError:
-        size_and_time = ABSENT
+    found = seen.get(path) if seen is not None else None
+    found = found or _look_at(path, regular)
     if seen is not None:
-        seen[path] = size_and_time
-    return size_and_time
+        seen[path] = found
+    return found[:2]
+
+
+def _look_at(path: str, regular: bool = False) -> Look:
+    try:
+        return _look_of(check_regular(path) if regular else os.stat(path))
+    except FileNotFoundError:
+        return _MISSING
+
+
+def unless_replaced(path: object, read: Callable[[], R], bad: Callable[[R], bool] = lambda _: False) -> R:
+    """Return what is read of a path; once more if that fails, or is ``bad``, and another process replaced the path."""
+
+    def look() -> Look:
+        with suppress(OSError, ValueError):
+            return _look_at(str(path))
+        return _MISSING
+
+    before = look()
+    try:
+        if not bad(found := read()) or not changed(before, look()):
+            return found
+    except Exception:
+        if not changed(before, look()):
+            raise
+    time.sleep(REPLACED_SECONDS)
+    return read()
 
 
 def looking(look: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

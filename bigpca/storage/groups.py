@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from bigpca.storage.files import (
     read_document,
     read_regular,
     to_json,
+    unless_replaced,
 )
 from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
 
@@ -140,6 +142,10 @@ def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | No
         If it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
         No code from the store is executed, and no array is allocated that is larger than the files can justify.
     """
+    return unless_replaced(path, partial(_got_group, path, kind, newest))
+
+
+def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
     with carrier(path).got_group(path) as (folder, where):
         try:
             return _read_group(folder, kind, newest)
