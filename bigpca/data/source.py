@@ -68,10 +68,10 @@ class Wanted(NamedTuple):
 
 
 class Looks:
-    """What the files behind each chunk of a Dask array were when it was opened, in 8 bytes a chunk.
+    """What the files behind each chunk of a Dask array were when it was opened, in 16 bytes a chunk.
 
-    A chunk is compared after it is read, with one look at each of its files; on other machines, whose mounts may round
-    times and have other times of change, by size and second of modification.
+    A chunk is compared after it is read, with one look at each of its files, as :func:`bigpca.storage.files.changed`
+    does; on other machines, whose mounts may have other inodes and times, by size and second of modification.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Looks:
     def __init__(self, source: Source, ends: Integers, known: Seen) -> None:
         """Begin with what a look at all files has seen."""
         self.source, self.ends, self.host = source, ends, os.uname().nodename
-        self.marks = np.array([self._mark(i, known) for i in range(len(ends))], dtype="2u4").reshape(-1, 2)
+        self.marks = np.array([self._mark(i, known) for i in range(len(ends))], np.uint32)
 
     def check(self, start: int, stop: int) -> None:
         """Compare the chunks with those rows.
@@ -93,18 +93,23 @@ class Looks:
         ------
         InputChangedError
         """
-        here = slice(0 if os.uname().nodename == self.host else 1, 2)
         for i, _, _ in parts_of(self.ends, start, stop):
-            if list(self._mark(i, {}))[here] != self.marks[i, here].tolist():
+            rounded, times, inodes, others = (self.marks[i] == self._mark(i, {})).tolist()
+            if not (times or (inodes and not others) or (rounded and os.uname().nodename != self.host)):
                 raise input_changed(self.source.label)
 
-    def _mark(self, i: int, known: Seen) -> tuple[int, int]:
+    def _mark(self, i: int, known: Seen) -> tuple[int, ...]:
         own: Seen = {}
         with one_look(ChainMap(own, known)):
             self.source.stamps(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
-        exact = [(path, *look[:3]) for path, look in own.items()]
-        rounded = [(path, look[0], look[1] // 10**9) for path, look in own.items()]
-        return zlib.crc32(repr(exact).encode()), zlib.crc32(repr(rounded).encode())
+        looks = sorted(own.items())  # several threads look at many files
+        parts = (
+            [(path, look[0], look[1] // 10**9) for path, look in looks],
+            [(path, look[:3]) for path, look in looks],
+            [(path, look[:2], look[3]) for path, look in looks],
+            [look[4] for _, look in looks],
+        )
+        return tuple(zlib.crc32(repr(part).encode()) for part in parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -20,7 +22,7 @@ import zarr
 from scipy.sparse import csr_matrix
 
 import bigpca as bp
-from bigpca.data.sources import open_source
+from bigpca.data.sources import open_source, row_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.passes.engine.events import DoneEvent, Event, PassEvent, PlanEvent
 from bigpca.storage import files
@@ -213,7 +215,7 @@ def test_a_file_that_is_opened_is_compared_with_the_look_before(tmp_path: Path) 
     """Also one that was or is missing; what fails because of that is not what is raised."""
     for name in "abc":
         (tmp_path / name).write_text(name)
-    seen: dict[str, tuple[int, int]] = {}
+    seen: files.Seen = {}
     with one_look(seen):
         assert [seen_file(str(tmp_path / name))[0] for name in "abd"] == [1, 1, -1]
     with comparing(seen), suppress(FileNotFoundError):
@@ -254,7 +256,7 @@ def test_a_file_that_is_written_over_while_it_is_read_stops_the_fit_and_is_named
         os.utime(file, ns=(0, 0))
     X, reads, over = bp.open(path), list[Event](), list[str]()
 
-    def write_over(path: Any, found: tuple[int, int] = files.ABSENT) -> None:
+    def write_over(path: Any, found: files.Look = (*files.ABSENT, 0, 0, 0)) -> None:
         compare(path, found)
         if reads and not over and os.path.isfile(path) and not path.endswith(files.DOCUMENTS):
             over.append(path)
@@ -271,6 +273,48 @@ def test_a_file_that_is_written_over_while_it_is_read_stops_the_fit_and_is_named
     with dask.config.set(scheduler="sync"), pytest.raises(bp.errors.InputChangedError) as raised:
         bp.PCA(2, solver="covariance").fit(X, progress=follow)
     assert f"the input changed while it was read: {over[0]} no longer has" in str(raised.value)
+
+
+@pytest.mark.parametrize("how", ["linked", "restored", "there"])
+@pytest.mark.parametrize("save", READ_APART + BY_LIBRARIES, ids=lambda save: save.__name__)
+def test_lazy_results_of_files_that_were_written_over_since_they_were_opened_are_errors(
+    save: Any, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the times of modification are restored, but on other machines. Hard links move only times of change."""
+    rows = savers.matrix("f4")
+    path = save(tmp_path, csr_matrix(rows * (rows > 0)) if save.__name__.startswith("to_") else rows)
+    X = bp.open(path)
+    model = bp.PCA(2).fit(X)
+    mapped, copy = model.transform(path), pickle.loads(pickle.dumps(X))
+    if how == "there":
+        monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="there"))
+    for file in [one for one in tmp_path.rglob("*") if one.is_file() and one.name not in files.DOCUMENTS]:
+        times = file.stat()
+        if how == "linked":
+            os.link(file, f"{file}.link")
+        else:
+            file.write_bytes(file.read_bytes())
+            os.utime(file, ns=(0, 0 if how == "there" else times.st_mtime_ns))
+    changed = pytest.raises(bp.errors.InputChangedError, match=r"the input changed while it was read")
+    for lazy in (X[3:5], copy.sum(axis=0) if X._meta.__class__ is np.ndarray else copy, mapped, model.transform(X)):
+        with nullcontext() if how == "linked" else changed, dask.config.set(scheduler="sync"):
+            lazy.compute()
+
+
+def test_a_lazy_result_of_a_store_that_is_replaced_as_it_is_read_has_no_rows_of_both(
+    store: Path, tmp_path: Path
+) -> None:
+    write_store(tmp_path / "y.zarr", normal(N, D, seed=2), (25, D))
+
+    def replaced(block: Any, block_info: Any = None) -> Any:
+        if block_info[0]["chunk-location"][0] == 3:
+            store.rename(tmp_path / "old.zarr")
+            (tmp_path / "y.zarr").rename(store)
+        return block
+
+    small = open_source(row_source(store), rows=(25,) * 20)
+    with dask.config.set(scheduler="sync"), pytest.raises(bp.errors.InputChangedError):
+        small.map_blocks(replaced, dtype=small.dtype).compute(optimize_graph=False)
 
 
 def link(path: Path) -> Path:

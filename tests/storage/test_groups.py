@@ -337,3 +337,27 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         save(tmp_path / "m")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("before", ["the header", "an array", "the path is back"])
+def test_a_model_that_is_replaced_as_it_is_read_is_read_once_more(before, tmp_path, monkeypatch):
+    path, done = tmp_path / "model.zarr", []
+    write_group(path, {"old": np.arange(3.0)}, {}, kind="PCA", format_version=(1, 0))
+    save(tmp_path / "new.zarr")
+
+    def replaced(*args):
+        if not done:
+            done.append(path.rename(tmp_path / "old.zarr"))
+            (tmp_path / "new.zarr").rename(path) if before != "the path is back" else None
+        return read(*args)
+
+    def slept(seconds):
+        if before == "the path is back":
+            (tmp_path / "new.zarr").rename(path)
+
+    name = "_read_array" if before == "an array" else "_read_header"
+    read = getattr(groups, name)
+    monkeypatch.setattr(groups, name, replaced)
+    monkeypatch.setattr(files.time, "sleep", slept)
+    assert_same(load(path))
+    assert done
