@@ -46,7 +46,6 @@ from bigpca.passes.reading.readers import (
     SidesReader,
     ValueReader,
     ViewReader,
-    filled_dtype,
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
 from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
@@ -590,9 +589,8 @@ class Rows:
 
     @property
     def dtype(self) -> DType:
-        """Stored dtype; the working dtype where missing values are filled."""
-        dtype: DType = np.dtype(self.X.dtype)
-        return dtype if self.fill is None else filled_dtype(dtype)
+        """Stored dtype; float64 where missing values are filled by means."""
+        return np.dtype(self.X.dtype if self.fill is None else np.float64)
 
     @property
     def roundings(self) -> tuple[float, ...]:
@@ -743,9 +741,10 @@ class Prices:
         return counted if search is None else (*counted, *search.costs)
 
     def read_bytes(self, rows: int) -> int:
-        """Return the bytes of ``rows`` rows as they are read, before the maps; twice, where filling copies them."""
-        copies = 1 if self.rows.fill is None or self.rows.origin.owned else 2
-        return math.ceil(copies * rows * self.row_bytes(self.rows.dtype))
+        """Return the bytes of ``rows`` rows as they are read, before the maps; with their copy, where filling makes one."""
+        stored, read = np.dtype(self.rows.X.dtype), self.rows.dtype
+        in_place = stored == read and (self.rows.fill is None or self.rows.origin.owned)
+        return math.ceil(rows * (self.row_bytes(read) + (0 if in_place else self.row_bytes(stored))))
 
     def row_bytes(self, dtype: DType) -> float:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""

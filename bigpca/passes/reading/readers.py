@@ -23,7 +23,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import MemoryRows, Source
@@ -125,23 +125,20 @@ class ColumnFill:
         return self.means
 
 
-def filled_dtype(dtype: DType) -> DType:
-    """Return the dtype of filled rows: their working dtype, as means of float16 values are not float16."""
-    return working_dtype(dtype)
-
-
 def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
-    """Return rows with the means of their columns in the place of NaN, in place if ``owned``."""
-    dtype = filled_dtype(rows.dtype)
-    own = means.astype(dtype)
-    values = rows.astype(dtype, copy=not owned)
+    """Return rows with the means of their columns in the place of NaN, in place if ``owned``.
+
+    In float64, whatever is stored: a mean rounded to float32 is as far from the mean as the values' own rounding, but
+    the same in all rows, so it would add variance, and covariance with what is missing together.
+    """
+    values = rows.astype(np.float64, copy=not owned)
     if isinstance(values, csr_array):
-        values.data = np.where(np.isnan(values.data), own[values.indices], values.data)
+        values.data = np.where(np.isnan(values.data), means[values.indices], values.data)
         return values
-    step = cached_rows(values.shape[1] * dtype.itemsize)
+    step = cached_rows(values.shape[1] * values.itemsize)
     for i in range(0, len(values), step):
         strip = values[i : i + step]
-        np.copyto(strip, own, where=np.isnan(strip))
+        np.copyto(strip, means, where=np.isnan(strip))
     return values
 
 
