@@ -21,6 +21,7 @@ from bigpca.parameters import RULES as NAMES
 from bigpca.seeds import check_seed
 
 MULTIPLIED = 4.0  # eps of lambda_1 that a covariance may be off by; measured: up to 1.1, of 300 rows
+TIED_ERRORS = 1e-12  # of the largest error: errors of held-out rows that differ by less are equal
 TIE = 1e-9  # of lambda_1: heights that differ by less are equal, whatever their rounding in the units of the data
 SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are not a signal for Minka's rule
 NULLS = ("deterministic", "signflip")
@@ -451,7 +452,8 @@ class CrossValidated(ComponentRule):
     :class:`bigpca.PLSRegression` compares the squared errors of its predictions, and has no other criterion.
 
     k is the smallest number whose error exceeds the least one by no more than the standard error of that difference
-    over folds. With either criterion, noise that is correlated between columns counts as components.
+    over folds, or by rounding. Numbers above the rank of the rows without some fold are not tried. With either
+    criterion, noise that is correlated between columns counts as components.
 
     Parameters
     ----------
@@ -459,7 +461,7 @@ class CrossValidated(ComponentRule):
         By a hash of the keys of the rows, or of their numbers if they have none; groups replace them.
     criterion : {"column", "likelihood"}, default "column"
     max_components : int or None, default None
-        The largest number that is tried; None for one less than the rank allows.
+        The largest number that is tried; None for the rank, or one less where rows or columns limit it.
 
     Raises
     ------
@@ -516,10 +518,11 @@ class CrossValidated(ComponentRule):
         if self._errors is None or self._weights is None:
             raise ValueError(unknown_errors(self))
         best = int(np.argmin(self._weights @ self._errors))
-        excess = self._errors[:, : best + 1] - self._errors[:, best : best + 1]
+        errors = self._errors[:, : best + 1]
         # So that squares stay within float64, whatever the units of the columns are.
-        excess = np.ldexp(excess, -np.frexp(np.abs(excess[np.isfinite(excess)]).max(initial=0.0))[1])
-        error = excess.std(axis=0, ddof=1) / np.sqrt(len(excess))
+        errors = np.ldexp(errors, -np.frexp(np.abs(errors[np.isfinite(errors)]).max(initial=0.0))[1])
+        excess = errors - errors[:, best:]
+        error = excess.std(axis=0, ddof=1) / np.sqrt(len(excess)) + TIED_ERRORS
         return int(np.argmax(self._weights @ excess / self._weights.sum() <= error))
 
     def errors(self, values: Vector, V: Matrix, S: Matrix, n_rows: float, rank: int) -> Vector:
@@ -534,10 +537,11 @@ class CrossValidated(ComponentRule):
         n_rows : float
             Of the fold, or the sum of their weights.
         rank : int
-            Of what the eigenvalues may have.
+            What rows and columns allow: more eigenvalues are 0, as are those within the rounding of the largest.
         """
         d, T = len(values), V.T @ S @ V
-        m = min(rank, d) if self.max_components is None else min(rank, d, self.max_components + 1)
+        m = min(rank, d, int(np.count_nonzero(values > rounding_level(values, d))) + 1)
+        m = m if self.max_components is None else min(m, self.max_components + 1)
         t = np.diagonal(T)
         if self.criterion == "likelihood":
             # Of k components: log |C| and the trace of C^-1 S, with the noise s2 = mean(l_k+1, ...) along all others.
@@ -558,7 +562,7 @@ class CrossValidated(ComponentRule):
         # predicted by its mean. Else a column that is nearly a component of its own would outweigh all others.
         divisors = np.maximum(outside, ALONE) ** 2
         alone = (outside < ALONE) | (_after(squares * values)[:, :m] >= divisors * (squares @ values)[:, None])
-        errors = np.divide(residual, divisors, out=np.tile(np.diagonal(S), (m, 1)).T, where=~alone)
+        errors = np.divide(np.maximum(residual, 0.0), divisors, out=np.tile(np.diagonal(S), (m, 1)).T, where=~alone)
         return np.asarray(errors.sum(axis=0) / n_rows)
 
 
@@ -789,8 +793,9 @@ def resolve_components(
     """Turn ``n_components`` into the number k of components to keep.
 
     None gives min(n, d). A share p gives the smallest k with (lambda_1 + ... + lambda_k) / total > p, as scikit-learn
-    counts it, over the true total. ``"mle"`` gives :func:`bigpca.solvers.components.minka_rank`. A rule that finds no
-    component gives 1, and so does data without variance.
+    counts it, over the true total, and no more than the numerical rank. ``"mle"`` gives
+    :func:`bigpca.solvers.components.minka_rank`. A rule that finds no component gives 1, and so does data without
+    variance.
 
     Parameters
     ----------
@@ -959,7 +964,7 @@ def _choose(
     k = int(np.searchsorted(np.cumsum(values / total), share, side="right")) + 1
     if k > len(values) and len(values) < min(n, d):
         return None
-    return min(k, len(values))
+    return min(k, max(1, int(np.count_nonzero(values > rounding_level(values, len(values))))))
 
 
 def _reject_partial(n_components: NComponents, largest: int, given: str) -> None:

@@ -51,8 +51,9 @@ def test_a_share_that_is_met_exactly_takes_one_more():
     assert resolve_components(0.4999, np.array([0.5, 0.25, 0.25]), 1.0, 10, 3) == 1
 
 
-def test_a_share_beyond_the_rounded_sum_takes_all():
+def test_a_share_beyond_the_rounded_sum_takes_all_that_are_not_rounding():
     assert resolve_components(0.9999999, np.array([0.6, 0.3]), 1.0, 10, 2) == 2
+    assert resolve_components(1 - 2**-53, np.array([0.6, 0.3, 1e-17, 0.0]), 0.9, 10, 4) == 2
 
 
 def test_shares_are_of_the_true_total_and_leading_eigenvalues_may_do():

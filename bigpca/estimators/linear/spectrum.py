@@ -503,7 +503,8 @@ def held_out_errors(
             C, S = divided_by(C, scale), S / scale / scale[:, None]
         values, axes = top_eigenpairs(C / (rest.weight - 1), threads=settings.threads)
         rank = min(rest.count - (0 if effect is None else effect.rank), d)
-        found.append(rule.errors(np.maximum(values, 0.0), axes.T, S, state.weight, rank))
+        values = np.where(values > MULTIPLIED * left.precision * values[0], values, 0.0)
+        found.append(rule.errors(values, axes.T, S, state.weight, rank))
     m = min(map(len, found))
     return np.stack([errors[:m] for errors in found]), np.array([state.weight for state in states])
 

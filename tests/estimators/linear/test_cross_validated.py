@@ -128,6 +128,25 @@ def test_units_do_not_matter(unit: float) -> None:
     assert bp.PCA(CrossValidated()).fit(planted(400, 0, "equal") * unit).n_components_ == 6
 
 
+@pytest.mark.parametrize("rank", [1, 4])
+@pytest.mark.parametrize("criterion", ["column", "likelihood"])
+def test_no_more_components_than_the_rank_are_tried_in_any_units_and_order(rank: int, criterion: str) -> None:
+    rng = np.random.default_rng(rank)
+    rows = rng.standard_normal((60, rank)) @ rng.standard_normal((rank, 9)) + 3
+    for unit in (0.1, 1.0, 3.0, 7.0, 1e60):
+        for one in (rows * unit, rows[:, ::-1] * unit):
+            model = bp.PCA(CrossValidated(criterion=criterion)).fit(one, groups=np.arange(60) % 4)
+            assert model.cv_errors_.shape[1] == rank + 1
+            # Exact rows have no likelihood along all their axes.
+            assert model.n_components_ == (rank if criterion == "column" else max(rank - 1, 1))
+            assert criterion == "likelihood" or (model.cv_errors_ >= 0).all()
+
+
+def test_of_errors_that_are_equal_to_rounding_the_fewest_components_win() -> None:
+    errors = np.array([[9.0, 4.0, 4.0 - 1e-15], [9.0, 4.0, 4.0 - 2e-15], [9.0, 4.0, 4.0 - 2e-15]])
+    assert CrossValidated().at(errors, np.ones(3)).choose(np.ones(3), 3.0, 40, 3) == 1
+
+
 def test_a_column_that_is_a_component_of_its_own_predicts_nothing() -> None:
     rows = planted(600, 0, "equal")
     rows[:, 0] = 30 * np.random.default_rng(1).standard_normal(600)
