@@ -22,7 +22,7 @@ from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation
-from bigpca.estimators.linear.model import LinearModel, standardization_of, whole_state
+from bigpca.estimators.linear.model import LinearModel, in_units_of_rows, whole_state
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
@@ -487,14 +487,14 @@ def drift(model: Any) -> Drift:
 
 def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
     """Return T2, SPE and lost of a group, against the model of the others."""
-    others, V, values = whole_state(rest, "drift"), rest.components_, rest._result.known_variances
+    state, others = (in_units_of_rows(rest, one) for one in (state, whole_state(rest, "drift")))
+    V, values = rest.components_, rest._result.known_variances
     e, S = state.mean - others.mean, unpack(state.packed, state.n_features) / (state.weight - 1)
     if rest._result.regression is not None:  # the residuals, by the covariates' effect on the other groups
         A = np.hstack([np.eye(len(rest.mean_)), -rest._result.regression.coef])
         e, S = A @ e, A @ S @ A.T
     if rest.scale_ is not None:
-        own = standardization_of(rest, rest.n_features_in_).divisors / rest.scale_
-        e, S = e * own, S * own * own[:, None]
+        e, S = e / rest.scale_, S / rest.scale_ / rest.scale_[:, None]
     t, share = V @ e, 1 / state.weight + 1 / others.weight
     known = values > 0
     t2 = float((t[known] ** 2 / values[known]).sum()) - np.count_nonzero(known) * share

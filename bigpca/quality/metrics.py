@@ -19,7 +19,7 @@ from bigpca.arrays import Array, Input, Integers, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, an, positive_integer
-from bigpca.estimators.linear.model import residual_state, standardization_of
+from bigpca.estimators.linear.model import in_units_of_rows, residual_state
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
@@ -550,7 +550,7 @@ def frechet_distance(a: Any, b: Any) -> float:
                 f"the models have {one.n_features} and {other.n_features} features; the same number was "
                 "expected. Fit both to features of the same network."
             )
-        (mean, first), (other_mean, second) = _gaussian(a, one), _gaussian(b, other)
+        (mean, first), (other_mean, second) = _gaussian(one), _gaussian(other)
         apart = float(((mean - other_mean) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
@@ -576,15 +576,13 @@ def _moments_of(model: Any, name: str) -> Moments:
             f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
         )
     check_is_fitted(model)
-    return residual_state(model, "frechet_distance")
+    return in_units_of_rows(model, residual_state(model, "frechet_distance"))
 
 
-def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
-    """Return the mean (d,) of the unscaled rows, and their ``C^1/2``: ``sqrt(lambda_i) v_i`` (d, d).
+def _gaussian(moments: Moments) -> tuple[Vector, Matrix]:
+    """Return the mean (d,) of rows, and their ``C^1/2``: ``sqrt(lambda_i) v_i`` (d, d).
 
     The root is determined up to a rotation from the left.
     """
-    given = standardization_of(model, moments.n_features)
-    covariance = moments.scatter / (moments.weight - 1) * (given.divisors[:, None] * given.divisors)
-    values, vectors = top_eigenpairs(covariance)
-    return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])
+    values, vectors = top_eigenpairs(moments.scatter / (moments.weight - 1))
+    return moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])

@@ -21,11 +21,11 @@ Z = RNG.standard_normal((len(X), 1))
 X = X + Z * RNG.standard_normal(D)
 
 
-def expected(rows: Array, k: int, scale: bool) -> Array:
+def expected(rows: Array, k: int, scale: Any) -> Array:
     found = []
     for day in np.unique(DAYS):
         own, rest = rows[day == DAYS], rows[day != DAYS]
-        by = rest.std(axis=0) if scale else np.ones(D)
+        by = scale if isinstance(scale, np.ndarray) else rest.std(axis=0) if scale else np.ones(D)
         values, vectors = np.linalg.eigh(np.cov((rest / by).T))
         l, V = values[::-1][:k], vectors[:, ::-1][:, :k]
         e, S, share = (own.mean(0) - rest.mean(0)) / by, np.cov((own / by).T), 1 / len(own) + 1 / len(rest)
@@ -35,8 +35,8 @@ def expected(rows: Array, k: int, scale: bool) -> Array:
     return np.array(found)
 
 
-@pytest.mark.parametrize("scale", [False, True])
-def test_drift_is_that_of_the_rows(scale: bool) -> None:
+@pytest.mark.parametrize("scale", [False, True, np.arange(1.0, D + 1)])
+def test_drift_is_that_of_the_rows(scale: Any) -> None:
     found = drift(bp.PCA(K, scale=scale).fit(X, groups=DAYS))
     numbers = np.stack([found.t2, found.spe, found.lost], axis=1)
     np.testing.assert_allclose(numbers, expected(X, K, scale), rtol=1e-8, atol=1e-10)

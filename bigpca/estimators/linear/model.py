@@ -46,7 +46,7 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.folds import held_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows, kept_by
+from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
     preprocessors_of,
@@ -431,6 +431,21 @@ def residual_state(model: LinearModel[State], what: str) -> State:
     state, q = whole_state(model, what), model._steps.covariates
     settings = Settings(None, covariates=q, roundings=model._result.roundings)
     return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
+
+
+def in_units_of_rows(model: LinearModel[State], state: Moments) -> Moments:
+    """Return moments that a model keeps, which are of ``(x - center) / scale`` where these are given, as those of x.
+
+    Whatever compares two models, or moments with a model, gets them from here, because units and centres may differ.
+
+    Raises
+    ------
+    ValueError
+        If centre or scale were changed after the fit.
+    """
+    check_same_steps(model)
+    given = standardization_of(model, state.n_features)
+    return state if given.given is None else state.rescaled(given.shift, given.divisors)
 
 
 def small_batch(model: LinearModel[State], X: Unchecked, most: int) -> Array | None:

@@ -22,7 +22,7 @@ from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes, reject_gaps
 from bigpca.errors import an, brief, counted, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.linear.model import whole_state
+from bigpca.estimators.linear.model import in_units_of_rows, whole_state
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsFit, SumsModel, SumsResult
@@ -736,7 +736,8 @@ class ContrastivePCA(PencilModel):
     ) -> Self:
         """Contrast two fitted PCAs that kept their moments; nothing is read.
 
-        Columns are centred and not divided, whatever ``center``, ``scale`` and ``whiten`` of the models are.
+        Columns are centred at their means and not divided, whatever ``center``, ``scale`` and ``whiten`` of the models
+        are: eigenvalues, ``mean_`` and scores are in the units of the rows, also of models with different scales.
 
         Parameters
         ----------
@@ -756,7 +757,8 @@ class ContrastivePCA(PencilModel):
         Raises
         ------
         TypeError, ValueError
-            For models of another class, of other features or preprocessing, with covariates, or without moments.
+            For models of another class, of other features or preprocessing, with covariates, or without moments; and
+            if ``center`` or ``scale`` was changed after the fit.
 
         Examples
         --------
@@ -781,7 +783,7 @@ class ContrastivePCA(PencilModel):
             )
         # The two states that a fit would have kept: first the background, then the rows of interest.
         made = cls(n_components, alpha=alpha, **{name: getattr(model, name) for name in OF_ALL})
-        states = tuple(whole_state(one, "ContrastivePCA.of") for one in both)
+        states = tuple(in_units_of_rows(one, whole_state(one, "ContrastivePCA.of")) for one in both)
         template = made._template(model.n_features_in_)
         roundings = tuple(map(max, *(kept_by(one).roundings for one in both)))
         omitted = background.n_omitted_ + model.n_omitted_

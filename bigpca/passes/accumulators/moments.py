@@ -289,6 +289,13 @@ class Moments(CentredRows):
         add_packed(packed, M.T @ unpack(self.packed, self.n_features) @ M)
         return replace(self, n_features=M.shape[1], mean=self.mean @ M, packed=packed, lost=None)
 
+    def rescaled(self, shift: Vector, factors: Vector) -> Moments:
+        """Return the moments of rows ``shift + factors x``, for vectors (d,) or (1,)."""
+        packed = np.zeros_like(self.packed)
+        add_packed(packed, self.scatter * factors * factors[:, None])
+        lost = None if self.lost is None else self.lost * factors**2
+        return replace(self, mean=shift + factors * self.mean, packed=packed, lost=lost)
+
     def _add(self, other: Moments, factor: float, e: Vector) -> None:
         self.packed = sum_packed(self.packed, other.packed, factor, e)  # a new array: both states stay as they are
         self.lost, self.precision = add_known(self.lost, other.lost), max(self.precision, other.precision)

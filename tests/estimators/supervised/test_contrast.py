@@ -81,6 +81,26 @@ def test_two_fitted_models_are_contrasted_without_a_read() -> None:
             bp.ContrastivePCA.of(models[0], small)
 
 
+UNITS = np.array([9.0, 3.0, 1.0, 0.1, 2.0])
+PARAMETERS: tuple[dict[str, Any], ...] = ({}, {"scale": UNITS}, {"center": UNITS}, {"center": -UNITS, "scale": UNITS})
+
+
+@pytest.mark.parametrize("of_background", range(4))
+@pytest.mark.parametrize("of_interest", range(4))
+def test_models_of_any_centre_and_scale_are_contrasted_in_the_units_of_their_rows(
+    of_interest: int, of_background: int
+) -> None:
+    a, b = bp.PCA(**PARAMETERS[of_interest]).fit(OF_INTEREST), bp.PCA(**PARAMETERS[of_background]).fit(BACKGROUND)
+    model = bp.ContrastivePCA.of(a, b, 2, alpha=0.5)
+    assert_contrasts(model, 2, [0.5])
+    scores, others = model.transform(OF_INTEREST), model.transform(BACKGROUND)
+    np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(scores.var(0, ddof=1) - 0.5 * others.var(0, ddof=1), model.eigenvalues_, rtol=1e-10)
+    if of_interest:
+        with pytest.raises(ValueError, match="center or scale was changed after the fit"):
+            bp.ContrastivePCA.of(a.set_params(scale=UNITS / 2), b)
+
+
 def test_weights_are_repetitions_and_rows_and_models_add_up() -> None:
     counts = RNG.integers(1, 4, len(X))
     options: dict[str, Any] = {"alpha": ALPHAS, "background": "none"}
