@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -360,15 +360,21 @@ def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64], 
     about : ndarray of shape (d,)
         a; 0 for columns that many rows do not store, because their zeros would be stored in a tile.
     """
+    for tile, w in tiles_about(rows, weights, about):
+        add_column_sums(tile, sums, w)
+        compiled(_gram)(tile.indptr.astype(np.int64), tile.indices, tile.data, w, out)
+
+
+def tiles_about(rows: csr_array, weights: Vector | None, about: Vector) -> Iterator[tuple[csr_array, Vector]]:
+    """Yield a few rows at a time, less the values of ``about`` (d,), and their weights, none if there are none."""
     full = np.flatnonzero(about)
     w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
     ends, most = np.asarray(rows.indptr, np.int64), max(GRAM_TILE_VALUES, 4 * rows.shape[1])
     start = 0
     while start < rows.shape[0]:
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)
-        tile = _less(rows[start:stop], about[full], full) if len(full) else rows[start:stop]
-        add_column_sums(tile, sums, w[start:stop])
-        compiled(_gram)(tile.indptr.astype(np.int64), tile.indices, tile.data, w[start:stop], out)
+        tile = rows[start:stop]
+        yield _less(tile, about[full], full) if len(full) else tile, w[start:stop]
         start = stop
 
 

@@ -116,7 +116,7 @@ class GeneMap(RowPreprocessor):
         """Return rows (b, m) of the chosen genes."""
         normalised = NormalizeTotal(self.target).apply_at(rows, numbers, where)
         logs = Log1p().apply_at(normalised[:, np.array(self.genes)], numbers, where)
-        return Standardize(self.max_value, self.mean, self.scale).apply_at(logs, numbers, where)
+        return Standardize(self.max_value, self.mean, self.scale).apply_at(logs, numbers, where).astype(logs.dtype)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Normalised rows, and what follows of them at most."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array, Integers, working_dtype
 from bigpca.data.views import carried
 from bigpca.errors import Shown, counted, listed, warn_approximation
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.base import Accumulator, centring_error
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
@@ -133,6 +133,8 @@ class Lesson:
     templates : dict of str to Accumulator
     taught : callable
         Returns what the map becomes, from what it is and the merged states.
+    about_zero : bool
+        Whether rows are unshifted, so that sums of counts are exact.
     """
 
     of: Learning
@@ -140,6 +142,7 @@ class Lesson:
     name: str
     templates: Mapping[str, Accumulator]
     taught: Callable[[Learning, Mapping[str, Accumulator]], RowPreprocessor]
+    about_zero: bool = True
 
     @cached_property
     def cost(self) -> PassCost:
@@ -147,9 +150,10 @@ class Lesson:
         return row_pass(self.rows, self.name, self.templates.values(), dtype=np.dtype(np.float64))
 
     def learn(self, run: Run) -> None:
-        """Read about zero, where sums of counts are exact, and put what was found into the map."""
+        """Read, and put what was found into the map."""
         kinds = _Parts({name: type(one) for name, one in self.templates.items()})
-        states = fold_to(run, self.cost, self.rows, self.templates, kinds, shift=np.zeros(self.rows.n_columns))
+        shift = np.zeros(self.rows.n_columns) if self.about_zero else None
+        states = fold_to(run, self.cost, self.rows, self.templates, kinds, shift=shift)
         self.of.found = self.taught(self.of, states)
 
 
@@ -175,7 +179,8 @@ def lessons(rows: Rows) -> tuple[Lesson, ...]:
             own = (totals_lesson(step.f, before),)
         elif isinstance(step.f.found, Standardize):
             moments = StoredColumnMoments(before.n_columns)
-            own = (Lesson(step.f, before, "means and deviations of the columns", {"state": moments}, _standardizing),)
+            name, states = "means and deviations of the columns", {"state": moments}
+            own = (Lesson(step.f, before, name, states, _standardizing, about_zero=False),)
         found += own
     return tuple(found)
 
@@ -191,6 +196,8 @@ def _with_target(of: Learning, states: Mapping[str, Accumulator]) -> RowPreproce
 
 def _standardizing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
     state = cast("StoredColumnMoments", states["state"])
+    if state.lost is not None:
+        centring_error(state.lost, state.squares)  # or raises
     scale = np.sqrt(np.maximum(state.squares, 0) / (state.weight - 1))
     given = cast("Standardize", of.found)
     return replace(given, mean=tuple(state.mean.tolist()), scale=tuple(scale.tolist()))

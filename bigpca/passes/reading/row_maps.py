@@ -857,16 +857,20 @@ class Standardize(RowPreprocessor):
         self.check_known()
         if rows.shape[1] != len(self.mean or ()):
             raise ValueError(f"Standardize has {len(self.mean or ())} means, but {where} has {rows.shape[1]} columns.")
-        dtype, most = working_dtype(rows.dtype), np.inf if self.max_value is None else self.max_value
+        dtype, most = self.output_dtype(rows.dtype), np.inf if self.max_value is None else self.max_value
         mean, scale, zero = (one.astype(dtype) for one in self._of_columns(most))
         if not isinstance(rows, csr_array):
             return _clipped(rows.astype(dtype, copy=False), mean, scale, zero, most)
         at = rows.indices
         return with_values(rows, _clipped(rows.data.astype(dtype, copy=False), mean[at], scale[at], zero[at], most))
 
+    def output_dtype(self, dtype: DType) -> DType:
+        """Float64 without clipping: less that of zero, the result is as far from zero as the column, in deviations."""
+        return np.dtype(np.float64) if self.max_value is None else working_dtype(dtype)
+
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Rows in the working dtype, the result, and the numbers of each column."""
-        return 3 * rows * d * itemsize + 4 * 8 * d, 0
+        """Rows in the dtype of the result, the result, and the numbers of each column."""
+        return 3 * rows * d * (8 if self.max_value is None else itemsize) + 4 * 8 * d, 0
 
     def _of_columns(self, most: float) -> tuple[Vector, Vector, Vector]:
         """Return the means, the scales, and what becomes of zeros."""

@@ -270,6 +270,30 @@ def test_standardised_and_clipped_rows_stay_sparse_and_belong_to_the_model(form:
     np.testing.assert_allclose(weighted.scale, twice.preprocess_[2].scale, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "offset"), [("f4", 1e6), ("f8", 0), ("f8", 1e8)])
+@pytest.mark.parametrize("form", [np.asarray, csr_array, lambda X: da.from_array(X, chunks=(20, D))])
+def test_scales_are_learned_from_columns_however_far_from_zero(form: Any, offset: float, dtype: str) -> None:
+    rows = (X * np.arange(1, D + 1) + offset).astype(dtype)
+    rows[::3, 0], rows[:, 1] = 0, offset + 0.1  # many zeros; constant
+    wide = rows.astype("f8")
+    model = bp.PCA(D, preprocess=bp.rows.Standardize()).fit(form(rows))
+    deviations = (wide - wide[0]).std(axis=0, ddof=1)
+    np.testing.assert_allclose(model.preprocess_[0].scale, deviations, rtol=1e-13)
+    deviations[deviations == 0] = 1
+    expected = bp.PCA(D, scale=deviations).fit(wide)
+    np.testing.assert_allclose(model.explained_variance_, expected.explained_variance_, rtol=1e-8, atol=1e-14)
+    scores, others = (np.abs(one.transform(rows)[:, : D - 1]) for one in (model, expected))
+    np.testing.assert_allclose(scores, others, atol=1e-6)
+
+
+def test_sparse_columns_whose_scale_is_lost_to_their_mean_are_rejected() -> None:
+    rows = np.full((5000, 2), 1e7) + np.random.default_rng(0).standard_normal((5000, 2))
+    rows[:1000, 1] = 0  # so that not all rows store it, but their weight is next to nothing
+    weights = np.where(rows[:, 1] == 0, 1e-12, 1.0)
+    with pytest.raises(ValueError, match="column 1 of the sparse rows varies little compared with its mean"):
+        bp.PCA(1, preprocess=bp.rows.Standardize()).fit(csr_array(rows), sample_weight=weights)
+
+
 def test_clipping_is_that_of_scanpy() -> None:
     scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
     counts = COUNTS[TOTALS > 0]
