@@ -303,6 +303,7 @@ def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
 # Compiled on first use in each process, as :mod:`bigpca.csr`. Every sum is in the order of the rows, so that its bits
 # do not depend on tiles; values are multiplied in float64, where products of float32 are exact.
 GRAM_TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
+TILE_VALUE_BYTES = 3 * 16  # of a value of a tile about others: the terms of a difference and the result
 SAMPLED = 1024  # rows that say which columns nearly all rows store
 FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
 PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
@@ -318,14 +319,19 @@ def gram_work(rows: BlockForm) -> Work:
     """Return the scratch space of ``X'X`` of sparse rows, and its operations per row at the speed of a dense product.
 
     By :func:`add_gram` in tiles that are not one row of more values (their order by columns, and their values about
-    others: the terms of a difference and the result), or by dense strips if those are faster.
+    others), or by dense strips if those are faster.
     """
     d, v = rows.columns, rows.values
-    tile, pairs = max(GRAM_TILE_VALUES, 4 * d), _pair_flops(v**2, 4)
-    held, flops = (24 + 3 * 16) * tile + 16 * d, min(pairs, float(d) ** 2)
+    tile, pairs = tile_values(d), _pair_flops(v**2, 4)
+    held, flops = (24 + TILE_VALUE_BYTES) * tile + 16 * d, min(pairs, float(d) ** 2)
     if _pair_flops(v**2, rows.itemsize) > d**2:
         return Work(held, flops) + rows.strip_work
     return Work(held, flops, flops, v * (LOOPS.gram_value + LOOPS.gram_pair * v + LOOPS.gram_result * d**2 / tile))
+
+
+def tile_values(d: int) -> int:
+    """Return the stored values of a tile, unless it is one row of more."""
+    return max(GRAM_TILE_VALUES, 4 * d)
 
 
 def _pair_flops(squares: float, itemsize: int) -> float:
@@ -369,7 +375,7 @@ def tiles_about(rows: csr_array, weights: Vector | None, about: Vector) -> Itera
     """Yield a few rows at a time, less the values of ``about`` (d,), and their weights, none if there are none."""
     full = np.flatnonzero(about)
     w = np.zeros(0) if weights is None else np.ascontiguousarray(weights, np.float64)
-    ends, most = np.asarray(rows.indptr, np.int64), max(GRAM_TILE_VALUES, 4 * rows.shape[1])
+    ends, most = np.asarray(rows.indptr, np.int64), tile_values(rows.shape[1])
     start = 0
     while start < rows.shape[0]:
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)

@@ -741,7 +741,7 @@ class Prices:
         return counted if search is None else (*counted, *search.costs)
 
     def read_bytes(self, rows: int) -> int:
-        """Return the bytes of ``rows`` rows as they are read, before the maps; with their copy, where filling makes one."""
+        """Return the bytes of ``rows`` rows as they are read, before the maps; and of the copy that filling makes."""
         stored, read = np.dtype(self.rows.X.dtype), self.rows.dtype
         in_place = stored == read and (self.rows.fill is None or self.rows.origin.owned)
         return math.ceil(rows * (self.row_bytes(read) + (0 if in_place else self.row_bytes(stored))))

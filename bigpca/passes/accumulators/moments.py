@@ -391,7 +391,7 @@ class StoredColumnMoments(ColumnMoments):
         self.lost = add_known(self.lost, cast("StoredColumnMoments", other).lost)
 
     def cost(self, rows: BlockForm) -> Work:
-        return Work(0, 2.0 * rows.values)
+        return Work(csr.TILE_VALUE_BYTES * csr.tile_values(rows.columns) if rows.sparse else 0, 2.0 * rows.values)
 
 
 def labelled_tiles(
