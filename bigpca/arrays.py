@@ -20,6 +20,7 @@ Path: TypeAlias = str | os.PathLike[str]
 SUMMED = 1 << 15  # values of a piece of a sum
 BFLOAT16, E4M3, E5M2 = "bfloat16", "float8_e4m3fn", "float8_e5m2"
 BITS = {BFLOAT16: "<u2", E4M3: "|u1", E5M2: "|u1"}  # of floats that NumPy does not have, as integers
+TIED = 1e-10  # relative difference of neighbours that sums in another order may have
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
 # The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so
 # that every operation runs at memory speed and none needs a second d x d array.
@@ -81,6 +82,26 @@ def norm_of_upper(S: Matrix) -> float:
             squares[i + step :] += np.einsum("ij,ij->j", beyond, beyond)
         found = float(np.sqrt(2 * squares.sum() - diagonal @ diagonal))
     return found if LEAST_NORM < found < 1 / LEAST_NORM else float(norm_of(mirror_upper(S)))
+
+
+def tied(values: Vector) -> Vector:
+    """Return values of which those that are equal to rounding are equal, so that choices do not depend on the rounding.
+
+    In the order of the values, neighbours that differ by at most 1e-10 of the larger are in one chain, whose values all
+    become the smallest of them. A stable sort then orders them by their places.
+
+    Examples
+    --------
+    >>> tied(np.array([1.0, 0.3, 0.1 + 0.2, 2.0, 0.3])) == [1.0, 0.3, 0.3, 2.0, 0.3]
+    array([ True,  True,  True,  True,  True])
+    """
+    order = np.argsort(values, kind="stable")
+    ascending, found = values[order], np.empty_like(values)
+    with np.errstate(invalid="ignore"):  # NaN, and differences of infinities, are in no chain
+        near = np.diff(ascending) <= TIED * np.maximum(np.abs(ascending[1:]), np.abs(ascending[:-1]))
+    starts = np.flatnonzero(np.append(True, ~near)[: len(values)])
+    found[order] = np.repeat(ascending[starts], np.diff(starts, append=len(values)))
+    return found
 
 
 def unmasked(X: Any) -> Array:

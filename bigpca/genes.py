@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse import csr_array
 from scipy.stats import norm
 
-from bigpca.arrays import Integers, Vector
+from bigpca.arrays import Integers, Vector, tied
 from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import with_values
 from bigpca.errors import required
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLAVORS = ("seurat", "cell_ranger", "seurat_v3")
+COEFFICIENTS = 3  # of a parabola
 NO_MEAN = 1e-12  # in place of the mean of a gene that no cell expresses, as in scanpy
 
 
@@ -222,7 +223,7 @@ def _choosing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocesso
             f"n_top_genes = {found.n_top_genes}, but only {highly.sum()} genes differ from the others of their bin. "
             f"Pass n_top_genes={highly.sum()}."
         )
-    compared = table["variances_norm" if "variances_norm" in table else "dispersions_norm"].to_numpy()
+    compared = tied(table["variances_norm" if "variances_norm" in table else "dispersions_norm"].to_numpy())
     order = np.argsort(np.where(highly, -compared, np.inf), kind="stable")  # of equal ones, the first genes
     genes = np.sort(order[: found.n_top_genes])
     table["highly_variable"] = np.isin(np.arange(len(highly)), genes)
@@ -279,8 +280,9 @@ def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str,
     """Return means, dispersions, those compared with genes of a similar mean, and whether a gene is highly variable."""
     import pandas as pd  # which AnnData needs
 
-    mean = np.where(mean == 0, NO_MEAN, mean)
-    dispersion, edges = variance / mean, np.empty(0)
+    # Genes that are alike to rounding must be in one bin, and on one side of the last gene that is chosen.
+    mean = tied(np.where(mean == 0, NO_MEAN, mean))
+    dispersion, edges = tied(variance / mean), np.empty(0)
     if flavor == "seurat":
         with np.errstate(divide="ignore"):
             dispersion = np.where(dispersion == 0, np.nan, np.log(dispersion))
@@ -293,12 +295,14 @@ def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str,
     if flavor == "seurat":
         centre, spread = alike.transform("mean"), alike.transform("std")
         alone = spread.isna()  # the only gene of its bin: 1, as in scanpy
-        centre, spread = centre.mask(alone, 0.0), spread.where(~alone, centre)
+        spread = spread.mask(alike.transform("nunique") == 1)  # whatever rounding makes of equal ones
+        centre, spread = centre.mask(alone, 0.0), spread.mask(alone, centre)
     else:
         centre = alike.transform("median")
         away = (genes["dispersions"] - centre).abs()
         spread = away.groupby(bins, observed=True).transform("median") / norm.ppf(0.75)
     genes["dispersions_norm"] = (genes["dispersions"] - centre) / spread  # NaN if all of a bin are alike
+    genes["dispersions_norm"] = tied(genes["dispersions_norm"].to_numpy())
     known = np.sort(genes["dispersions_norm"].dropna())[::-1]
     if not len(known):
         raise ValueError(
@@ -309,11 +313,26 @@ def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str,
 
 
 def expected_deviation(mean: Vector, variance: Vector, span: float) -> Vector:
-    """Return the standard deviation that a smooth function of the mean predicts for each gene; 1 for constant ones."""
+    """Return the standard deviation that a smooth function of the mean predicts for each gene; 1 for constant ones.
+
+    Raises
+    ------
+    ValueError
+        For too few genes or means to fit a parabola to each neighbourhood.
+    """
     loess = required("skmisc.loess", 'flavor = "seurat_v3"', "'bigpca[cells]'").loess
     expected, varies = np.zeros(len(mean)), variance > 0
-    trend = loess(np.log10(mean[varies]), np.log10(variance[varies]), span=span, degree=2)
-    trend.fit()
+    x, y = np.log10(tied(mean[varies])), np.log10(tied(variance[varies]))
+    try:
+        if span * len(x) < COEFFICIENTS:  # for which loess crashes the process
+            raise ValueError
+        trend = loess(x, y, span=span, degree=2)
+        trend.fit()
+    except ValueError as error:
+        raise ValueError(
+            f'flavor = "seurat_v3" fits parabolas to a share of the genes, span = {span:g}, but only {len(x)} genes '
+            f'vary, with {len(np.unique(x))} different means. Pass more genes, a larger span, or flavor="seurat".'
+        ) from error
     expected[varies] = trend.outputs.fitted_values
     return np.sqrt(10**expected)
 
@@ -325,7 +344,7 @@ def by_clipped_variance(
     import pandas as pd  # which AnnData needs
 
     (n, mean, squares), (clipped_mean, clipped_squares) = counts, clipped
-    compared = (clipped_squares + n * (clipped_mean - mean) ** 2) / ((n - 1) * deviation**2)
+    compared = tied((clipped_squares + n * (clipped_mean - mean) ** 2) / ((n - 1) * deviation**2))
     rank = np.argsort(np.argsort(-compared, kind="stable"), kind="stable").astype(np.float32)
     highly = rank < n_top_genes
     return pd.DataFrame(

@@ -105,6 +105,33 @@ def test_clipped_variances_take_two_reads_and_outliers_do_not_count(tmp_path: Pa
     assert hit[np.argsort(found["highly_variable_rank"].to_numpy())[:20]].mean() < 0.5
 
 
+@pytest.mark.parametrize("flavor", [*FLAVORS, "seurat_v3"])
+def test_among_genes_that_are_alike_the_container_and_the_order_of_cells_choose_nothing(flavor: str) -> None:
+    if flavor == "seurat_v3":
+        pytest.importorskip("skmisc")
+    rng = np.random.default_rng(2)
+    counts = np.array([rng.permutation(COUNTS[:, 40 + 5 * j % 200]) for j in range(D)]).T.astype("f8")  # 40 kinds
+    counts[:, 0] += counts.sum(axis=1).max() - counts.sum(axis=1)  # all cells weigh alike
+    found = list[Any]()
+    for rows in (counts, counts[::-1], counts[rng.permutation(N)]):
+        for form in (np.asarray, sp.csr_matrix):
+            alone, cells = (cells_of(form(rows)) for _ in range(2))
+            alone.X = alone.X if flavor == "seurat_v3" else form(np.log1p(rows))
+            bp.cells.highly_variable_genes(alone, TOP, flavor=flavor)
+            bp.cells.pca(cells, 2, counts=True, n_top_genes=TOP, flavor=flavor)
+            found.append([np.flatnonzero(one.var["highly_variable"]).tolist() for one in (alone, cells)])
+            assert len(found[0][1]) == TOP <= len(found[0][0])
+    assert found == found[:1] * 6
+
+
+def test_too_few_genes_or_means_for_its_curve_are_an_error_in_words() -> None:
+    pytest.importorskip("skmisc")
+    alike = np.array([np.roll(COUNTS[:, 3], j) for j in range(D)]).T
+    for rows in (COUNTS[:, :2], COUNTS[:, :9], COUNTS[:, :12], alike):
+        with pytest.raises(ValueError, match=r"genes vary, with [0-9]+ different means\. Pass more genes"):
+            bp.cells.highly_variable_genes(ad.AnnData(rows), 1, flavor="seurat_v3")
+
+
 REJECTED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no cells": (lambda: bp.cells.highly_variable_genes(LOGS), TypeError, "AnnData was expected"),
     "flavour": (lambda: marked(flavor="seurat3"), ValueError, "flavor = 'seurat3' is unknown"),

@@ -22,7 +22,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, unpack
+from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, tied, unpack
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import columns_of
 from bigpca.errors import an, warn_approximation
@@ -209,7 +209,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 
 def ranked(scores: Vector) -> Integers:
     """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
-    return np.lexsort((np.arange(len(scores)), -scores))
+    return np.argsort(-tied(scores), kind="stable")
 
 
 def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: NComponents) -> dict[int, float]:
@@ -595,7 +595,8 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
                 k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
                 found = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
                 # The best share; of equal ones, the fewest features.
-                q = max(found, key=lambda count: (found[count], -count))
+                shares = tied(np.array(list(found.values())))
+                q = min(count for count, share in zip(found, shares, strict=True) if share == shares.max())
             selected, inner = np.sort(order[:q]), self._inner()
             inner.fit(self._columns(X, selected), y, checkpoint=places["fit"], progress=progress)
         finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))

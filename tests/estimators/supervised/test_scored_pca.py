@@ -48,6 +48,18 @@ def test_scores_of_classes_are_the_one_way_statistic_and_rank_two_classes_as_the
         np.testing.assert_array_equal(np.argsort(model.scores_), np.argsort(correlation))
 
 
+def test_of_equal_scores_the_first_features_are_chosen_whatever_the_container_and_the_order_of_rows() -> None:
+    rng, kinds = np.random.default_rng(5), np.random.default_rng(6).standard_normal((N, 2)) + Y[:, None] * [1.0, 0.2]
+    rows = np.empty((N, 30))
+    for j in range(30):  # the same values for each class, in another order
+        for label in range(3):
+            rows[label == Y, j] = rng.permutation(kinds[label == Y, j % 2])
+    for order in (slice(None), slice(None, None, -1), rng.permutation(N)):
+        for form in (np.asarray, csr_array, lambda x: da.from_array(x, chunks=(50, 7))):
+            model = ScoredPCA(1, n_features_to_select=9).fit(form(rows[order]), Y[order])
+            assert model.selected_.tolist() == [*range(0, 18, 2)]
+
+
 def test_scores_of_real_labels_are_the_squared_multiple_correlation() -> None:
     F = f_regression(X, REAL)[0]
     one = ScoredPCA(1).fit(X, REAL)
