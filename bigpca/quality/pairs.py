@@ -491,8 +491,8 @@ def _svcca_of(moments: Any, rows: Rows, names: Sequence[str], variance: float) -
     else:
         S = unpack(moments.packed, moments.n_features)
         parts = [S[one, one] for one in edges]
-    for own, part, name, eps in zip(edges, parts, names, rows.roundings, strict=True):
-        noise = rounded_squares(np.diagonal(part), moments.mean[own], moments.weight, eps)
+    for own, part, name in zip(edges, parts, names, strict=True):
+        noise = rounded_squares(np.diagonal(part), moments.mean[own], moments.weight)
         side = Scatter.of(part, noise, moments.precision, moments.count - 1)
         if not side.kept.any():
             raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")

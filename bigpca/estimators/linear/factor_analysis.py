@@ -140,7 +140,7 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
         n, d = state.weight, state.n_features
         squares = state.squares
         check_total(float(squares.sum()), mean=state.mean)
-        own = squares > NOISE * rounded_squares(squares, state.mean, n, roundings[0])
+        own = squares > NOISE * rounded_squares(squares, state.mean, n)
         if not own.any():
             raise ValueError(
                 f"all {d} columns are constant in {state.count} rows, to the rounding of their values: there is no "

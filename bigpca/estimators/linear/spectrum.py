@@ -312,22 +312,21 @@ class PCAResult(SummedRows, Certified):
         """Probabilistic PCA: the mean variance along the axes that were not kept; 0 where it is rounding."""
         n, d, total = self.n_samples_, len(self.mean_), self.total_variance_
         left = min(max(n, self.sum_weights_), d) - self.n_components_
-        rest = total - float(self.explained_variance_.sum())
-        rounding = max(min(n, d) * EPS * total, NOISE * float(self.stored_noise.sum()))
+        rest, noise = total - float(self.explained_variance_.sum()), self.stored_noise
+        beside = float(noise.sum() - (self.components_**2 @ noise).sum())  # along the axes that were not kept
+        rounding = max(min(n, d) * EPS * total, NOISE * beside)
         return rest / left if left > 0 and rest > rounding else 0.0
 
     @property
     def stored_noise(self) -> Vector:
         """The variance of each (scaled) column (d,) by the rounding of the stored values."""
-        mean = self.mean_ if self.scale_ is None else self.mean_ / self.scale_
-        return rounded_squares(self.explained_variance_ @ self.components_**2, mean, 1.0, self.roundings[0])
+        unit = np.ones(len(self.mean_)) if self.scale_ is None else self.scale_**2
+        variances = unit * (self.explained_variance_ @ self.components_**2)
+        return stored_squares(variances, self.mean_, 1.0, self.roundings[0]) / unit
 
     @property
     def known_variances(self) -> Vector:
-        """The variances (k,), with 0 for those that are rounding, of the fit or of the stored values.
-
-        To divide by these would amplify it.
-        """
+        """The variances (k,) that may be divided by: 0 for axes that are rounding, of the fit or of stored values."""
         n, d = self.n_samples_, len(self.mean_)
         least = noise_edge(n, d) * (self.components_**2 @ self.stored_noise)
         least = np.maximum(least, rounding_level(self.explained_variance_, min(n, d)))
@@ -433,19 +432,19 @@ def solve_moments(
         errors, weights = held_out_errors(sums, settings, rule, again)
         rule = rule.at(errors, weights)
     k = resolve_components(rule, values, total, n, d, weight, columns, moments.precision)
-    components = fix_signs(np.ascontiguousarray(vectors[:k]))
     rank = numerical_rank(values, d)  # the others are rounding of the solver
-    noise = rounded_squares(spread if before is None else before, moments.mean, weight, settings.roundings[0])
+    noise = rounded_squares(spread if before is None else before, moments.mean, weight)
     if moments.precision > np.finfo(np.float64).eps:
         # Or of the products: an entry is known to eps of its two columns, so u'S u to sqrt(d) eps of their part in u.
         # What was taken out was rounded as large as it was.
         spread = (spread if before is None else before) / ((weight - 1) * (1.0 if scale is None else scale**2))
         known = values > ROUNDED * np.sqrt(d) * moments.precision * (vectors**2 @ spread)
         rank = min(rank, int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0)
-    # Or of the stored values: an axis along which rows differ by no more than that has no variance of their own.
+    # Or of rows that were centred in float64, as the last bits of a constant column: each axis by itself.
     noise /= (weight - 1) * (1.0 if scale is None else scale**2)
-    rank = min(rank, int(np.count_nonzero(values > noise_edge(n, d) * (vectors**2 @ noise))))
-    values = np.where(np.arange(len(values)) < rank, values, 0.0)
+    sound = (np.arange(len(values)) < rank) & (values > noise_edge(n, d) * (vectors**2 @ noise))
+    last = np.argsort(~sound, kind="stable")  # those that are rounding
+    values, components = np.where(sound, values, 0.0)[last], fix_signs(np.ascontiguousarray(vectors[last[:k]]))
     if total - float(values.sum()) <= MULTIPLIED * moments.precision * total:
         total = float(values.sum())  # the same, to the rounding of the products
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)

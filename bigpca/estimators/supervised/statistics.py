@@ -66,15 +66,12 @@ class LabelStatistics:
         Rows omitted because of missing values.
     precision : float
         eps of the coarsest products that were summed.
-    rounding : float
-        Relative rounding of the stored values, as a standard deviation.
     """
 
     moments: ClassMoments = stored(of=_held_moments)
     cross: LeftProduct | None = stored(of=_held_products, default=None)
     omitted: int = stored(of=int, least=0, default=0)
     precision: float = stored(of=float, least=0, default=FLOAT64)
-    rounding: float = stored(of=float, least=0, default=FLOAT64)
 
     count = of_part("moments", "count")  # rows used
     weight = of_part("moments", "weight")  # sum of their weights; their number without weights
@@ -131,11 +128,11 @@ class LabelStatistics:
 
     @property
     def noise(self) -> Vector:
-        """What rounding adds to the sums of squares of columns (d,): of the stored values, and of the class means."""
+        """What rounding adds to the sums of squares of columns (d,): of centred rows, and of the class means."""
         within = self.moments.within
         squares = packed_diagonal(within, self.moments.n_features) if self.moments.whole else within
         squares = squares + (self.between**2).sum(axis=0)
-        return CENTRED**2 * np.asarray(squares) + rounded_squares(squares, self.mean, self.weight, self.rounding)
+        return CENTRED**2 * np.asarray(squares) + rounded_squares(squares, self.mean, self.weight)
 
     @property
     def scatter(self) -> Scatter:
@@ -188,8 +185,7 @@ class LabelStatistics:
         if self.cross is not None and other.cross is not None:
             cross = self.cross.merge(other.cross)
         omitted, precision = self.omitted + other.omitted, max(self.precision, other.precision)
-        rounding = max(self.rounding, other.rounding)
-        return LabelStatistics(self.moments.merge(other.moments), cross, omitted, precision, rounding)
+        return LabelStatistics(self.moments.merge(other.moments), cross, omitted, precision)
 
     def with_offset(self, more: Vector) -> LabelStatistics:
         """Return the statistics of the same rows with labels less ``more`` (m,), in addition to their offset."""
@@ -219,7 +215,7 @@ def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accum
     found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
     with np.errstate(over="ignore", invalid="ignore"):  # which is then named
         check_total(found.total_scatter, mean=np.append(found.mean, found.moments.means))
-    return replace(found, precision=float(np.finfo(cost.dtype).eps), rounding=rows.roundings[0])
+    return replace(found, precision=float(np.finfo(cost.dtype).eps))
 
 
 def _statistics(state: PassState) -> LabelStatistics:

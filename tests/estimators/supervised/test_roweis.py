@@ -302,7 +302,7 @@ DEPENDENT = {
     "units and offsets": (X * UNITS + 1e3 * UNITS, {}, 1),
     "nearly dependent": (X * 1e-7 ** np.linspace(0, 1, D) @ TURNED, {}, 2),
     "dependent": (np.hstack([X, X[:, :4] @ TURNED[:4, :3]]), {"regularization": "pinv"}, 2),
-    "dependent, in float32": (np.hstack([X, X[:, :2]]).astype("f4"), {"regularization": "pinv"}, 1),
+    "dependent, in float32": (np.hstack([X, X[:, :2]]).astype("f4"), {"regularization": "pinv"}, 2),
 }
 
 
