@@ -236,3 +236,58 @@ def test_a_column_to_be_scaled_whose_squares_are_lost_is_named(name: str, consta
         make().fit(*beside(constant))
     found, expected = (getattr(make().fit(*beside(value)), attribute) for value in (constant * 1e150, 0.0))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+# Stored values are the data: what float16 or float32 rows give is what the same numbers give in float64, whatever one
+# column's digits are worth; and NumPy agrees.
+
+COARSE_CLASSES = np.arange(600) % 3
+COARSE: dict[str, tuple[Callable[[], Any], str]] = {
+    "PCA": (lambda: bp.PCA(), "explained_variance_"),
+    "leading": (lambda: bp.PCA(1), "explained_variance_"),
+    "dot": (lambda: bp.PCA(solver="dot"), "explained_variance_"),
+    "krylov": (lambda: bp.PCA(2, solver="krylov", tol=1e-9), "explained_variance_"),
+    "correlation": (lambda: bp.PCA(scale=True), "explained_variance_"),
+    "sketch": (lambda: bp.ApproximatePCA(2), "explained_variance_"),
+    "factors": (lambda: bp.FactorAnalysis(1), "noise_variance_"),
+    "Fisher": (lambda: bp.FisherDiscriminantAnalysis(2), "eigenvalues_"),
+    "Fisher, robust": (lambda: bp.FisherDiscriminantAnalysis(2, robust=0.9), "eigenvalues_"),
+    "Fisher, ridge": (lambda: bp.FisherDiscriminantAnalysis(2, regularization=1.0), "eigenvalues_"),
+    "Roweis (0, 0.5)": (lambda: Roweis(2, r1=0, r2=0.5), "eigenvalues_"),
+    "Roweis, krylov": (lambda: Roweis(2, r1=0.5, r2=0.5, solver="krylov", tol=1e-9), "eigenvalues_"),
+    "supervised": (lambda: bp.SupervisedPCA(2), "eigenvalues_"),
+}
+
+
+def coarse_rows(dtype: str) -> Any:
+    """Rows of three classes, one column of which is far from 0, where the unit of its last digit is 2 or 64."""
+    rows = np.random.default_rng(3).standard_normal((len(COARSE_CLASSES), 5)) * [2, 1.2, 1.1, 1, 0.9]
+    rows[:, 1:3] += 2 * np.eye(3)[COARSE_CLASSES][:, :2]
+    rows[:, 0] = {"f2": 4000 + rows[:, 0], "f4": 1e9 + 30 * rows[:, 0]}[dtype]
+    return rows.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+@pytest.mark.parametrize("name", COARSE)
+def test_short_floats_give_what_the_same_numbers_give_in_float64(name: str, dtype: str) -> None:
+    make, attribute = COARSE[name]
+    rows = coarse_rows(dtype)
+    found = [getattr(make().fit(one, COARSE_CLASSES), attribute) for one in (rows, rows.astype("f8"))]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    if name in ("PCA", "leading", "dot"):
+        exact = np.linalg.eigvalsh(np.cov(rows.T, dtype="f8"))[::-1]
+        np.testing.assert_allclose(found[0], exact[: len(found[0])], rtol=1e-5)
+
+
+def test_an_axis_that_is_rounding_of_storage_is_not_divided_by_and_its_neighbours_are() -> None:
+    """A column of 1e6 + 0.02 z in float32 has steps of 1/16: its variance stays, and whitening leaves it at 0."""
+    rows = np.random.default_rng(4).standard_normal((900, 4)) * [3, 0.02, 1e-2, 1e-3]
+    rows[:, 1] += 1e6
+    rows = rows.astype("f4")
+    model = bp.PCA(whiten=True).fit(rows)
+    spread = np.asarray(model.transform(rows)).std(axis=0, ddof=1)
+    stored = int(np.argmax(np.abs(model.components_[:, 1])))
+    assert (model.explained_variance_ > 0).all()
+    np.testing.assert_allclose(np.delete(spread, stored), 1, rtol=1e-3)
+    assert spread[stored] == 0
+    assert bp.PCA(2).fit(rows).noise_variance_ > 0
