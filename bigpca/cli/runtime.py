@@ -24,7 +24,7 @@ from bigpca.cli.output import Streams
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, counted, format_bytes
 from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
-from bigpca.storage.files import kind_of, local_path, real_path
+from bigpca.storage.files import is_within, kind_of, local_path, real_path
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -207,20 +207,18 @@ def reject_shared_paths(sources: list[str], **paths: str | None) -> None:
     OutputExistsError
         If an output is the source or a folder around it, or if two outputs are the same or one is inside the other.
     """
-    taken = [("source", Path(real_path(source)), source) for source in sources]
+    taken = [("source", source) for source in sources if source]
     for name, path in paths.items():
         if path is None:
             continue
-        here = Path(real_path(path))
-        for other, there, given in taken:
-            inside = there == here or here in there.parents or (other != "source" and there in here.parents)
-            if inside:
+        for other, given in taken:
+            if is_within(given, path) or (other != "source" and is_within(path, given)):
                 raise OutputExistsError(
                     f"the {name} {path} and the {other} {given} are the same path, or one contains the other, so "
                     f"writing one would destroy the other. Choose another path for the {name}; --overwrite does not "
                     "help."
                 )
-        taken = [*taken, (name, here, path)]
+        taken = [*taken, (name, path)]
 
 
 def reject_unwritable(path: str | None, what: str, size: int) -> None:

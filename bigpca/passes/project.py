@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from contextvars import copy_context
@@ -32,6 +32,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.engine.driver import run_pass
@@ -48,7 +49,7 @@ from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.carriers import look_ahead
-from bigpca.storage.files import content_digest, digest, is_objects, kind_of, path_of, public
+from bigpca.storage.files import content_digest, digest, is_objects, is_within, public, split_url
 from bigpca.storage.forms import STORE, Form
 
 log = logging.getLogger("bigpca")
@@ -301,7 +302,7 @@ def project_to(
     f, there = _on_device(rows, f)
     if not rows.order.in_order:
         reject_batches(rows.X, "the output")
-    _reject_own_source(rows, out)
+    _reject_own_source(rows, f, out, form)
     reserved = look_ahead(out, form.kind)
     keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
@@ -381,27 +382,30 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
     return row_keys(found, rows.n_rows, remedy=REPEATED if keys_bytes(rows.origin) else DISTINCT)
 
 
-def _reject_own_source(rows: Rows, out: str | os.PathLike[str]) -> None:
-    """Reject an output path that is the input, one of its files, or a directory that contains it."""
-    if is_objects(out):
-        from bigpca.storage.places import Place  # for object stores only
+def _reject_own_source(rows: Rows, f: RowMap, out: str | os.PathLike[str], form: Form) -> None:
+    """Reject an output that is what the run reads, one of its files, or a folder around it, whatever they are called.
 
-        target = Place(out).describe()
-        if read := next((path for path in rows.origin.paths if path and public(path) == target), None):
-            raise OutputExistsError(f"the output {target} is the input that is being read. Choose another one: {read}.")
-        return
-    target = os.path.realpath(path_of(out, "out"))
-    for source in rows.origin.sources:
-        path = source.path if isinstance(source, Source) else source.store
-        read = os.path.realpath(path) if path and kind_of(path) == "disk" else ""
-        if read and isinstance(source, Source) and os.path.isfile(target):
-            files = [os.path.join(read, key) for key, _, _ in source.stamps(0, source.shape[0])]
-            read = target if target in map(os.path.realpath, files) else read
-        if read and (read == target or read.startswith(target + os.sep)):
+    The run reads its rows, and the stores in its maps, such as the training rows of a kernel model.
+    """
+    for source in (*rows.origin.sources, *_held_by(f), *_held_by(rows.steps)):
+        named = [source.home] if source.home else []
+        if form.kind == "table" and isinstance(source, Source) and source.path and source.format != "zarr":
+            named += [key for key, _, _ in source.stamps(0, source.shape[0])]  # the files of a folder
+        if any(is_within(read, out) for read in named):
             raise OutputExistsError(
-                f"the output {target} is, or contains, the input that is being read ({read}). Choose another path for "
-                "the output."
+                f"the output {public(str(out))} is, or contains, what is read for it ({source.label}). Choose another "
+                "path for the output."
             )
+
+
+def _held_by(value: object) -> Iterator[Source | ZarrReader]:
+    """Yield the sources that a map reads."""
+    if isinstance(value, Source | ZarrReader):
+        yield value
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(_held_by, value))
+    elif type(value).__module__.startswith("bigpca."):
+        yield from _held_by([*getattr(value, "__dict__", {}).values()])
 
 
 def _reads_ahead(rows: Rows, read_rows: int) -> int:

@@ -1093,6 +1093,58 @@ def is_objects(given: Any) -> bool:
     return type(given).__module__ in OBJECT_STORES
 
 
+Located: TypeAlias = tuple[object, tuple[str, ...]]  # what holds bytes, and the parts of a name in it
+
+
+def located(given: Any) -> list[Located]:
+    """Return where a path, URL, store or place keeps its bytes, whatever it is called; several for a chain of URLs.
+
+    A bucket is known by its name, whatever its scheme, endpoint and client; a store in memory by itself.
+
+    Examples
+    --------
+    >>> located("simplecache::s3://bucket/x.zarr/") == located("gs://bucket/x.zarr")
+    True
+    """
+    if isinstance(given, str | os.PathLike):
+        if kind_of(given) == "disk":
+            return [("", Path(real_path(given)).parts)]
+        return [found for url in os.fspath(given).split("::") if split_url(url)[0] for found in _located_at(url)]
+    held = getattr(given, "_held", given)  # of a Place
+    if held is None:
+        return _located_at(given.url)
+    at = getattr(held, "store_path", held)  # of an array of Zarr
+    store, path = getattr(at, "store", at), f"{getattr(given, 'prefix', '') or ''}/{getattr(at, 'path', '')}"
+    while hasattr(store, "_store") and type(store).__module__.startswith("zarr."):  # around another one
+        store = store._store
+    inner = getattr(store, "store", store)
+    if type(inner).__module__.startswith("obstore") and type(inner).__name__ == "MemoryStore":
+        return [(id(inner), _parts(path))]
+    if type(inner).__name__ in BUCKETS and (bucket := bucket_of(inner)):
+        return [("bucket", (bucket, *_parts(f"{getattr(inner, 'prefix', None) or ''}/{path}")))]
+    return located(f"{address_of(store)}/{path}")
+
+
+def _located_at(url: str) -> list[Located]:
+    scheme, rest = split_url(public(url))
+    if scheme in ("file", "local"):
+        return located(rest)
+    if not scheme.startswith("http"):
+        return [("bucket", _parts(rest))]
+    host, *key = _parts(unquote(rest))  # of a store: its buckets are folders, or names of hosts
+    return [("bucket", (*key,)), ("bucket", (host.partition(".")[0], *key))]
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(filter(None, path.split("/")))
+
+
+def is_within(read: Any, out: Any) -> bool:
+    """Whether what is read is at the place of an output, or in it."""
+    there = located(out)
+    return any(one == other and key[: len(to)] == to for one, key in located(read) for other, to in there)
+
+
 def name_of(given: Any) -> str:
     """Return the path, or the last part of the URL or place, whose extension says what is written."""
     return os.fspath(given) if isinstance(given, str | os.PathLike) else str(getattr(given, "prefix", None) or "")
