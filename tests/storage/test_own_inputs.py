@@ -106,7 +106,7 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
 
 def rejected(verb: Callable[[Any, Any], Any], read: Any, out: Any, place: Any) -> None:
     before = stored(place)
-    with pytest.raises(OutputExistsError, match="is, or contains, what is read for it"):
+    with pytest.raises(OutputExistsError, match="is, or contains, the input that is read"):
         verb(read, out)
     assert stored(place) == before
 
