@@ -393,8 +393,8 @@ def _reject_own_source(rows: Rows, f: RowMap, out: str | os.PathLike[str], form:
             named += [key for key, _, _ in source.stamps(0, source.shape[0])]  # the files of a folder
         if any(is_within(read, out) for read in named):
             raise OutputExistsError(
-                f"the output {public(str(out))} is, or contains, the input that is read ({source.label}). Choose another "
-                "path for the output."
+                f"the output {public(str(out))} is, or contains, the input that is read ({source.label}). Choose "
+                "another path for the output."
             )
 
 
