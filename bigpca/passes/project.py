@@ -49,7 +49,7 @@ from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.carriers import look_ahead
-from bigpca.storage.files import content_digest, digest, is_objects, is_within, public, split_url
+from bigpca.storage.files import content_digest, digest, is_objects, is_within, public
 from bigpca.storage.forms import STORE, Form
 
 log = logging.getLogger("bigpca")
