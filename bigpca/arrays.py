@@ -21,6 +21,10 @@ SUMMED = 1 << 15  # values of a piece of a sum
 BFLOAT16, E4M3, E5M2 = "bfloat16", "float8_e4m3fn", "float8_e5m2"
 BITS = {BFLOAT16: "<u2", E4M3: "|u1", E5M2: "|u1"}  # of floats that NumPy does not have, as integers
 TIED = 1e-10  # relative difference of neighbours that sums in another order may have
+# Attributes of stored numbers: those by which they are packed, with the neutral values, and those that name codes of
+# missing values, in CF conventions and in images of the Earth.
+PACKED = {"scale_factor": 1.0, "add_offset": 0.0}
+FILLS = ("_FillValue", "missing_value", "nodata", "nodatavals")
 LEAST_NORM = 1e-140  # whose square is far from the ends of float64, with that of each part that counts
 # The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so
 # that every operation runs at memory speed and none needs a second d x d array.
@@ -171,7 +175,7 @@ def held_array(X: Any, name: str) -> Array:
     """
     library = type(X).__module__.partition(".")[0]
     try:
-        encoded = {"scale_factor", "add_offset", "_FillValue", "missing_value"} & {*getattr(X, "attrs", ())}
+        encoded = {*PACKED, *FILLS} & {*getattr(X, "attrs", ())}
         if library not in ("dask", "h5py", "zarr") and getattr(X, "chunks", None) is None and not encoded:
             return not_converted(X, name)
         remedy = f"bigpca.open({name}).compute(), which notices lost chunks and encoded numbers"

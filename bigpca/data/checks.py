@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bigpca.arrays import Array
+from bigpca.arrays import FILLS, PACKED, Array
 from bigpca.blas import during
 from bigpca.errors import CorruptedChunkError, InputChangedError, brief
 from bigpca.storage.files import content_digest, is_denied, is_of_client
@@ -42,8 +42,6 @@ _REMEDIES = {
 }
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 _TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
-PACKED = {"scale_factor": 1.0, "add_offset": 0.0}  # with their neutral values
-FILLS = ("_FillValue", "missing_value")
 RANGES = ("valid_range", "valid_min", "valid_max")
 NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
 MATLAB = "MATLAB_class"
@@ -234,6 +232,45 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), part) if part.isdecimal() else (0, 0, part) for part in parts)
 
 
+def check_numbering(paths: Iterable[str]) -> None:
+    """Reject files named ``i-of-n``, counted from 0 or 1, some of which are not there; others have no such names.
+
+    Raises
+    ------
+    ValueError
+        Names the first that is not there, and files of two numberings, such as those of an earlier write.
+
+    Examples
+    --------
+    >>> check_numbering(["a-1-of-2.npy", "a-2-of-2.npy", "b.npy"])
+    >>> check_numbering(["a-1-of-3.npy", "a-3-of-3.npy"])
+    Traceback (most recent call last):
+    ValueError: 'a-1-of-3.npy' is one of 3 files, but 2 are there, without number 2. Copy or write the rest, or pass ...
+    """
+    found: dict[tuple[str, str], list[re.Match[str]]] = {}
+    for path in paths:
+        # Hugging Face wrote a digest of its own in the name of each.
+        plain = re.sub(r"-[0-9a-f]{8,}(?=\.\w+$)", "", path)
+        if (named := re.fullmatch(r"(.*?)(\d+)([-_]of[-_])(\d+)(.*)", plain, re.DOTALL)) is not None:
+            found.setdefault((named[1], named[3] + named[5]), []).append(named)
+    for each in found.values():
+        first, numbers = each[0], sorted(int(one[2]) for one in each)
+        shown, other = brief(repr(first[0])), next((one for one in each if int(one[4]) != int(first[4])), None)
+        if other is not None:
+            raise ValueError(
+                f"{shown} is one of {int(first[4])} files, and {brief(repr(other[0]))} one of {int(other[4])}: files "
+                "of two numberings. Remove those of an earlier write, or pass the list of the files to read."
+            )
+        whole = [range(start, start + int(first[4])) for start in (0, 1)]
+        if numbers not in [list(one) for one in whole]:
+            absent = next((i for i in whole[0 not in numbers] if i not in numbers), None)
+            raise ValueError(
+                f"{shown} is one of {int(first[4])} files, but {len(each)} are there"
+                f"{'' if absent is None else f', without number {absent}'}. Copy or write the rest, or pass the list "
+                "of the files to read."
+            )
+
+
 def owned(rows: Array, dtype: np.dtype[Any]) -> Array:
     """Return rows that the caller may overwrite: own memory, C order, native byte order; copied only if necessary."""
     rows = np.ascontiguousarray(rows, dtype=dtype)
@@ -392,7 +429,7 @@ class ValidRange:
     @classmethod
     def of(cls, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> ValidRange | None:
         """Return what the attributes of a variable of a dtype say; None if all numbers are values."""
-        given = {name: _numbers(attributes[name]) for name in RANGES if name in attributes}
+        given = {name: numbers_of(attributes[name]) for name in RANGES if name in attributes}
         ends = given.get("valid_range", [*given.get("valid_min", [None]), *given.get("valid_max", [None])])
         if len(ends) != 2 or not all(one is None or isinstance(one, int | float) for one in ends):
             ends = [None, None]
@@ -479,15 +516,27 @@ def check_scores(X: Any) -> None:
         )
 
 
-def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> None:
+def check_decoded(
+    attributes: Mapping[str, Any],
+    label: str,
+    remedy: str,
+    fill: str | None = "default",
+    known: Iterable[Any] = (),
+    missing: str = "bigpca.open(..., missing_value={code}) (--missing-value={code}), or fill=None (--fill none)",
+) -> None:
     """Reject values that are stored scaled, shifted, or with numbers in place of missing values or of dates.
 
     Parameters
     ----------
     attributes : mapping
-        The array's attributes: CF conventions, sections 2.5.1, 4.4 and 8.1.
+        The array's attributes: CF conventions, sections 2.5.1, 4.4 and 8.1; and ``nodata`` of images of the Earth.
     remedy : str
         How to decode them.
+    missing : str
+        How to open numbers with one code for missing values, which becomes NaN, and if it is a value.
+    fill, known : optional
+        What the caller said of numbers in place of missing values: with ``fill=None`` they are values, and those of
+        ``known`` become NaN, or did.
 
     Raises
     ------
@@ -500,12 +549,15 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     Traceback (most recent call last):
     ValueError: x has scale_factor = 0.1, so its stored numbers are encoded values. Decoded values were expected. ...
     """
-    given = {name: _numbers(attributes[name]) for name in (*PACKED, *FILLS) if name in attributes}
+    given = {name: numbers_of(attributes[name]) for name in (*PACKED, *FILLS) if name in attributes}
     found: dict[str, Any] = {
         name: given[name] for name, same in PACKED.items() if name in given and given[name] != [same]
     }
     filled = {name: given[name] for name in FILLS if name in given}
-    found |= {name: fills for name, fills in filled.items() if any(one == one for one in fills)}  # but for NaN
+    # NaN is missing without a code, and some writers say None for no code.
+    codes = {one for fills in filled.values() for one in fills if isinstance(one, int | float | bytes) and one == one}
+    if fill is not None and codes - {*known}:
+        found |= {name: fills for name, fills in filled.items() if not codes.isdisjoint(fills)}
     if "true" in str(attributes.get("_Unsigned", "")).lower():  # text of HDF5 may come as bytes
         found["_Unsigned"] = ["true"]
     units = attributes.get("units", "")
@@ -513,13 +565,15 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     if re.search(r"\bsince\s+[-+]?\d", units):  # dates, section 4.4
         found["units"] = [units]
     if found:
+        if found.keys() <= {*FILLS} and len(codes) == 1:
+            remedy = f"Pass {missing.format(code=codes.pop())} if that is a value"
         shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
         raise ValueError(
             f"{label} has {shown}, so its stored numbers are encoded values. Decoded values were expected. {remedy}."
         )
 
 
-def _numbers(value: Any) -> list[Any]:
+def numbers_of(value: Any) -> list[Any]:
     """Return the numbers of an attribute; in Zarr v3, xarray writes those of floats as base64 little-endian doubles."""
     if isinstance(value, str):
         with contextlib.suppress(binascii.Error, struct.error, ValueError):

@@ -27,6 +27,7 @@ from bigpca.arrays import BFLOAT16, BITS, E4M3, E5M2
 from bigpca.data.checks import (
     MemberError,
     check_dtype,
+    check_numbering,
     check_shape,
     decoding,
     natural_key,
@@ -872,7 +873,9 @@ def shard_paths(pattern: str) -> list[str]:
 
 def _list(path: str, packed: bytes, member: str | None) -> _Listing:
     """List a folder or glob in natural order, or a list in its order, and read the headers."""
-    paths = _unpacked(packed) or shard_paths(path)
+    paths = _unpacked(packed)  # those of a list are as the caller chose
+    if not paths:
+        check_numbering(paths := shard_paths(path))
     if not paths:
         raise FileNotFoundError(
             f"no shards were found for {path}; {', '.join(FLAT)} files were expected. Check the folder or the pattern."

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.data.checks import check_decoded, note_rounded
+from bigpca.arrays import FILLS
+from bigpca.data.checks import check_decoded, note_rounded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
 from bigpca.data.views import carried
 from bigpca.errors import brief, closest, warn_caller
@@ -492,8 +493,18 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def lazy_table(X: Any) -> Any:
+def check_field(X: Any, fill: str | None = "default", code: float | None = None) -> None:
+    """Reject a DataArray whose attributes show that its values are still encoded; see :func:`check_decoded`."""
+    decoded = [one for name in FILLS if name in X.encoding for one in numbers_of(X.encoding[name])]
+    missing = "bigpca.open(field.where(field != {code}), fill=None), or bigpca.open(field, fill=None)"
+    remedy = 'Open it without mask_and_scale=False, or take xr.decode_cf(ds)["x"]'
+    check_decoded(X.attrs, f"the DataArray {X.name!r}", remedy, fill, {code, *decoded}, missing)
+
+
+def lazy_table(X: Any, fill: str | None = "default", code: float | None = None) -> Any:
     """Return the array behind a labelled table, without computing it; other arguments are returned unchanged.
+
+    ``fill`` and ``code`` are those of :func:`check_field`.
 
     Raises
     ------
@@ -503,9 +514,7 @@ def lazy_table(X: Any) -> Any:
         For columns of a Dask DataFrame that do not hold numbers.
     """
     if is_labelled(X):
-        check_decoded(
-            X.attrs, f"the DataArray {X.name!r}", 'Open it without mask_and_scale=False, or take xr.decode_cf(ds)["x"]'
-        )
+        check_field(X, fill, code)
         return X.data if X.chunks is not None or is_held(X) else X.chunk({X.dims[0]: "auto"}).data
     return _frame_rows(X) if is_dask_frame(X) else X
 
@@ -515,12 +524,12 @@ def is_held(X: Any) -> bool:
     return is_labelled(X) and X.chunks is None and bool(not X.ndim or X.variable._in_memory)
 
 
-def sample_rows(X: Any, count: int) -> Any:
+def sample_rows(X: Any, count: int, fill: str | None, code: float | None) -> Any:
     """Return the values of a DataArray with its first ``count`` dimensions, those of the samples, as one.
 
     Lazily, unless that is a view of the memory.
     """
-    values = lazy_table(X)
+    values = lazy_table(X, fill, code)
     if count == 1:
         return values
     n, rest = math.prod(values.shape[:count]), values.shape[count:]

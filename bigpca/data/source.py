@@ -476,8 +476,10 @@ class DerivedRows(Source):
         return sum(counts), max(flights)
 
 
-def stored_values(source: Source, fill: str | None) -> Source:
+def stored_values(source: Source, fill: str | None, code: float | None = None) -> Source:
     """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
+
+    ``code`` is the number of missing values that the caller named.
 
     Raises
     ------
@@ -491,10 +493,10 @@ def stored_values(source: Source, fill: str | None) -> Source:
     group, name = os.path.split(source.member)
     kind = 'engine="zarr", ' if source.format == "zarr" else ""
     inside = f"group={group!r}, " if group else ""
-    decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
     raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
-    remedy = f"Pass {decode}, or {raw} to use the stored numbers"
-    check_decoded(attributes, source.label, remedy)
+    decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}], or " if name else ""
+    remedy = f"Pass {decode}{raw} to use the stored numbers"  # xarray opens groups only
+    check_decoded(attributes, source.label, remedy, fill, (code,))
     if MATLAB in attributes:
         raise ValueError(
             f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows appear as columns, in shape "

@@ -17,7 +17,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
 from bigpca.data import containers
 from bigpca.data.checks import ValidRange, check_dtype, check_shape, coalesce, decoding, regular_chunks, row_width
-from bigpca.data.grids import feature_names, label, lazy_table, sample_rows
+from bigpca.data.grids import check_field, feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (
     Looks,
@@ -249,12 +249,13 @@ def open(
         described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
     with ShortTraceback():
         if sample_dims is not None:
-            _check_sample_dims(source, sample_dims, described)
+            _check_sample_dims(source, sample_dims, described, fill)
         if containers.is_cells(source):
             matrix, names = containers.cell_matrix(source, member)
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
+        options["code"] = missing_code(missing_value)
         options["gridded"] = described == RowPattern()
         if keys is not None or (columns is not None and isinstance(source, str | os.PathLike | list)):
             own = columns if isinstance(columns, list | tuple) else (None,)
@@ -278,7 +279,7 @@ def open(
     return viewed(X, *row_view(source if carried(X).names is None else X, described, shape))
 
 
-def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern) -> None:
+def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern, fill: str | None) -> None:
     if not containers.is_labelled(source) and not is_netcdf(source):
         containers.reject_foreign(source, "the source")  # a Dataset, with a remedy of its own
         remedy = "Pass xr.DataArray(source, dims=(...)), or describe the rows with pattern=."
@@ -288,10 +289,10 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described:
             f"sample_dims = {sample_dims!r} names dimensions, but only an xarray.DataArray has named dimensions; the "
             f"source is {containers.type_names(source)[0].removeprefix('builtins.')}. {remedy}"
         )
-    if described != RowPattern():
+    if described != RowPattern() or (fill is None and not containers.is_labelled(source)):
         raise ValueError(
-            f"sample_dims = {sample_dims!r} and a pattern, columns or a missing value were given. Give one; "
-            f"DataArray.isel, stack and where choose and join positions, and replace values."
+            f"sample_dims = {sample_dims!r} and a pattern, columns, a missing value or a path with fill=None were "
+            "given. Give one; DataArray.isel, stack and where choose and join positions, and replace values."
         )
 
 
@@ -302,14 +303,15 @@ def open_samples(
     missing_chunks: str = "raise",
     sample_dims: str | Sequence[str] | None = None,
     fill: str | None = "default",
+    code: float | None = None,
     gridded: bool = True,
     wanted: Wanted | None = None,
     single: bool = False,
 ) -> tuple[da.Array, tuple[int, ...]]:
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`.
 
-    ``gridded`` says whether a netCDF file has the dimensions that xarray reads. With ``single``, a number for each row
-    is one column: the shape of its samples is ().
+    ``code`` is the number of missing values that a caller named. ``gridded`` says whether a netCDF file has the
+    dimensions that xarray reads. With ``single``, a number for each row is one column: the shape of its samples is ().
     """
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     if fill is not None:
@@ -319,23 +321,26 @@ def open_samples(
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
     field = _netcdf_field(local_path(source), member) if gridded and fill is not None and is_netcdf(source) else None
     if field is not None:
+        check_field(field, fill, code)
         arranged, labels = label(field, sample_dims)
         if arranged.dims == field.dims and len(labels.sizes) == 1 and field.dtype.kind in "fiub":
             found = _as_stored(source, member or field.name, missing_chunks)
             if found is not None and found.array_shape == field.shape:
-                found = stored_values(found, fill)
+                found = stored_values(found, fill, code)
             else:
                 found = FieldRows.of(field, local_path(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
         source = field
     if isinstance(source, str | os.PathLike):
-        found = stored_values(row_source(source, member=member, **options), fill)
+        found = stored_values(row_source(source, member=member, **options), fill, code)
         return named(open_source(found), names_in_file(found)), found.array_shape[1:]
     if containers.is_path_list(source):
-        return _open_shards([os.fspath(path) for path in source], member, missing_chunks, fill, wanted)
+        given: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "code": code}
+        return _open_shards([os.fspath(path) for path in source], given | {"wanted": wanted})
     if containers.is_labelled(source):
         arranged, labels = label(source, sample_dims)
-        X, shape = open_samples(sample_rows(arranged, len(labels.sizes)), missing_chunks=missing_chunks)
+        values = sample_rows(arranged, len(labels.sizes), fill, code)
+        X, shape = open_samples(values, missing_chunks=missing_chunks)
         limits = None if fill is None or is_csr(X._meta) else ValidRange.of_decoded(source)
         if limits is not None:
             place = source.encoding.get("source")
@@ -345,7 +350,7 @@ def open_samples(
     if containers.is_dask_frame(source):
         X, shape = _open_graph(lazy_table(source), missing_chunks, single)
         return with_index(named(X, feature_names(source)), source), shape
-    found = stored_values(row_source(source, member=member, **options), fill)
+    found = stored_values(row_source(source, member=member, **options), fill, code)
     names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
     names = given if names is None and given is not None and len(given) == found.shape[1] else names
     return with_index(named(open_source(found), names), source), found.array_shape[1:]
@@ -447,7 +452,7 @@ def _as_stored(path: Any, member: str | None, missing_chunks: str) -> Source | N
             return None
     found = row_source(path, member=member, missing_chunks=missing_chunks)
     try:
-        stored_values(found, None)
+        stored_values(found, "default")
     except ValueError:  # encoded
         return None
     return found
@@ -498,17 +503,14 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
 
 
-def _open_shards(
-    paths: list[str], member: str | None, missing_chunks: str, fill: str | None, wanted: Wanted | None
-) -> tuple[da.Array, tuple[int, ...]]:
+def _open_shards(paths: list[str], options: dict[str, Any]) -> tuple[da.Array, tuple[int, ...]]:
     """Open a list of paths: flat files as one source, others as joined Dask arrays."""
     from bigpca.data import flat_files as flat  # as the other formats of files
 
     here = [local_path(path) for path in paths if kind_of(path) == "disk"]
     if len(here) == len(paths) and all(flat.suffix_of(path) in flat.FLAT and os.path.isfile(path) for path in here):
-        source = flat.joined_shards(here, member)
+        source = flat.joined_shards(here, options["member"])
         return open_source(source), source.array_shape[1:]
-    options: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "wanted": wanted}
     found = [open_samples(path, **options) for path in paths]
     parts, shapes = [part for part, _ in found], {shape for _, shape in found}
     shards = [flat.Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]

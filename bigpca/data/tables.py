@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype, decoding, natural_key
+from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype, check_numbering, decoding, natural_key
 from bigpca.data.flat_files import files_in
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, an, brief, closest, required, shorten
@@ -323,6 +323,8 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
     """
     required("pyarrow.parquet", pattern)
     stamps = table_stamps(pattern, form)
+    if pattern != stamps[0][0]:
+        check_numbering(stamp[0] for stamp in stamps)
     schema = FORMS[form].schema(stamps[0])
     if wanted.keys is not None and schema.names.count(wanted.keys) != 1:
         raise MemberError(

@@ -33,6 +33,7 @@ from tests.data.savers import (
     D,
     N,
     matrix,
+    save_arrow_file,
     save_hdf5,
     save_hdf5_chunked,
     save_memmap,
@@ -40,6 +41,7 @@ from tests.data.savers import (
     save_npy_fortran,
     save_npz_compressed,
     save_parquet,
+    save_safetensors,
     save_shards,
     save_torch,
 )
@@ -280,6 +282,57 @@ def test_shards_of_two_formats_are_read_as_a_list_and_not_in_part_as_a_folder(tm
     ):
         sources.open(tmp_path)
     assert np.array_equal(sources.open(paths).compute(), np.concatenate([x, x + 1]))
+
+
+OF_SHARDS: dict[str, tuple[list[str], str | None]] = {
+    "one lacks": (["e-00001-of-00003", "e-00003-of-00003"], "one of 3 files, but 2 are there, without number 2"),
+    "the last lacks, from 0 on": (["e_0_of_3", "e_1_of_3"], "one of 3 files, but 2 are there, without number 2"),
+    "the first lacks": (["e-2-of-3", "e-3-of-3"], "without number 1"),
+    "an earlier write": (["e-1-of-2", "e-2-of-2", "e-1-of-1"], "files of two numberings"),
+    "numbers of two kinds": (["e-0-of-2", "e-1-of-2", "e-2-of-2"], r"one of 2 files, but 3 are there\."),
+    "one is there twice": (["e-1-of-2", "e-01-of-2", "e-2-of-2"], r"one of 2 files, but 3 are there\."),
+    "digests in names": (["e-0-of-2-0a1b2c3d4e", "e-1-of-2-ff1b2c3d4e"], None),
+    "all from 1 on, and another": (["e-1-of-2", "e-2-of-2", "other"], None),
+    "two complete series": (["a-0-of-1", "b-0-of-2", "b-1-of-2"], None),
+    "no numbers of a whole": (["e-1-of", "of-3", "3-of-a-kind"], None),
+}
+
+
+SHARD_SAVERS: dict[str, Callable[[Path, Any], Any]] = {
+    "npy": save_npy,
+    "safetensors": save_safetensors,
+    "pt": save_torch,
+    "parquet": save_parquet,
+    "feather": save_arrow_file,
+    "csv": lambda folder, x: np.savetxt(
+        folder / "x.csv", x, delimiter=",", header=",".join(map("c{}".format, range(x.shape[1])))
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("end", "case", "form"),
+    [*(("npy", case, "folder") for case in OF_SHARDS), *(("parquet", case, "folder") for case in OF_SHARDS),
+     *((end, "one lacks", "folder") for end in SHARD_SAVERS), ("npy", "one lacks", "glob"),
+     ("parquet", "one lacks", "glob"), ("parquet", "an earlier write", "partition"), ("npy", "one lacks", "list"),
+     ("parquet", "one lacks", "list")],
+)  # fmt: skip
+def test_shards_of_a_stated_number_are_all_there(end: str, case: str, form: str, tmp_path: Path) -> None:
+    names, words = OF_SHARDS[case]
+    folder, x = tmp_path / "year=2020" if form == "partition" else tmp_path, matrix("f4")
+    (tmp_path / "one").mkdir()
+    SHARD_SAVERS[end](tmp_path / "one", x)
+    folder.mkdir(exist_ok=True)
+    made = next((tmp_path / "one").iterdir())
+    paths = [shutil.copy(made, folder / f"{name}.{end}") for name in names]
+    shutil.rmtree(tmp_path / "one")
+    given: Any = {"glob": str(tmp_path / f"*.{end}"), "list": paths}.get(form, tmp_path)
+    if words is None or form == "list":
+        assert len(sources.open(given)) == len(names) * len(x)
+        return
+    with pytest.raises(ValueError, match=rf"{words}.*pass the list of the files"):
+        sources.open(given)
+    assert len(sources.open(paths[0])) == len(x)
 
 
 @pytest.mark.parametrize("save", [save_npy, save_parquet])

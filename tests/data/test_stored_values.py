@@ -18,6 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 import bigpca as bp
+from bigpca.arrays import held_array
 from bigpca.data.sources import source_of
 from tests.cli.running import run
 
@@ -143,13 +144,75 @@ def test_encoded_variables_of_xarray_are_rejected_with_the_line_that_decodes_the
     dataset.to_zarr(path, zarr_format=version, encoding={"t": encoding}, consolidated=False)
     with pytest.raises(ValueError, match=words) as told:
         bp.open(path)
-    decoded = eval(str(told.value).split("Pass ")[1].split(", or")[0], {"xarray": xr})
+    line = str(told.value).split("Pass ")[1].split(", or")[0].split(" (--")[0].replace("...", repr(path))
+    decoded = eval(line, {"xarray": xr, "bigpca": bp})
     np.testing.assert_allclose(bp.open(decoded), values, atol=1e-9)
     with pytest.raises(ValueError, match=words):
         bp.PCA(2).fit(zarr.open_group(path, mode="r")["t"])
-    with pytest.raises(ValueError, match=r"the DataArray 't' has .* Open it without mask_and_scale=False"):
+    with pytest.raises(ValueError, match=r"the DataArray 't' has .* (Open it without mask_and_scale=False|Pass bigp)"):
         bp.open(xr.open_dataset(path, engine="zarr", chunks={}, mask_and_scale=False)["t"])
     assert bp.open(da.from_zarr(path, component="t")).dtype == encoding["dtype"]  # as they are stored, on request
+
+
+CODED = np.where(np.arange(300).reshape(50, 6) % 7 == 3, -9999, np.round(100 * X)).astype("i2")
+WITH_GAPS = np.where(CODED == -9999, np.nan, CODED)
+
+
+def _coded_in(form: str, attributes: dict[str, Any], folder: Path) -> Any:
+    if form == "DataArray":
+        return xr.DataArray(CODED, dims=("time", "x"), attrs=attributes, name="t")
+    if form == "zarr":
+        zarr.create_array(folder / "t", data=CODED, chunks=(20, 6), attributes=attributes)
+        return folder / "t"
+    if form == "netcdf":
+        xr.Dataset({"t": (("time", "x"), CODED, attributes)}).to_netcdf(folder / "t.nc")
+        return folder / "t.nc"
+    with h5py.File(folder / "t.h5", "w") as file:
+        file["t"] = CODED
+        file["t"].attrs.update(attributes)
+    return folder / "t.h5"
+
+
+@pytest.mark.parametrize("form", ["zarr", "hdf5", "netcdf", "DataArray"])
+@pytest.mark.parametrize("name", ["_FillValue", "missing_value", "nodata", "nodatavals"])
+def test_a_code_for_missing_values_is_rejected_until_the_caller_says_what_it_is(
+    name: str, form: str, tmp_path: Path
+) -> None:
+    code = np.int16(-9999) if form == "netcdf" else [-9999] if name == "nodatavals" else -9999
+    source = _coded_in(form, {name: code}, tmp_path)
+    if form == "netcdf" and name in ("_FillValue", "missing_value"):  # which xarray decodes
+        np.testing.assert_array_equal(bp.open(source), WITH_GAPS)
+    else:
+        with pytest.raises(ValueError, match=rf"has {name} = -9999, .* or .*fill=None.* if that is a value"):
+            bp.open(source)
+    np.testing.assert_array_equal(bp.open(source, missing_value=-9999), WITH_GAPS)
+    np.testing.assert_array_equal(bp.open(source, fill=-9999), WITH_GAPS)
+    np.testing.assert_array_equal(bp.open(source, fill=None), CODED)
+    with pytest.raises(ValueError, match=f"has {name} = -9999"):
+        bp.open(source, missing_value=-1)
+    if form == "DataArray":
+        np.testing.assert_array_equal(bp.open(source.where(source != -9999), fill=None), WITH_GAPS)
+        with pytest.raises(TypeError, match="notices lost chunks and encoded numbers"):
+            held_array(source, "weights")
+
+
+@pytest.mark.parametrize("attributes", [{"nodata": None}, {"nodatavals": (float("nan"),) * 3}, {"nodata": "none"}])
+def test_attributes_that_name_no_code_are_accepted(attributes: dict[str, Any], tmp_path: Path) -> None:
+    np.testing.assert_array_equal(bp.open(_coded_in("DataArray", attributes, tmp_path)), CODED)
+    np.testing.assert_array_equal(bp.open(_coded_in("zarr", attributes, tmp_path)), CODED)
+
+
+def test_a_code_that_xarray_has_decoded_is_accepted() -> None:
+    field = xr.DataArray(WITH_GAPS, dims=("time", "x"), attrs={"nodata": -9999})
+    field.encoding["_FillValue"] = np.int16(-9999)
+    np.testing.assert_array_equal(bp.open(field), WITH_GAPS)
+
+
+def test_dimensions_of_a_file_are_not_named_where_its_stored_numbers_are_read(tmp_path: Path) -> None:
+    path = _coded_in("netcdf", {}, tmp_path)
+    assert bp.open(path, sample_dims="x").shape == (6, 50)
+    with pytest.raises(ValueError, match="or a path with fill=None were given"):
+        bp.open(path, sample_dims="x", fill=None)
 
 
 @pytest.mark.parametrize("version", [2, 3])
