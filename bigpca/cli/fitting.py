@@ -207,6 +207,7 @@ def _appended_rows(X: Any, seen: Any) -> Any:
         If the model has no record of its rows; and if these changed, are gone, or are elsewhere.
     """
     from bigpca.data.sources import rows_stamp, source_of
+    from bigpca.data.views import rows_from, view_of
 
     n = int(X.shape[0])
     if seen is None or seen.stamp is None:
@@ -215,13 +216,14 @@ def _appended_rows(X: Any, seen: Any) -> Any:
             "Fit again, or add new rows with partial_fit."
         )
     if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:
-        source = source_of(X)
+        source = source_of(view_of(X)[0])
         place = source.path if source is not None else "the source"
         raise ValueError(
             f"the model was fitted to {seen.rows:,} rows of {seen.source}. The first {seen.rows:,} of the {n:,} rows "
-            f"of {place} are not the same: they changed, moved or were removed. Fit again without --update."
+            f"of {place} are not the same: they changed, moved or were removed, or are read with other options, "
+            "such as --columns. Give the options of the fit, or fit again without --update."
         )
-    return X[seen.rows :]
+    return rows_from(X, seen.rows)
 
 
 def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: Any, seen: int) -> dict[str, Any]:

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import FILLS, PACKED
 from bigpca.data.checks import (
-    FILLS,
     MATLAB,
     NETCDF,
-    PACKED,
     RANGES,
     check_cells,
     check_chunk,

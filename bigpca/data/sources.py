@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from dask.base import tokenize
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
@@ -32,7 +33,7 @@ from bigpca.data.source import (
     stored_values,
 )
 from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
-from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, viewed, with_index
+from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, view_of, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
@@ -330,13 +331,14 @@ def open_samples(
             else:
                 found = FieldRows.of(field, local_path(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
-        source = field
+        X, shape = open_samples(field, sample_dims=sample_dims, missing_chunks=missing_chunks, code=code)
+        return carrying(X, place=(local_path(source), str(field.name), *map(str, arranged.dims))), shape
     if isinstance(source, str | os.PathLike):
         found = stored_values(row_source(source, member=member, **options), fill, code)
         return named(open_source(found), names_in_file(found)), found.array_shape[1:]
     if containers.is_path_list(source):
-        given: dict[str, Any] = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "code": code}
-        return _open_shards([os.fspath(path) for path in source], given | {"wanted": wanted})
+        of_each = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "code": code, "wanted": wanted}
+        return _open_shards([os.fspath(path) for path in source], of_each)
     if containers.is_labelled(source):
         arranged, labels = label(source, sample_dims)
         values = sample_rows(arranged, len(labels.sizes), fill, code)
@@ -407,7 +409,7 @@ class FieldRows(StoredRows):
         """Decode a range of rows."""
         with decoding(f"rows {start}:{stop} of {self.label} cannot be decoded", errors=(OSError, RuntimeError)):
             rows: Array = _lazy_field(file_stamp(self.path), self.member)[start:stop].values
-        return rows.reshape(stop - start, -1)[:, slice(*columns)]
+        return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
 
     def details(self) -> dict[str, Any]:
         """Return nothing."""
@@ -606,15 +608,22 @@ def source_of(X: da.Array) -> Source | None:
 def rows_stamp(X: da.Array, n: int) -> str | None:
     """Return what identifies the first n rows of a store, also after rows were appended.
 
-    It is the digest of the names, sizes and times of the files of whole chunks; rows in the last chunk, which appending
-    fills up, are read. Of sparse rows these are the chunks of values and of their columns, and the ends of all rows are
-    read, which AnnData writes as one chunk. None for arrays in memory, computed arrays, and stores that do not say when
-    their objects change.
+    That of a view is that of its samples, and the view. It is the digest of the names, sizes and times of the files of
+    whole chunks; rows in the last chunk, which appending fills up, are read. Of sparse rows these are the chunks of
+    values and of their columns, and the ends of all rows are read, which AnnData writes as one chunk. None for arrays
+    in memory, computed arrays, and stores that do not say when their objects change.
     """
+    base, view = view_of(X)
+    if view is not None:
+        samples, rest = divmod(n, view.rows_per_sample)
+        stamp = None if rest else rows_stamp(base, samples)
+        return None if stamp is None else digest([stamp, tokenize(replace(view, pattern=None))])
+    if (place := carried(X).place) is not None:
+        return digest([file_stamp(place[0]), *place[1:]]) if n == X.shape[0] else None
     source = source_of(X)
     if source is None or not source.path or source.unseen is None:
         return None
-    found: list[object] = [source.shape[1], source.dtype.str]
+    found: list[object] = [source.shape[1], source.dtype.str, source.member]
     if isinstance(source, CsrRows):
         ends = source.ends(0, n)
         found += [zlib.crc32(ends.data), *(_stamp(part, int(ends[-1]), 1) for part in (source.data, source.indices))]

@@ -120,7 +120,7 @@ class TableRows(StoredRows):
 
     def _read_group(self, group: _Group, columns: tuple[int, int]) -> Array:
         """Return the columns of a group; of lists, of whole rows."""
-        names = [self.member] if self.member else [one.name for one in _features(self._schema, self.keys)]
+        names = [self.member] if self.member else [one.name for one in self._columns]
         found = _decoded(self.format, group, names if self.member else names[slice(*columns)])
         if self.member:
             return self._of_lists(found.column(0), group)[:, slice(*columns)]
@@ -186,7 +186,12 @@ class TableRows(StoredRows):
         """Names of the columns, which all files have; None for a list column, and for CSV without a header."""
         if self.member or (self.packed and not csv_head(file_stamp(table_paths(self.path, "csv")[0])).named):
             return None
-        return [one.name for one in _features(self._schema, self.keys)]
+        return [one.name for one in self._columns]
+
+    @property
+    def _columns(self) -> list[Any]:
+        found = _features(self._schema, self.keys)
+        return found if self.format == "csv" else [one for one in found if _dtype_of(one) == self.stored]
 
     @property
     def key_column(self) -> str:
@@ -297,6 +302,10 @@ def _features(schema: Any, keys: str) -> list[Any]:
     return [field for field in schema if field.name not in others and _is_number(field.type)]
 
 
+def _dtype_of(column: Any) -> str:
+    return check_dtype(column.type.to_pandas_dtype()).str
+
+
 def _is_number(kind: Any) -> bool:
     return bool(re.fullmatch("u?int(8|16|32|64)|(half)?float|double|halffloat|bool", str(kind)))
 
@@ -336,7 +345,10 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
     fields = _checked_features(stamps[0][0], schema, wanted)
     if form == "csv":
         _check_no_row_number(stamps[0], fields, wanted)
-    dtypes = {check_dtype(one.type.to_pandas_dtype()).str: one.name for one in fields}
+    if wanted.columns is not None and form != "csv":  # others may have any dtype
+        own = {_dtype_of(one) for one in fields if one.name in wanted.columns}
+        fields = [one for one in fields if _dtype_of(one) in own]
+    dtypes = {_dtype_of(one): one.name for one in fields}
     if form == "csv":
         dtypes = {"<f8": ""}
     if len(dtypes) != 1:
@@ -347,7 +359,8 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
         )
     for stamp in stamps[1:]:
         others = _features(FORMS[form].schema(stamp), wanted.keys or "")
-        if [(f.name, f.type) for f in others] != [(f.name, f.type) for f in fields]:
+        own, found = ([(f.name, f.type) for f in one] for one in (fields, others))
+        if found != own and (wanted.columns is None or not {*own} <= {*found}):
             raise ValueError(
                 f"{stamp[0]} has {len(others)} columns whose names, types or order differ from the {len(fields)} of "
                 f"{stamps[0][0]}. Write it again with the same columns."
@@ -557,7 +570,7 @@ def _parquet_read(group: _Group, names: list[str]) -> Any:
         starts = [one.dictionary_page_offset or one.data_page_offset for one in chunks]
         file.get([(a, a + one.total_compressed_size) for a, one in zip(starts, chunks, strict=True)])
     with pq.ParquetFile(file, metadata=known, page_checksum_verification=True) as opened:
-        return opened.read_row_group(group.number, columns=names)
+        return opened.read_row_group(group.number, columns=names).select(names)
 
 
 @lru_cache(maxsize=64)

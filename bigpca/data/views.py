@@ -315,6 +315,8 @@ class Carried:
         Names of the rows of a frame, or of AnnData.
     search : bigpca.passes.accumulators.observed_columns.ColumnSearch, or None
         The reads that found which columns have values.
+    place : tuple of str, or None
+        The file whose variable this is, its name, and its dimensions in the order of the array.
     made : bigpca.data.provenance.Made, or None
         What model made the rows, and as what.
     repeats : bool
@@ -328,6 +330,7 @@ class Carried:
     labels: Any = None
     index: Any = None
     search: Any = None
+    place: tuple[str, ...] | None = None
     made: Any = None
     repeats: bool = False
 
@@ -532,6 +535,12 @@ def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
     found = carried(X)
     return (X, None) if found.view is None or found.before is None else (found.before, found.view)
+
+
+def rows_from(X: da.Array, first: int) -> da.Array:
+    """Return the rows of X from one on, which is the first of a sample, in the view of X."""
+    base, view = view_of(X)
+    return X[first:] if view is None else viewed(base[first // view.rows_per_sample :], view, carried(X).names)
 
 
 def columns_of(X: da.Array, columns: NDArray[np.int64], *, complete: bool = False) -> da.Array:

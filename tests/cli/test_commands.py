@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import h5py
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import xarray as xr
 import zarr
 
 import bigpca as bp
@@ -565,6 +568,64 @@ def test_a_copy_or_scores_that_the_same_line_has_made_are_kept(
     else:
         rows[3] = 7
     assert run(*command).exit_code == 5
+
+
+VIEWED: dict[str, tuple[str, list[str]]] = {  # what is read, and what makes a view of it
+    "columns": ("x.zarr", ["--columns", "3,0,1"]),
+    "named columns": ("x.parquet", ["--columns", "d,a,b"]),
+    "tokens": ("maps.zarr", ["--pattern", "n t d -> (n t) d"]),
+    "some tokens": ("maps.zarr", ["--pattern", "n t d -> (n t) d", "--axis", "t=1:", "--columns", "0:3"]),
+    "pooled tokens": ("maps.zarr", ["--pattern", "n t d -> n d", "--reduce", "mean"]),
+    "a code": ("x.zarr", ["--missing-value", "7"]),
+    "a member": ("x.h5", ["--member", "a"]),
+    "dimensions": ("x.nc", ["--sample-dims", "y,x"]),
+}
+
+
+@pytest.mark.parametrize(("source", "view"), VIEWED.values(), ids=VIEWED)
+def test_the_same_line_with_a_view_is_kept_and_its_model_is_updated(
+    source: str, view: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    maps = np.random.default_rng(0).standard_normal((48, 4, 5)).astype("f4")
+    grown = None
+    if source.endswith(".zarr"):
+        whole = maps if source == "maps.zarr" else maps[:, 0]
+        grown = zarr.create_array(source, data=whole[:40], chunks=(8, *whole.shape[1:]))
+    elif source == "x.parquet":
+        pd.DataFrame(maps[:, 0], columns=list("abcde")).to_parquet(source)
+    elif source == "x.h5":
+        with h5py.File(source, "w") as file:
+            file["a"], file["b"] = maps[:, 0], maps[:, 1]
+    else:
+        xr.Dataset({"t": (("time", "y", "x"), maps)}).to_netcdf(source)
+    lines = (
+        ["ingest", source, *view, "--out", "o.zarr"],
+        ["fit", source, "-k", 2, *view, "--model", "m.zarr"],
+        ["transform", source, *view, "--model", "m.zarr", "--scores", "s.zarr"],
+    )
+    for line in lines:
+        assert run(*line).exit_code == 0
+        with monkeypatch.context() as patch:
+            for owner, name in ((bp, "ingest"), (bp.PCA, "transform"), (bp.PCA, "fit")):
+                patch.setattr(owner, name, None)  # none of them is called
+            again = run(*line)
+        assert again.exit_code == 0, again.output
+        assert "kept" in words(again.output)
+    update = ["fit", source, *view, "--update", "m.zarr", "--model", "n.zarr"]
+    assert run_json(*update)["appended"] == 0
+    if grown is None:
+        return
+    grown.append(whole[40:])
+    for _ in range(2):
+        assert run_json(*update)["exit_code"] == 0
+    assert run("fit", source, "-k", 2, *view, "--model", "whole.zarr").exit_code == 0
+    found, expected = bp.load("n.zarr"), bp.load("whole.zarr")
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
+    assert found.n_samples_ == expected.n_samples_
+    np.testing.assert_allclose(bp.open("s.zarr"), bp.load("m.zarr").transform(whole[:40]), atol=1e-5)
+    other = run("fit", source, "--columns", "0,1", "--update", "m.zarr", "--model", "z.zarr")
+    assert "or are read with other options, such as --columns" in words(other.output)
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)

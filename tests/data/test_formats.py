@@ -11,10 +11,12 @@ from typing import Any
 import h5py
 import ml_dtypes
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import xarray as xr
 
+import bigpca as bp
 import bigpca.data.sources as sources
 from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import shard_paths
@@ -243,3 +245,26 @@ def test_partitions_and_columns_of_tables_are_labels_and_keys(tmp_path: Path) ->
         sources.open(save_npy(tmp_path, x), keys="id")
     with pytest.raises(ValueError, match=r"keys = 'id' names a column of a CSV, .* X.set_index\('id'\)"):
         sources.open(x, keys="id")
+
+
+@pytest.mark.parametrize("end", ["parquet", "feather", "csv"])
+@pytest.mark.parametrize("added", [1.0, 1, "text"])
+def test_a_new_column_does_not_stop_a_command_that_names_its_columns(end: str, added: Any, tmp_path: Path) -> None:
+    write: Any = {"parquet": pd.DataFrame.to_parquet, "feather": pd.DataFrame.to_feather}.get(
+        end, lambda frame, path: frame.to_csv(path, index=False)
+    )
+    frame = pd.DataFrame(matrix("f8")[:, :4], columns=list("abcd"))
+    write(frame, tmp_path / f"0.{end}")
+    model = bp.PCA(2).fit(bp.open(tmp_path / f"0.{end}", columns=["c", "a"]))
+    write(frame.assign(e=added)[list("ebadc")], tmp_path / f"1.{end}")
+    X = bp.open(tmp_path / f"1.{end}", columns=["c", "a"])
+    np.testing.assert_array_equal(X, frame[["c", "a"]])
+    np.testing.assert_array_equal(
+        model.transform(X), model.transform(bp.open(tmp_path / f"0.{end}", columns=["c", "a"]))
+    )
+    np.testing.assert_array_equal(bp.open(tmp_path, columns=["c", "a"]), pd.concat([frame, frame])[["c", "a"]])
+    with pytest.raises(ValueError, match=r"differ from the 4 of|these columns of .* do not hold numbers"):
+        bp.open(tmp_path)
+    write(frame[list("bad")], tmp_path / f"1.{end}")
+    with pytest.raises(ValueError, match="3 columns whose names, types or order differ from the 4 of"):
+        bp.open(tmp_path, columns=["c", "a"])
