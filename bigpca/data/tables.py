@@ -359,8 +359,8 @@ def table_rows(form: str, pattern: str, member: str | None, wanted: Wanted) -> T
         )
     for stamp in stamps[1:]:
         others = _features(FORMS[form].schema(stamp), wanted.keys or "")
-        own, found = ([(f.name, f.type) for f in one] for one in (fields, others))
-        if found != own and (wanted.columns is None or not {*own} <= {*found}):
+        needed, there = ([(f.name, f.type) for f in one] for one in (fields, others))
+        if there != needed and (wanted.columns is None or not {*needed} <= {*there}):
             raise ValueError(
                 f"{stamp[0]} has {len(others)} columns whose names, types or order differ from the {len(fields)} of "
                 f"{stamps[0][0]}. Write it again with the same columns."
