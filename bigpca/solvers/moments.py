@@ -20,6 +20,8 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.solvers.eigh import ENOUGH, EPS, FAINT, NOISE, TOLD, whole_spectrum
 
+PART = 1e-3  # of a column in directions that are dropped, from which on it is named
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -70,6 +72,10 @@ class Frame:
     def back(self, A: Matrix) -> Matrix:
         """Return T A (p, m): directions w of x with ``w'(x - mean) = a'z``."""
         return _times(self.T, A)
+
+    def turned(self, U: Matrix) -> Frame:
+        """Return the frame of coordinates ``U'z`` with an orthogonal U (p, p); this one has matrices."""
+        return Frame(self.T @ U, self.R @ U, U.T @ self.noise @ U)
 
     def divided(self, units: Vector) -> Frame:
         """Return the frame of columns that are divided by ``units`` (p,)."""
@@ -212,6 +218,16 @@ class Scatter:
     def rank(self) -> int:
         """Numerical rank of S."""
         return len(self.S) if self.solved().triangular is not None else int(self.kept.sum())
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """Columns, of which none is constant, along whose combinations one read knows no digit."""
+        values, V, _ = self._eigen
+        live = np.diagonal(self.S) > 0
+        if self.frame.T.ndim == 2 or int(self.kept.sum()) >= min(int(live.sum()), self.freedom):
+            return ()
+        lost = (V[:, ~self.kept & (np.arange(len(values)) < self.freedom)] ** 2).sum(axis=1)
+        return tuple(np.flatnonzero(live & (lost > PART)).tolist())
 
     @property
     def factor(self) -> Matrix:

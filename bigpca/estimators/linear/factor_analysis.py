@@ -15,7 +15,7 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction, low_rank_plus_diagonal
 from bigpca.estimators.linear.monitoring import Density, check_density
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.linear.sums import SumsModel, SumsResult
+from bigpca.estimators.linear.sums import Refinement, SumsModel, SumsResult
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
@@ -128,7 +128,9 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
     def _template(self, d: int) -> Moments:
         return Moments(d)
 
-    def _solved(self, state: Moments, omitted: int, roundings: tuple[float, ...]) -> FactorResult:
+    def _solved(
+        self, state: Moments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
+    ) -> FactorResult:
         """Return the factors of the rows of a state.
 
         Raises

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
+
+import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import positive_integer
+from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.linear.spectrum import not_kept
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import Fit, called, execute, unfitted
@@ -30,35 +33,76 @@ from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components
 from bigpca.solvers.eigh import eigh_bytes
 
+if TYPE_CHECKING:
+    from bigpca.solvers.moments import Frame
+
 Found = TypeVar("Found")
 State = TypeVar("State", bound=Accumulator)
 FLOPS = 14.0  # times d^3, of one generalised eigenproblem
 COPIES = 9  # of a (d, d) matrix that it holds
+FRAMES = 6  # of the same for a second read
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """The rows of a second read, in which the scatter of each side is near the identity, and their state.
+
+    ``T_x'(x - mean_x)``; beside ``T_y'(y - mean_y)``, or ``y - mean_y - B'(x - mean_x)``, where there are two sides.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p + q,)
+    x : Frame
+    y : Frame or None
+    B : ndarray of shape (p, q), or None
+    state : Accumulator or None
+        Once it is read.
+    """
+
+    mean: Vector
+    x: Frame
+    y: Frame | None = None
+    B: Matrix | None = None
+    state: Accumulator | None = None
+
+    def applied(self, rows: Rows) -> Rows:
+        """Return the rows of the second read, from those of the first."""
+        p, d = len(self.x.T), len(self.mean)
+        M = np.eye(d)
+        M[:p, :p] = self.x.T
+        if self.y is not None:
+            M[p:, p:] = self.y.T
+        if self.B is not None:
+            M[:p, p:] = -self.B
+        return projected(rows, self.mean, M)
 
 
 @dataclass(frozen=True)
 class SumsFit(Fit[Found], Generic[Found, State]):
-    """One read into sums, whose products are in float64, and (d, d) problems.
+    """One read into sums, whose products are in float64, and (d, d) problems; another read where digits are too few.
 
     Attributes
     ----------
     template : Accumulator
     solve : callable
-        (state, omitted, roundings of the stored values) -> the result.
+        (state, omitted, roundings of the stored values, and the second read, if there was one) -> the result.
     problems : int
         How many are expected: 1, or as many as an iteration takes.
     sets : int
         How many sets of axes the result has.
+    refine : callable or None
+        (state, omitted) -> the rows of a second read, or None where the first has enough digits.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ("sums",)
+    reads: ClassVar[tuple[str, ...]] = ("sums", "again")
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
     template: State
-    solve: Callable[[State, int, tuple[float, ...]], Found]
+    solve: Callable[[State, int, tuple[float, ...], Refinement | None], Found]
     problems: int = 1
     sets: int = 1
+    refine: Callable[[State, int], Refinement | None] | None = None
 
     @property
     def account(self) -> str:
@@ -70,9 +114,16 @@ class SumsFit(Fit[Found], Generic[Found, State]):
         """The read."""
         return row_pass(self.rows, "sums", [self.template], dtype=PRECISE)
 
+    @cached_property
+    def again(self) -> PassCost | None:
+        """The second read, if there may be one."""
+        rows = None if self.refine is None else read_again(self.rows)
+        return None if rows is None else row_pass(rows, "refined", [self.template], dtype=PRECISE).repeated(0, 1)
+
     def solve_cost(self) -> SolveCost:
         d, size = self.rows.n_columns, self.template.state_bytes
         held = 2 * size + COPIES * self.sets * 8 * d * d + eigh_bytes(d)
+        held += 0 if self.again is None else size + FRAMES * 8 * d * d
         flops = FLOPS * self.problems * self.sets * d**3
         return SolveCost(flops, bytes=held, output_bytes=size + 2 * self.sets * 8 * d * d)
 
@@ -82,7 +133,11 @@ class SumsFit(Fit[Found], Generic[Found, State]):
 
     def run(self, run: Run) -> Found:
         read = self.read(run)
-        return self.solve(read.state, read.omitted, self.rows.roundings)
+        second = None if self.again is None or self.refine is None else self.refine(read.state, read.omitted)
+        if self.again is not None and second is not None:
+            state = fold(run, self.again, second.applied(self.rows), self.template).state
+            second = replace(second, state=state)
+        return self.solve(read.state, read.omitted, self.rows.roundings, second)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +161,9 @@ class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
         """Check the parameters, and return the empty sums of d columns."""
 
     @abstractmethod
-    def _solved(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> Solved:
+    def _solved(
+        self, state: Unchecked, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
+    ) -> Solved:
         """Return the axes of the rows of a state in the host's memory; raises ValueError where there are none."""
 
     def _placed(self, template: Unchecked, rows: Rows, y: Unchecked) -> Unchecked:

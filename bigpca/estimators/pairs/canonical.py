@@ -9,7 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
-from bigpca.estimators.pairs.fits import Refinement
+from bigpca.estimators.linear.sums import Refinement
 from bigpca.estimators.pairs.model import (
     SCALED,
     AxesResult,

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
-import numpy as np
-
-from bigpca.arrays import Matrix, Vector
 from bigpca.data.batches import has_batches
-from bigpca.estimators.linear.maps import projected, read_again
+from bigpca.estimators.linear.maps import read_again
 from bigpca.estimators.linear.spectrum import Remainder
+from bigpca.estimators.linear.sums import Refinement
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
@@ -24,7 +22,6 @@ from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
 from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.eigh import eigh_bytes
-from bigpca.solvers.moments import Frame
 
 Found = TypeVar("Found")
 State = TypeVar("State", bound=Accumulator)
@@ -50,40 +47,6 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
         raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give Y of shape (n, q).")
     more = [] if rows.covariates is None else [rows.covariates]
     return side_by_side([rows, open_side(Y, owner, "Y"), *more], "XYZ"[: 2 + len(more)])
-
-
-@dataclass(frozen=True)
-class Refinement:
-    """The rows of a second read, in which the scatters of both sides are near the identity, and their state.
-
-    ``T_x'(x - mean_x)`` beside ``T_y'(y - mean_y)``, or beside ``y - mean_y - B'(x - mean_x)``.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (p + q,)
-    x : Frame
-    y : Frame or None
-    B : ndarray of shape (p, q), or None
-    state : Accumulator or None
-        Once it is read.
-    """
-
-    mean: Vector
-    x: Frame
-    y: Frame | None = None
-    B: Matrix | None = None
-    state: Accumulator | None = None
-
-    def applied(self, rows: Rows) -> Rows:
-        """Return the rows of the second read, from those of the first."""
-        p, d = len(self.x.T), len(self.mean)
-        M = np.eye(d)
-        M[:p, :p] = self.x.T
-        if self.y is not None:
-            M[p:, p:] = self.y.T
-        if self.B is not None:
-            M[:p, p:] = -self.B
-        return projected(rows, self.mean, M)
 
 
 @dataclass(frozen=True)

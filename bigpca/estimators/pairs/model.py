@@ -30,7 +30,8 @@ from bigpca.estimators.linear.spectrum import (
     whole_moments,
     without_covariates,
 )
-from bigpca.estimators.pairs.fits import PairFit, Refinement, open_pair
+from bigpca.estimators.linear.sums import Refinement
+from bigpca.estimators.pairs.fits import PairFit, open_pair
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import called, execute, unfitted

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import RegressorTags, Tags
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
-from bigpca.estimators.pairs.fits import Refinement
+from bigpca.estimators.linear.sums import Refinement
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits

@@ -20,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes, reject_gaps
-from bigpca.errors import an, brief, counted, positive_integer, real_number, warn_approximation
+from bigpca.errors import an, brief, counted, listed, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.linear.model import in_units_of_rows, whole_state
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.linear.sums import SumsFit, SumsModel, SumsResult
+from bigpca.estimators.linear.sums import Refinement, SumsFit, SumsModel, SumsResult
+from bigpca.estimators.shared.fit import unfitted
 from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.growing import kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
@@ -41,8 +42,8 @@ from bigpca.passes.rows import Rows
 from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
-from bigpca.solvers.eigh import EPS, NOISE, rounded_squares
-from bigpca.solvers.moments import Scatter, graded_svd, warn_dependent
+from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares, stored_squares
+from bigpca.solvers.moments import Frame, Scatter, graded_svd, warn_dependent, warn_stored
 
 GRADED = 1e6  # ratio of the largest variance to the smallest, in units of B, from which small ones lose digits
 UNWEIGHTED = "a step belongs to two rows"
@@ -50,14 +51,14 @@ UNWEIGHTED = "a step belongs to two rows"
 
 @dataclass(frozen=True)
 class Sums:
-    """A sum of squares over rows: a symmetric matrix (d, d), its divisor, and the rounding of the stored values in it.
+    """A sum of squares over rows: a symmetric matrix (d, d), its divisor, and what rounding adds to it.
 
     Attributes
     ----------
     matrix : ndarray of shape (d, d)
     divisor : float
-    noise : ndarray of shape (d,)
-        What that rounding adds to the diagonal.
+    noise, stored : ndarray of shape (d,)
+        What rounding adds to the diagonal: of the computation, and of the stored values.
     freedom : int
         Most directions in which what is summed can differ.
     """
@@ -65,26 +66,32 @@ class Sums:
     matrix: Matrix
     divisor: float
     noise: Vector
+    stored: Vector
     freedom: int
 
     @classmethod
-    def of(cls, moments: Moments, eps: float, level: Moments, *, about_zero: bool = False) -> Sums:
-        """Return the scatter of moments, or their squares about 0, of rows that were rounded as large as ``level``."""
+    def of(
+        cls, moments: Moments, rounding: float, level: Moments, *, terms: float = 1.0, about_zero: bool = False
+    ) -> Sums:
+        """Return the scatter of moments, or their squares about 0, of ``terms`` rows as large as ``level``."""
         check_total(float(level.squares.sum()), mean=level.mean)
         matrix, n = unpack(moments.packed, moments.n_features), moments.weight
         if about_zero:
             matrix += n * np.outer(moments.mean, moments.mean)
-        noise = rounded_squares(level.squares, level.mean, level.weight, eps) * (n / max(level.weight, 1))
-        return cls(matrix, n if about_zero else n - 1, noise, moments.count - 1)
+        size, times = (level.squares, level.mean, level.weight), terms * n / max(level.weight, 1)
+        noise, stored = rounded_squares(*size) * times, stored_squares(*size, rounding) * times
+        return cls(matrix, n if about_zero else n - 1, noise, stored, moments.count - 1)
 
     def ordered(self, order: Integers) -> Sums:
         """Return the same of columns in another order."""
-        return replace(self, matrix=self.matrix[np.ix_(order, order)], noise=self.noise[order])
+        own = self.noise[order], self.stored[order]
+        return replace(self, matrix=self.matrix[np.ix_(order, order)], noise=own[0], stored=own[1])
 
     @classmethod
     def known(cls, matrix: Matrix) -> Sums:
         """Return a matrix that is given, not summed."""
-        return cls(matrix, 1.0, np.zeros(len(matrix)), len(matrix))
+        d = len(matrix)
+        return cls(matrix, 1.0, np.zeros(d), np.zeros(d), d)
 
 
 Pair: TypeAlias = tuple[Sums, Sums]  # A and B
@@ -144,7 +151,7 @@ def reject_few_pairs(pairs: int, n: int, lag: int) -> None:
 
 def _slowness(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
     steps, level = _paired(state)
-    yield Sums.of(steps, eps * np.sqrt(2), level), Sums.of(level, eps, level)
+    yield Sums.of(steps, eps, level, terms=2), Sums.of(level, eps, level)
 
 
 def _noise(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
@@ -156,8 +163,9 @@ def _lagged(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[
     # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
     # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
     steps, level = _paired(state)
-    d, s = Sums.of(steps, eps, level, about_zero=True), Sums.of(level, eps, level)
-    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, 2 * steps.count - 1)
+    # The sum of two rows is twice as large as they are, and has the rounding of two.
+    d, s = Sums.of(steps, eps, level, terms=0.5, about_zero=True), Sums.of(level, eps, level, terms=0.5)
+    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, d.stored + s.stored, 2 * steps.count - 1)
     yield replace(d, divisor=both.divisor), both
 
 
@@ -194,6 +202,7 @@ class PencilResult(SumsResult):
     eigenvalues_: Vector = stored("k")
     rank_: int = stored(of=int, least=0)
     solve_error_: float = stored(of=float, least=0)
+    cut: tuple[int, ...] = stored(of=tuple, least=0, default=())  # columns of directions that rounding hides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,17 +265,24 @@ class CorrespondenceResult(PencilResult):
 
 @dataclass(frozen=True)
 class PencilAxes:
-    """The solution of one pencil: eigenvalues (k,), axes (k, d), patterns (d, k), how many exist, and their error."""
+    """The solution of one pencil: eigenvalues (k,), axes (k, d), patterns (d, k), how many exist, and their errors.
+
+    ``stored`` is by the rounding of the stored values; ``cut`` the columns of directions that were dropped.
+    """
 
     values: Vector
     components: Matrix
     patterns: Matrix
     rank: int
     error: float
+    stored: float
+    cut: tuple[int, ...]
 
 
 class PencilModel(SumsModel[PencilResult]):
     """Scores ``components_ (x - mean_)`` along axes v of extreme ``v'A v / v'B v``, from one read.
+
+    Rows in an order are read once more where one read leaves too few digits of columns that are nearly dependent.
 
     Attributes
     ----------
@@ -280,7 +296,9 @@ class PencilModel(SumsModel[PencilResult]):
     rank_ : int
         Of B: the number of axes that exist. Constant columns, and columns that follow from others, add none.
     solve_error_ : float
-        Estimated relative error of the axes by rounding; above 1e-3 with a warning.
+        Estimated relative error of the axes by rounding; above 1e-3 with a warning. 1 where rows cannot be read a
+        second time, and columns are so nearly dependent that rounding hides some of their directions, which are left
+        out. The rounding of stored values does not count: if it changes more than 1 %, another warning tells.
     n_samples_, n_omitted_ : int
     """
 
@@ -290,7 +308,13 @@ class PencilModel(SumsModel[PencilResult]):
     def _facts(self, state: Unchecked, k: int) -> dict[str, Unchecked]:
         """Return the mean of rows, and what else the result of k components holds."""
 
-    def _solved(self, state: Unchecked, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+    def _pairs(self, state: Unchecked, omitted: int, rounding: float) -> Iterator[Pair]:
+        check_enough_rows(state.count, omitted, sums=getattr(state, "weight_sums", None))
+        return self._pencil.summed(self, state, rounding)
+
+    def _solved(
+        self, state: Unchecked, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
+    ) -> PencilResult:
         """Return the axes of the pencil, of unit ``v'A v`` or ``v'B v``.
 
         Raises
@@ -299,9 +323,14 @@ class PencilModel(SumsModel[PencilResult]):
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
         state = self._finished(state)
-        sums = getattr(state, "weight_sums", None)
-        check_enough_rows(state.count, omitted, sums=sums)
-        found = [self._axes(*pair) for pair in self._pencil.summed(self, state, roundings[0])]
+        pairs, sums = list(self._pairs(state, omitted, roundings[0])), getattr(state, "weight_sums", None)
+        if again is None:
+            found = [self._axes(*pair) for pair in pairs]
+        else:
+            refined = self._pencil.summed(self, again.state, roundings[0])
+            found = [self._axes(*one, again.x, *two) for one, two in zip(pairs, refined, strict=True)]
+        if pairs and self._pencil.unknown == "reported":
+            warn_stored(max(one.stored for one in found), roundings)
         components = np.concatenate([one.components for one in found])
         # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
         patterns = found[0].patterns if len(found) == 1 else np.asarray(pinv(components))
@@ -309,31 +338,39 @@ class PencilModel(SumsModel[PencilResult]):
         return cast("type[PencilResult]", self._traits.result)(
             n_samples_=state.count, n_omitted_=omitted, components_=components, patterns_=patterns,
             eigenvalues_=np.concatenate([one.values for one in found]), rank_=found[0].rank,
-            solve_error_=found[0].error, roundings=roundings, weight_sums=sums,
+            solve_error_=found[0].error, cut=found[0].cut, roundings=roundings, weight_sums=sums,
             state=state if kept else None, **self._facts(state, len(components)),
         )  # fmt: skip
 
-    def _axes(self, A: Sums, B: Sums) -> PencilAxes:
+    def _axes(
+        self, A: Sums, B: Sums, frame: Frame | None = None, A_z: Sums | None = None, B_z: Sums | None = None
+    ) -> PencilAxes:
+        """Return the axes, from the sums of the rows, and from those of a second read in the coordinates of a frame."""
         pencil, d = self._pencil, len(B.noise)
-        a, b, order = np.diagonal(A.matrix), np.diagonal(B.matrix), None
+        (a, b), order = (np.diagonal(one.matrix) for one in (A_z or A, B_z or B)), None
         units = np.divide(a, b, out=np.zeros(d), where=b > 0)
-        if not pencil.signed and units.max() > GRADED * units[units > 0].min(initial=np.inf):
+        graded = not pencil.signed and units.max() > GRADED * units[units > 0].min(initial=np.inf)
+        if graded and frame is None:
             order = np.argsort(units)  # so that no step of a Cholesky factorization adds large numbers to small ones
             A, B = A.ordered(order), B.ordered(order)
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
-            scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
+            if frame is None or A_z is None or B_z is None:
+                scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
+                inner, noise = scatter.frame.congruent(A.matrix), scatter.frame.congruent(np.diag(A.noise))
+            else:
+                scatter, inner = Scatter(B_z.matrix, frame, EPS, B.freedom), A_z.matrix
+                noise = frame.congruent(np.diag(A.noise))
             solution = scatter.solved()
-            if order is None:
-                K = solution.across(solution.across(scatter.frame.congruent(A.matrix)).T)
+            if not graded:
+                K = solution.across(solution.across(inner).T)
                 ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
             else:
-                F = Scatter.of(A.matrix, A.noise, EPS, A.freedom).factor  # A = F F'
-                U, s, _ = graded_svd(solution.across(scatter.frame.into(F)))
+                F = Scatter.of(inner, noise, EPS, A.freedom).factor  # A = F F'
+                U, s, _ = graded_svd(solution.across(F))
                 ratios = np.append(s**2, np.zeros(len(U) - len(s)))
-        error = solution.error
-        if solution.triangular is None:  # directions that are left out are no error of the others
-            error = scatter.level * float((scatter.spectral.inverse**2).sum(axis=1).max(initial=0.0))
+        cut = scatter.cut
+        error = 1.0 if cut else solution.error
         axes, patterns = solution.along(U).T, solution.products(U)
         ratios = ratios if pencil.signed else np.maximum(ratios, 0.0)
         # What rounding alone makes of v'A v: of the stored values, and of the solve.
@@ -346,6 +383,8 @@ class PencilModel(SumsModel[PencilResult]):
                 "along them by more than the rounding of their values: there is no noise to divide by. "
                 + (few or "Leave out columns that are constant in space or follow from others.")
             )
+        rounded = np.divide(axes**2 @ A.stored, ratios, out=np.zeros(len(ratios)), where=known & (ratios > 0))
+        rounded += axes**2 @ B.stored
         values = pencil.eigenvalue(ratios * (B.divisor / A.divisor))
         own = np.argsort(pencil.order(values), kind="stable")
         own = own[known[own]] if pencil.unknown == "left out" else own
@@ -360,19 +399,23 @@ class PencilModel(SumsModel[PencilResult]):
             warn_approximation(
                 few
                 or f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the "
-                "rounding of their values, so their eigenvalues are not known. Give float64 rows, or a larger lag."
+                "rounding of their values, so their eigenvalues are not known. Give a larger lag, or fewer components."
             )
-        axes, patterns = axes[own], patterns[:, own]
+        axes, patterns, changed = axes[own], patterns[:, own], float(rounded[own].max())
         if order is not None:
             back = np.argsort(order)
-            axes, patterns = axes[:, back], patterns[back]
+            axes, patterns, cut = axes[:, back], patterns[back], tuple(sorted(order[list(cut)].tolist()))
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))
         root *= np.sign(axes[np.arange(k), np.abs(axes).argmax(axis=1)])  # as fix_signs, of the patterns too
-        return PencilAxes(values[own], axes * root[:, None], patterns / root, rank, error)
+        return PencilAxes(values[own], axes * root[:, None], patterns / root, rank, error, changed, cut)
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
         super()._warn(found)
-        warn_dependent(found.solve_error_, *self._pencil.dependent)
+        of, remedy = self._pencil.dependent
+        if found.cut:
+            names = getattr(self, "feature_names_in_", np.arange(len(found.mean_)))[list(found.cut)]
+            of, remedy = f"the columns {listed(names)}", f"{remedy} Or fit all rows at once, which reads them again."
+        warn_dependent(found.solve_error_, of, remedy)
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
@@ -385,8 +428,8 @@ class SteppedModel(PencilModel):
     """A pencil of rows in an order, and of the steps between them.
 
     Pairs of rows at a lag are formed in the task that reads them, in float64, however the rows are cut; a row with
-    missing values that is left out takes its pairs with it. With ``fit(X, groups=labels)`` only rows of one label are
-    pairs: trajectories, runs, or images. Rows that ``partial_fit`` or :func:`bigpca.merge` add are trajectories of
+    missing values that is left out takes its pairs with it. With ``fit(X, groups=labels)`` only rows of one trajectory
+    (run, or image) are pairs; as in :func:`bigpca.lagged`, each change of label begins another one. Rows that ``partial_fit`` or :func:`bigpca.merge` add are trajectories of
     their own: no pair has one row before and one after the border.
     """
 
@@ -395,8 +438,23 @@ class SteppedModel(PencilModel):
             reject_few_pairs(max(rows.n_rows - template.reach, 0), rows.n_rows, template.reach)
         if rows.groups is None:
             return template
-        placed = placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1)
-        return replace(template, codes=placed.codes)
+        codes = np.array(placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1).codes)
+        own = np.ones(len(codes), bool) if rows.counted.present is None else rows.counted.present
+        codes[own] = np.cumsum(np.diff(codes[own], prepend=codes[own][:1]) != 0)
+        return replace(template, codes=codes)
+
+    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[PencilResult, Unchecked]:
+        return replace(super()._fit(rows, y), refine=unfitted(self)._refined)
+
+    def _refined(self, state: SteppedMoments, omitted: int) -> Refinement | None:
+        """Return the rows of a second read, in coordinates in which B is near the identity and A near its diagonal."""
+        state = state.of_lag(state.lags[0])
+        ((A, B),) = self._pairs(state, omitted, EPS)
+        scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
+        if not scatter.cut and scatter.solved().error <= ENOUGH:
+            return None
+        frame = scatter.refined()
+        return Refinement(self._facts(state, 0)["mean_"], frame.turned(eigh(frame.congruent(A.matrix))[1]))
 
     def _finished(self, state: SteppedMoments) -> SteppedMoments:
         return state.finished()
@@ -552,9 +610,11 @@ class MinimumNoiseFraction(SteppedModel):
                 "rows are its pixels, line by line."
             )
 
-    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+    def _solved(
+        self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
+    ) -> PencilResult:
         self._check_lines(state.count + omitted)  # of batches known only now
-        return super()._solved(state, omitted, roundings)
+        return super()._solved(state, omitted, roundings, again)
 
 
 @with_parameters
@@ -661,8 +721,12 @@ class TICA(SteppedModel):
     def _template(self, d: int) -> SteppedMoments:
         return SteppedMoments.of(d, *self._lags, sums=True)
 
-    def _solved(self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
-        found = [super(TICA, self)._solved(state.of_lag(lag), omitted, roundings) for lag in state.lags]
+    def _solved(
+        self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
+    ) -> PencilResult:
+        seconds = [again and replace(again, state=cast("SteppedMoments", again.state).of_lag(lag)) for lag in state.lags]
+        parts = zip(map(state.of_lag, state.lags), seconds, strict=True)
+        found = [super(TICA, self)._solved(part, omitted, roundings, second) for part, second in parts]
         first, m = cast("TimescalesResult", found[0]), min(one.n_components_ for one in found)
         if len(found) == 1:
             return first
@@ -837,12 +901,14 @@ class ContrastivePCA(PencilModel):
         alphas = self._alphas
         return {"mean_": cast("Moments", state.states[1]).mean, "alphas_": np.repeat(alphas, k // len(alphas))}
 
-    def _solved(self, state: FoldStates, omitted: int, roundings: tuple[float, ...]) -> PencilResult:
+    def _solved(
+        self, state: FoldStates, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
+    ) -> PencilResult:
         kinds = cast("tuple[Moments, Moments]", state.states)
         self._check_kinds(*(one.count for one in kinds))
         for one in kinds:
             check_enough_rows(one.count, sums=one.weight_sums)
-        return super()._solved(state, omitted, roundings)
+        return super()._solved(state, omitted, roundings, again)
 
 
 @with_parameters

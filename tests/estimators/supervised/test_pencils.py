@@ -24,7 +24,9 @@ RUNS = np.repeat(["a", "b", "a", "c", "d"], [100, 3, 150, 7, 100])  # two are sh
 def pairs(X: Array, lag: int, runs: Any = None, width: int = 0, gone: Any = ()) -> tuple[Array, Array]:
     """Both rows of each pair."""
     t = np.arange(len(X) - lag)
-    t = t if runs is None else t[runs[t] == runs[t + lag]]
+    if runs is not None:  # each change of label begins a run
+        runs = np.cumsum(np.diff(np.unique(runs, return_inverse=True)[1], prepend=0) != 0)
+        t = t[runs[t] == runs[t + lag]]
     t = t[t % width != width - 1] if width else t
     t = t[~np.isin(t, gone) & ~np.isin(t + lag, gone)]
     return X[t], X[t + lag]
@@ -83,6 +85,15 @@ def test_each_method_is_its_dense_pencil_for_any_chunks_and_no_pair_crosses_a_bo
     assert model.n_samples_ == N
     scores = model.transform(X)
     np.testing.assert_allclose(model.inverse_transform(scores), X, atol=1e-9)
+
+
+def test_labels_that_come_back_are_other_trajectories_as_of_lagged_rows() -> None:
+    """Three rows of b between two runs of a are fewer than the lag: no pair crosses them."""
+    windows = bp.lagged(X, (0, LAG), groups=RUNS).compute()
+    np.testing.assert_array_equal(windows, np.hstack(pairs(X, LAG, RUNS)))
+    again = np.repeat(np.arange(5), [100, 3, 150, 7, 100])
+    for make, _ in METHODS.values():
+        np.testing.assert_array_equal(make().fit(X, groups=RUNS).components_, make().fit(X, groups=again).components_)
 
 
 @every
