@@ -442,7 +442,7 @@ class Coefficients:
 
 def warn_stored(changed: float, roundings: tuple[float, ...]) -> None:
     """Warn of a solution that the rounding of the stored values changes, by how much of its size."""
-    if changed > TOLD:
+    if changed > TOLD and max(roundings) > EPS:
         warn_approximation(
             f"values are stored to a relative {max(roundings):.1g}, which changes the solution by about {changed:.1g} "
             "of its size: columns far from 0 are rounded coarsely, or nearly dependent. The result is that of the "

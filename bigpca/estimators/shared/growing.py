@@ -103,7 +103,7 @@ def alike(a: Unchecked, b: Unchecked) -> bool:
 
 def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, solver: str) -> None:
     """Keep a solve in the place of the result, and the name of its solver: it runs once, when that is needed."""
-    owner = unfitted(model)
+    owner = twin(model)
 
     def solved() -> Result:
         found: Result = check_shapes(owner._made(solve()))

@@ -31,7 +31,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
 from bigpca.errors import ShortTraceback, closest, warn_approximation
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed
+from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, note_flattened, open_rows
 from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import (
@@ -643,7 +643,9 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 def finish(model: Estimator[Found], rows: Rows, plan: Plan, found: object) -> None:
     """Set the fitted attributes after a fit that succeeded."""
     made = check_shapes(model._made(found))  # first: if it fails, nothing has changed
-    model._warn(made)
+    owner = unfitted(model)  # with the names of these rows, not of an earlier fit
+    set_known(owner, feature_names_in_=rows.origin.names)
+    owner._warn(made)
     model._found, model.solver_ = made, plan.solver
     set_known(model, _provenance=None)  # that of the previous fit
     model._remember(rows)

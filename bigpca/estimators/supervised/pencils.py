@@ -429,8 +429,9 @@ class SteppedModel(PencilModel):
 
     Pairs of rows at a lag are formed in the task that reads them, in float64, however the rows are cut; a row with
     missing values that is left out takes its pairs with it. With ``fit(X, groups=labels)`` only rows of one trajectory
-    (run, or image) are pairs; as in :func:`bigpca.lagged`, each change of label begins another one. Rows that ``partial_fit`` or :func:`bigpca.merge` add are trajectories of
-    their own: no pair has one row before and one after the border.
+    (run, or image) are pairs; as in :func:`bigpca.data.lagged`, each change of label begins another one. Rows that
+    ``partial_fit`` or :func:`bigpca.merge` add are trajectories of their own: no pair has one row before and one after
+    the border.
     """
 
     def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
@@ -724,9 +725,10 @@ class TICA(SteppedModel):
     def _solved(
         self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
     ) -> PencilResult:
-        seconds = [again and replace(again, state=cast("SteppedMoments", again.state).of_lag(lag)) for lag in state.lags]
-        parts = zip(map(state.of_lag, state.lags), seconds, strict=True)
-        found = [super(TICA, self)._solved(part, omitted, roundings, second) for part, second in parts]
+        found = []
+        for lag in state.lags:
+            second = again and replace(again, state=cast("SteppedMoments", again.state).of_lag(lag))
+            found.append(super()._solved(state.of_lag(lag), omitted, roundings, second))
         first, m = cast("TimescalesResult", found[0]), min(one.n_components_ for one in found)
         if len(found) == 1:
             return first
