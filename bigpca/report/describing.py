@@ -1,9 +1,9 @@
 """All that a report says of a model, put together as records.
 
-Whether to trust it: a few checks, each with the number that decides it. The paragraph for a paper, its citations, and
-how a model was made. What is known of rows beside their scores: classes, keys, pictures; from arrays, or columns of a
-file of labels. One read of the scores: the rows that figures draw, and those at both ends of each component. A report
-as a file: complete or absent.
+Whether to trust it: a few checks, each with the number that decides it. What the fit did, what to cite, and how a model
+was made. What is known of rows beside their scores: classes, keys, pictures; from arrays, or columns of a file of
+labels. One read of the scores: the rows that figures draw, and those at both ends of each component. A report as a
+file: complete or absent.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import base64
 import io
 import os
-import platform
 import shlex
 import tomllib
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ import numpy as np
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector
 from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import label_values, one_each
-from bigpca.data.provenance import version_of
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
@@ -72,33 +71,7 @@ MAX_COMPONENTS = 6  # whose extremes are shown
 MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
 ROWS_AT_AN_END = 5
 BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
-MLE = "maximum likelihood (Minka 2000)"
-# Parameters with sentences of their own, and those that change no number by more than a tolerance.
-TOLD = {
-    "n_components",
-    "center",
-    "scale",
-    "whiten",
-    "method",
-    "power",
-    "preprocess",
-    "preprocess_y",
-    "nan_policy",
-    "kernel",
-    "gamma",
-    "degree",
-    "coef0",
-    "estimator",
-    "memory_limit",
-    "tol",
-    "max_passes",
-    "solver",
-    "random_state",
-    "fit_inverse_transform",
-    "alphas",
-    "cv",
-    "missing_labels",
-}
+MAX_VALUE = 200  # characters of a parameter
 TOP_FEATURES = 5
 MAX_FEATURE_COMPONENTS = 50  # of the table of features
 PICTURES = 12
@@ -450,115 +423,30 @@ def solver_of(inner: Any) -> str:
     return text[1:-1] if text.startswith("(") else text
 
 
-def methods_of(model: Any) -> str:
-    """Return a paragraph for the methods section of a paper."""
+def done_of(model: Any, *, provenance: bool = True) -> tuple[tuple[str, str], ...]:
+    """Return what the fit did to its rows, and the parameters that are not their defaults, all from its record."""
     inner = fitted(model)
-    n, d, k = (int(getattr(inner, f"n_{name}_", 0)) for name in ("samples", "features_in", "components"))
-    versions = f"version {version_of('bigpca')}; Python {platform.python_version()}, NumPy {np.__version__}"
-    text = f"The {n:,} rows of {model.n_features_in_ or d:,} features were reduced to {counted(k, 'component')} by "
-    if hasattr(inner, "n_targets_"):
-        text = f"{n:,} rows of {model.n_features_in_:,} and {inner.n_targets_:,} features were analysed together by "
-    text += f"{method_name(model)}, computed with bigpca ({versions})"
-    solver, core = solver_of(inner), getattr(inner, "estimator_", inner)  # a rotation holds the PCA that it turned
-    text += f" with the solver {solver}" if solver else ""
-    text += f" (relative tolerance {core.tol:g})" if solver == "krylov" and hasattr(core, "tol") else ""
-    text += f" in {counted(inner.n_passes_, 'read')} of the data" if hasattr(inner, "n_passes_") else ""
-    text += f", with the kernel {_in_words(inner.kernel_)}" if hasattr(inner, "kernel_") else ""
-    held = list({id(one): one for one in (model, inner, core)}.values())
-    text = " ".join([f"{text}.", *_of_rows(held), *_of_parameters(held), _share(inner)])
-    seed = vars(core).get("seed_") if hasattr(inner, "bounds_confidence_") else None  # exact answers need none
-    return text.strip() + ("" if seed is None else f" The random seed was {seed}.")
+    inner, lines = getattr(inner, "estimator_", inner), {}
+    for one in (inner, model):  # what a model holds was fitted with its own
+        steps, known, of = one._steps, signature(type(one)).parameters, "" if one is model else "estimator__"
+        told: dict[str, object] = {
+            "missing value": steps.missing_value,
+            "rows mapped by": steps.preprocessing or None,  # with what the reads of the fit found
+            "missing entries": "the means of their columns" if steps.filled else None,
+            "covariates removed": steps.covariates or None,
+        }
+        for name, value in steps.parameters.items():
+            if name not in ("preprocess", "estimator") and repr(value) != repr(known[name].default):
+                told[of + name] = value
+        lines |= {name: _written(value) for name, value in told.items() if value is not None}
+    return tuple(line for line in lines.items() if provenance or "/" not in line[1])  # which may be a path
 
 
-def _of_rows(held: list[Any]) -> list[str]:
-    """Return what the fit did to rows, in sentences, from the records of the models that one model holds."""
-    model, inner, found = held[0], held[min(1, len(held) - 1)], []
-    steps, n = model._steps, getattr(inner, "n_samples_", 0)
-    if steps.missing_value is not None:
-        found.append(f"Entries of {steps.missing_value:g} were treated as missing.")
-    if getattr(inner, "n_omitted_", 0):
-        found.append(f"Rows omitted for missing values: {inner.n_omitted_:,}.")
-    if getattr(inner, "n_unlabelled_", 0):
-        found.append(f"Rows left out for missing labels: {inner.n_unlabelled_:,}.")
-    if any(one._steps.filled for one in held):
-        found.append("Missing entries were replaced by the means of their columns.")
-    for name, what in (("preprocess", "row"), ("preprocess_y", "row of Y")):
-        given = [one._steps.parameters.get(name) or "" for one in held]
-        if name == "preprocess":  # with what the reads of the fit found
-            given = [list(one._steps.preprocessing or ()) for one in held]
-        maps = dict.fromkeys(map(_in_words, given))
-        found += [f"Each {what} was first mapped by {words}." for words in filter(None, maps)]
-    weight, effective = getattr(inner, "sum_weights_", n), getattr(inner, "n_effective_", n)
-    if abs(weight - n) + abs(effective - n) > 1e-9 * n:
-        found.append(f"The rows were weighted, to a sum of {weight:,.6g} and an effective number of {effective:,.6g}.")
-    if steps.covariates:
-        found.append(f"The effect of {counted(steps.covariates, 'covariate')} was removed by linear regression.")
-    return found
-
-
-def _of_parameters(held: list[Any]) -> list[str]:
-    """Return the rule for the components, centre, scale, rotation and other choices of a fit, in sentences."""
-    chosen: dict[str, Any] = {}
-    for one in held:  # what a model holds was fitted with its own
-        chosen |= one._steps.parameters
-    found, k = [], chosen.get("n_components")
-    if isinstance(k, float):
-        found.append(f"The number of components is the smallest that captures {percent(k)} of the variance.")
-    elif isinstance(k, str) or is_dataclass(k):
-        found.append(f"The number of components was chosen by {MLE if k == 'mle' else 'the rule ' + _in_words(k)}.")
-    if (center := chosen.get("center", True)) is not True:
-        found.append(f"The columns were {'not centred' if center is False else 'centred about given numbers'}.")
-    if (scale := chosen.get("scale", False)) is not False:
-        by = "their standard deviations" if scale is True else _in_words(scale)
-        found.append(f"The columns were divided by {by}.")
-    if whiten := chosen.get("whiten"):
-        found.append("The scores were whitened" + ("." if whiten is True else f" by {_in_words(whiten)}."))
-    if "method" in chosen:
-        power = f" of power {chosen['power']:g}" if chosen["method"] == "promax" else ""
-        found.append(f"The loadings were rotated by {chosen['method']}{power}, with Kaiser's normalisation.")
-    if hasattr(held[-1], "alpha_"):
-        alphas, tried = chosen["alphas"], f", chosen by cross-validation in {chosen['cv']} folds from "
-        found.append(f"The penalty was {held[-1].alpha_:g}{'' if np.ndim(alphas) == 0 else tried + _in_words(alphas)}.")
-    others = [
-        f"{name.replace('_', ' ')} {'' if value is True else _in_words(value)}".strip()
-        for name, value in chosen.items()
-        if name not in TOLD and value is not None and value is not False
-    ]
-    return [*found, f"Other choices: {', '.join(others)}."] if others else found
-
-
-def _in_words(value: Any) -> str:
-    """Return a parameter for a paper: a record as its name with the values that it has, a vector as given numbers.
-
-    >>> from bigpca.rules import Whitening
-    >>> _in_words(Whitening(0.25)), _in_words((0.1, 10.0)), _in_words("marchenko-pastur")
-    ('Whitening (power 0.25, epsilon 0)', '0.1 and 10', 'marchenko-pastur')
-    """
-    if is_dataclass(value):
-        known = [(one.name, getattr(value, one.name)) for one in fields(value) if one.repr]
-        given = [
-            f"{name.replace('_', ' ')} {'' if held is True else _in_words(held)}".strip()
-            for name, held in known
-            if held is not None and held is not False
-        ]
-        return type(value).__name__ + (f" ({', '.join(given)})" if given else "")
-    if isinstance(value, list | tuple) and len(value) <= 8:
-        return " and ".join(map(_in_words, value))
-    if isinstance(value, str | bool) or callable(value):
-        return getattr(value, "__name__", str(value))
-    return f"{value:g}" if isinstance(value, int | float) else "given numbers"
-
-
-def _share(model: Any) -> str:
-    ratio = shares_or_none(model)
-    if ratio is None:
-        return ""
-    text = f"The components capture {percent(float(ratio.sum()))} of {whole_of(model)}"
-    if hasattr(model, "captured_variance_bounds_"):
-        low, high = model.captured_variance_bounds_
-        certain = "" if model.bounds_confidence_ == 1 else f", with probability {model.bounds_confidence_:.6g}"
-        return f"{text} (certified to be between {percent(low)} and {percent(high)}{certain})."
-    return f"{text}."
+def _written(value: Any) -> str:
+    if shape := getattr(value, "shape", ()):
+        return f"numbers of shape {shape}"
+    one = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+    return " ".join(brief(one, MAX_VALUE).split())
 
 
 def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
@@ -690,8 +578,8 @@ def describe(
         features=None if own is None or image_shape is not None else _features_table(own, component_names(model, k)),
         layers=None if layers is None else _layers_table(layers),
         extremes=extremes,
+        done=done_of(model, provenance=provenance),
         made=made_of(model, provenance=provenance),
-        methods=methods_of(model),
         citations=citations_of(model),
         next_steps=_next_steps(path, scores, labels) if provenance else _next_steps("model.zarr"),
         notes=(*_notes(subject, extremes), *_on_accuracy(model, held_out)),
@@ -913,7 +801,7 @@ def write_report(
     """Write a report on a fitted model: one HTML file that needs no network, of at most 3 MB.
 
     It has checks with their numbers, the spectrum, the scores with their labels, components, the rows at both ends of
-    each component, all certificates, what was planned and measured, and a paragraph for a paper.
+    each component, all certificates, what the fit did, what was planned and measured, and what to cite.
 
     Parameters
     ----------

@@ -139,9 +139,8 @@ class Report:
         Eigenvalues with their bounds; the features with the largest weights; predicted classes of held-out rows; how
         similar layers are.
     extremes : tuple of Extremes
-    made : tuple of (name, text)
-        How the model was made, and what was planned for it.
-    methods : str
+    done, made : tuples of (name, text)
+        What the fit did to its rows, with its parameters; how the model was made, and what was planned for it.
     citations : tuple of str
     next_steps : tuple of (what, command)
     notes : tuple of str
@@ -157,8 +156,8 @@ class Report:
     classes: Table | None
     layers: Table | None
     extremes: tuple[Extremes, ...]
+    done: tuple[tuple[str, str], ...]
     made: tuple[tuple[str, str], ...]
-    methods: str
     citations: tuple[str, ...]
     next_steps: tuple[tuple[str, str], ...]
     notes: Sequence[str]
