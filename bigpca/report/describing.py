@@ -425,8 +425,8 @@ def solver_of(inner: Any) -> str:
 
 def done_of(model: Any, *, provenance: bool = True) -> tuple[tuple[str, str], ...]:
     """Return what the fit did to its rows, and the parameters that are not their defaults, all from its record."""
-    inner = fitted(model)
-    inner, lines = getattr(inner, "estimator_", inner), {}
+    inner = getattr(fitted(model), "estimator_", fitted(model))
+    lines: dict[str, str] = {}
     for one in (inner, model):  # what a model holds was fitted with its own
         steps, known, of = one._steps, signature(type(one)).parameters, "" if one is model else "estimator__"
         told: dict[str, object] = {
