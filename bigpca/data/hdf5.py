@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from bigpca.data.checks import (
 )
 from bigpca.data.source import SPARSE_PARTS, Stamp, StoredRows, choose_member, file_stamp, stored_values
 from bigpca.data.sparse import CsrRows, SparseGroup
-from bigpca.data.zarr_format import SPARE_BYTES, streamed_size
+from bigpca.data.zarr_format import SPARE_BYTES, overlaps
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, required
 from bigpca.storage.files import check_regular, max_encoded
 
@@ -38,6 +37,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 MAX_LINKS = 32  # soft ones, one behind the other
 MAX_NAMES = 10**7  # letters of the names that are looked through: of 100,000 objects, or of groups 4,000 deep
 NAME_COST = 100  # letters that the visit of an object counts as
+_DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3  # H5Z_FILTER_*
 _NEVER_FILLED = 1  # H5D_FILL_TIME_NEVER, which netCDF-4 sets for variables that are not filled
 
 
@@ -100,15 +100,48 @@ class Hdf5Rows(StoredRows):
                 )
             if self.missing_chunks == "raise":
                 self._check_present(dataset, start, stop, columns)
-            if dataset.compression == "gzip":
-                self._check_sizes(dataset, start, stop, columns)
             what = f"{self.path}: rows {start}:{stop} of {brief(self.member)} cannot be decoded"
             with decoding(what, errors=(Exception,)):
-                if dataset.ndim == 2:
-                    rows: NDArray[Any] = dataset[start:stop, slice(*columns)]
-                    return rows
-                rows = dataset[start:stop].reshape(stop - start, row_width(self.array_shape))
-        return rows[:, slice(*columns)]
+                rows = self._inflated(dataset, start, stop, columns) if dataset.compression == "gzip" else None
+                if rows is None and dataset.ndim == 2:
+                    rows = dataset[start:stop, slice(*columns)]
+                rows = dataset[start:stop] if rows is None else rows
+        return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+
+    def _inflated(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any] | None:
+        """Decode a block, each chunk read once: HDF5 would decode a forged chunk to any size.
+
+        None, once the sizes of the chunks were checked, if they have filters of other kinds or numbers of other bits.
+        """
+        h5t, plist = required("h5py", self.path).h5t, dataset.id.get_create_plist()
+        filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+        plain, chunks = dataset.id.get_type() == h5t.py_create(dataset.dtype, logical=True), self.chunks or ()
+        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
+        bounds[1:] = [columns] if len(bounds) == 2 else bounds[1:]
+        out = np.empty([hi - lo for lo, hi in bounds], dataset.dtype)
+        there = _chunks_there(file_stamp(self.path), self.member, self.array_shape, chunks)
+        expected = math.prod(chunks) * dataset.dtype.itemsize
+        for cell, part, own in overlaps(bounds, chunks):
+            if not there[cell]:
+                out[part] = dataset.fillvalue
+                continue
+            at = tuple(i * c for i, c in zip(cell, chunks, strict=True))
+            data: bytes | None = None
+            size, most = dataset.id.get_chunk_info_by_coord(at).size, expected + SPARE_BYTES
+            if size <= max_encoded(most):
+                stored = dataset.id.read_direct_chunk(at)
+                data = _unfiltered(stored, filters, dataset.dtype.itemsize, most)
+                size = len(data or b"")
+            if size > most:
+                raise CorruptedChunkError(
+                    f"{self.path}: the chunk at {at} of {brief(self.member)} would decode to {size:,} bytes or more, "
+                    f"but its shape {chunks} has {expected:,}, and was not decoded: it is damaged or forged. Copy the "
+                    "file again."
+                )
+            plain = plain and data is not None
+            if plain and data is not None:
+                out[part] = np.frombuffer(data, dataset.dtype).reshape(chunks)[own]
+        return out if plain else None
 
     def _check_present(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
         """Raise if chunks (or, in a contiguous dataset, all values) of these rows are not in the file."""
@@ -141,36 +174,29 @@ class Hdf5Rows(StoredRows):
             bounds[1] = columns
         return tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks or (), strict=False))
 
-    def _check_sizes(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
-        """Reject chunks that gzip would decode to more than their shape; each is looked at once by a process."""
-        chunks, stamp = self.chunks or (), file_stamp(self.path)
-        sound, there = _sound_chunks(stamp, self.member), _chunks_there(stamp, self.member, self.array_shape, chunks)
-        limit = math.prod(chunks) * dataset.dtype.itemsize + SPARE_BYTES
-        for cell in product(*(range(one.start, one.stop) for one in self._cells(start, stop, columns))):
-            at = tuple(i * c for i, c in zip(cell, chunks, strict=True))
-            if cell in sound or not there[cell]:
-                continue
-            size = stored = dataset.id.get_chunk_info_by_coord(at).size
-            if stored <= max_encoded(limit):
-                size = streamed_size(iter([dataset.id.read_direct_chunk(at)[1]]), zlib.decompressobj, limit)
-            if size > limit:
-                raise CorruptedChunkError(
-                    f"{self.path}: the chunk at {at} of {brief(self.member)} would decode to {size:,} bytes or more, "
-                    f"but its shape {chunks} has {limit - SPARE_BYTES:,}, and was not decoded: it is damaged or "
-                    "forged. Copy the file again."
-                )
-            sound.add(cell)
-
     def details(self) -> dict[str, Any]:
         """Return chunks, byte order, and the policy for missing chunks."""
         chunks = None if self.chunks is None else list(self.chunks)
         return {"chunks": chunks, "stored": self.stored, "missing_chunks": self.missing_chunks}
 
 
-@lru_cache(maxsize=16)
-def _sound_chunks(stamp: Stamp, name: str) -> set[tuple[int, ...]]:
-    """Return the chunks of a dataset, in one state of its file, whose decoded sizes were checked; grows."""
-    return set()
+def _unfiltered(chunk: tuple[int, bytes], filters: list[int], itemsize: int, most: int) -> bytes | None:
+    """Undo the filters of a chunk but those it ``skipped``; ends above ``most`` bytes, and with None at other kinds."""
+    skipped, data = chunk
+    for i in reversed(range(len(filters))):
+        if skipped >> i & 1:
+            continue
+        if filters[i] == _DEFLATE:
+            data = zlib.decompressobj().decompress(data, most + 1)
+            if len(data) > most:
+                break
+        elif filters[i] == _FLETCHER32:  # beside the checksum of zlib
+            data = data[:-4]
+        elif filters[i] == _SHUFFLE:
+            data = np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
+        else:
+            return None
+    return data
 
 
 @lru_cache(maxsize=16)

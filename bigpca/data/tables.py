@@ -37,6 +37,9 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 CSV_SUFFIXES = (".csv", ".tsv")
 TABLE_SUFFIXES = (*PARQUET_SUFFIXES, *ARROW_SUFFIXES, *CSV_SUFFIXES)
+BATCHES = 8  # in which one column of a row group is decoded: builders of Arrow double what they hold as they grow
+MIN_BATCH_ROWS = 256
+PAGES_BYTES = 1 << 20  # of a column that are read at a time
 CSV_BYTES = 4 << 20  # of a block of lines: its text and its numbers are held beside the rows
 TEXT_COPIES = 7  # of a block: as read, and in the parser and the pools of memory that Arrow keeps, by measurement
 MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
@@ -62,7 +65,7 @@ class TableFormat(NamedTuple):
     suffixes: tuple[str, ...]
     schema: Callable[[Stamp], Any]
     groups: Callable[[Stamp], Iterable[_Group]]
-    read: Callable[[_Group, list[str]], Any]
+    read: Callable[[_Group, list[str]], Iterator[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,41 +113,47 @@ class TableRows(StoredRows):
         """Read a block, decoding each group that it overlaps once."""
         block, done = np.empty((stop - start, columns[1] - columns[0]), self.dtype), 0
         for group, lo, hi in self._parts(start, stop):
-            block[done : done + hi - lo] = self._read_group(group, columns)[lo:hi]
-            done += hi - lo
+            row = 0
+            for values in self._read_group(group, columns):
+                own = values[max(lo - row, 0) : max(hi - row, 0)]
+                block[done : done + len(own)] = own
+                row, done = row + len(values), done + len(own)
+            if row != group.rows:
+                raise CorruptedChunkError(
+                    f"{self._where(group)} holds {row:,} rows, but {group.rows:,} are declared: it is damaged. Copy it "
+                    "again."
+                )
         return block
 
     def _parts(self, start: int, stop: int) -> list[tuple[_Group, int, int]]:
         groups = self._groups()
         return [(groups[i], lo, hi) for i, lo, hi in parts_of(_group_ends(groups), start, stop)]
 
-    def _read_group(self, group: _Group, columns: tuple[int, int]) -> Array:
-        """Return the columns of a group; of lists, of whole rows."""
-        names = [self.member] if self.member else [one.name for one in self._columns]
-        found = _decoded(self.format, group, names if self.member else names[slice(*columns)])
-        if self.member:
-            return self._of_lists(found.column(0), group)[:, slice(*columns)]
-        if self.format == "csv":
-            _check_exact(group, found)
-        else:
-            nulls = next((name for name in found.column_names if found[name].null_count), None)
-            if nulls is not None:
-                raise ValueError(
-                    f"{group.path}: {_place(self.format, group)}, column {brief(repr(nulls))} has nulls. Drop or fill "
-                    "those rows first."
-                )
-        block = np.empty((found.num_rows, found.num_columns), self.dtype)
-        for j, column in enumerate(found.columns):
-            block[:, j] = column.to_numpy()
-        return block
+    def _where(self, group: _Group) -> str:
+        column = f", column {brief(repr(self.member))}" if self.member else ""
+        return f"{group.path}: {_place(self.format, group)}{column}"
 
-    def _of_lists(self, column: Any, group: _Group) -> Array:
-        where = f"{group.path}: {_place(self.format, group)}, column {brief(repr(self.member))}"
-        if len(column) != group.rows:
-            raise CorruptedChunkError(
-                f"{where} holds {len(column):,} rows, but {group.rows:,} are declared: it is damaged. Copy it again."
-            )
-        return np.asarray(arrow_rows(column, where, self.shape[1]), self.dtype).reshape(group.rows, self.shape[1])
+    def _read_group(self, group: _Group, columns: tuple[int, int]) -> Iterator[Array]:
+        """Yield the columns of a group, some rows at a time; of lists, of whole rows."""
+        names = [self.member] if self.member else [one.name for one in self._columns]
+        first = 0
+        for found in _decoded(self.format, group, names if self.member else names[slice(*columns)]):
+            if self.member:
+                where = self._where(group) + (f", from row {first} on" if first else "")
+                rows = np.asarray(arrow_rows(found.column(0), where, self.shape[1]), self.dtype)
+                first += len(rows)
+                yield rows.reshape(found.num_rows, self.shape[1])[:, slice(*columns)]
+                continue
+            if self.format == "csv":
+                _check_exact(group, found)
+            nulls = [name for name in found.column_names if found[name].null_count and self.format != "csv"]
+            if nulls:
+                where = f"{self._where(group)}, column {brief(repr(nulls[0]))}"
+                raise ValueError(f"{where} has nulls. Drop or fill those rows first.")
+            block = np.empty((found.num_rows, found.num_columns), self.dtype)
+            for j, column in enumerate(found.columns):
+                block[:, j] = column.to_numpy()
+            yield block
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each file of those rows."""
@@ -270,12 +279,17 @@ def _place(form: str, group: _Group) -> str:
     return f"{kinds[form]} {group.number}" + (" on" if form == "csv" else "")
 
 
-def _decoded(form: str, group: _Group, names: list[str]) -> Any:
-    """Return columns of a group as a table of Arrow."""
+def _decoded(form: str, group: _Group, names: list[str]) -> Iterator[Any]:
+    """Yield columns of a group as tables of Arrow, some rows at a time."""
     remedy = "Correct the lines." if form == "csv" else "Copy or write the file again."
     of = f", column {brief(repr(names[0]))}" if len(names) == 1 else ""
-    with decoding(f"{group.path}: {_place(form, group)}{of} cannot be decoded", remedy):
-        return FORMS[form].read(group, names)
+    tables, table = FORMS[form].read(group, names), None
+    while True:
+        with decoding(f"{group.path}: {_place(form, group)}{of} cannot be decoded", remedy):
+            table = next(tables, None)
+        if table is None:
+            return
+        yield table
 
 
 def _index_columns(schema: Any) -> list[str]:
@@ -446,7 +460,7 @@ def _list_column(form: str, stamp: Stamp, wanted: str | None) -> tuple[str, str,
     elif length < 0:
         group = next((one for one in _groups_of(form, (stamp,)) if one.rows), None)
         where = f"{path}: column {brief(repr(name))}"
-        length = -1 if group is None else arrow_rows(_decoded(form, group, [name]).column(0)[:1], where)[0].size
+        length = -1 if group is None else arrow_rows(next(_decoded(form, group, [name])).column(0)[:1], where)[0].size
     return name, stored, length
 
 
@@ -517,9 +531,10 @@ def table_column(pattern: str, form: str, name: str) -> Array:
             if below is not None:
                 parts.append(np.full(group.rows, below, object))
                 continue
-            column = (_decoded(form, group, [name]) if form != "csv" else _csv_texts(group, [name])).column(0)
-            exact = _is_number(column.type) and not column.null_count
-            parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), object))
+            for table in _decoded(form, group, [name]) if form != "csv" else [_csv_texts(group, [name])]:
+                column = table.column(0)
+                exact = _is_number(column.type) and not column.null_count
+                parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), object))
     same = len({part.dtype for part in parts[1:]}) == 1
     return np.concatenate(parts[1:] if same else [part.astype(object) for part in parts])
 
@@ -558,7 +573,8 @@ def _parquet_groups(stamp: Stamp) -> list[_Group]:
     return [_Group(stamp[0], i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
 
 
-def _parquet_read(group: _Group, names: list[str]) -> Any:
+def _parquet_read(group: _Group, names: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     stamp = file_stamp(group.path)
@@ -569,8 +585,15 @@ def _parquet_read(group: _Group, names: list[str]) -> Any:
         chunks = [one for one in chunks if one.path_in_schema.split(".")[0] in names]
         starts = [one.dictionary_page_offset or one.data_page_offset for one in chunks]
         file.get([(a, a + one.total_compressed_size) for a, one in zip(starts, chunks, strict=True)])
-    with pq.ParquetFile(file, metadata=known, page_checksum_verification=True) as opened:
-        return opened.read_row_group(group.number, columns=names).select(names)
+    # A column of lists is as large as all others together: it is read and decoded in parts.
+    part = {"pre_buffer": False, "buffer_size": PAGES_BYTES} if len(names) == 1 else {}
+    with pq.ParquetFile(file, metadata=known, page_checksum_verification=True, **part) as opened:
+        if not part:
+            yield opened.read_row_group(group.number, columns=names).select(names)
+            return
+        rows = max(-(-group.rows // BATCHES), MIN_BATCH_ROWS)
+        for batch in opened.iter_batches(rows, row_groups=[group.number], columns=names):
+            yield pa.Table.from_batches([batch]).select(names)
 
 
 @lru_cache(maxsize=64)
@@ -625,7 +648,7 @@ def _arrow_message(file: Any, offset: int, size: int) -> tuple[str, int, int] | 
     return _ARROW_KINDS.get(kind, ""), field("q", field("I", message, 2), 0) if kind == 3 else 0, end
 
 
-def _arrow_read(group: _Group, names: list[str]) -> Any:
+def _arrow_read(group: _Group, names: list[str]) -> Iterator[Any]:
     import pyarrow as pa
 
     schema = _arrow_index(file_stamp(group.path))[0]
@@ -633,10 +656,11 @@ def _arrow_read(group: _Group, names: list[str]) -> Any:
         if group.size:
             file.seek(group.number)
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
-            return pa.Table.from_batches([batch]).select(names)
+            yield pa.Table.from_batches([batch]).select(names)
+            return
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
         batch = pa.ipc.open_file(file, options=options).get_batch(group.number)
-        return pa.Table.from_batches([batch]).select(names)
+        yield pa.Table.from_batches([batch]).select(names)
 
 
 class _Head(NamedTuple):
@@ -799,7 +823,12 @@ FORMS = {
     "arrow": TableFormat(
         ARROW_SUFFIXES, lambda stamp: _arrow_index(stamp)[0], lambda stamp: _arrow_index(stamp)[1], _arrow_read
     ),
-    "csv": TableFormat(CSV_SUFFIXES, lambda stamp: csv_head(stamp).schema, _csv_groups, _csv_read),
+    "csv": TableFormat(
+        CSV_SUFFIXES,
+        lambda stamp: csv_head(stamp).schema,
+        _csv_groups,
+        lambda group, names: map(_csv_read, [group], [names]),
+    ),
 }
 
 

@@ -111,8 +111,8 @@ class ChunkFiles:
         The metadata that define how chunks are decoded.
     digest : str
         Their SHA-256.
-    direct : DirectRows or None
-        Reads whole rows without Zarr, if the layout and the store allow it.
+    direct : DirectChunks or None
+        Reads without Zarr, if the layout and the store allow it.
     sizes : DecodedSizes
         Decoded sizes of chunks, which are looked at where that takes no request for each.
     small : str
@@ -128,7 +128,7 @@ class ChunkFiles:
     directory: str | None
     document: Mapping[str, Any]
     digest: str
-    direct: zarr_format.DirectRows | None
+    direct: zarr_format.DirectChunks | None
     sizes: zarr_format.DecodedSizes
     small: str = ""
     place: Place | None = None
@@ -142,10 +142,10 @@ class ChunkFiles:
         directory = None if root is None else os.path.join(root, array.path)
         place = place if place is not None or directory is not None else _place_of(array)
         document = zarr_format.array_document(array)
-        direct = (
-            None if place is None and directory is None else zarr_format.DirectRows.of(array, document, directory or "")
-        )
         sizes, text = zarr_format.DecodedSizes.of(array, document), json.dumps(document, sort_keys=True)
+        direct = None
+        if place is not None or directory is not None:
+            direct = zarr_format.DirectChunks.of(array, document, sizes, directory or "")
         digest = hashlib.sha256(text.encode()).hexdigest() + small
         return cls(array, array.shards or array.chunks, directory, document, digest, direct, sizes, small, place)
 
@@ -354,35 +354,6 @@ class ChunkFiles:
         return replace(
             self, array=self._over(HeldStore({self._full(key): file for key, file in held.items()})), held=held
         )
-
-    def checked(self, bounds: Sequence[tuple[int, int]], *, fill: bool) -> Array | None:
-        """Read half-open ranges of a local array and open each file once; None if one is not as expected.
-
-        Parameters
-        ----------
-        fill : bool
-            Whether missing files are expected.
-        """
-        from bigpca.storage.regular_store import CheckedFiles
-
-        left = dict(zip(map(self._full, self.keys(bounds)), self.cells(bounds), strict=True))
-
-        def check(key: str, file: Any, size: int) -> list[tuple[int, int]]:
-            if (cell := left.pop(key, None)) is None:  # has been checked
-                return []
-            inside = self._inside(cell, list(bounds))
-            if reason := self.sizes.fault(file, size, inside):
-                raise ValueError(reason)
-            return self.sizes.spans(file, size, inside) if self.sizes.per_shard else []
-
-        store = CheckedFiles(disk_path(self.array.store) or "", check)
-        try:
-            found = np.asarray(self._over(store)[tuple(slice(*pair) for pair in bounds)])
-        except Exception as error:
-            if not is_decode_error(error) and not isinstance(error, OSError):
-                raise
-            return None
-        return None if store.lost and not fill else found
 
     def _over(self, store: Any) -> zarr.Array[Any]:
         """Return the array, whose objects are read from another store."""
@@ -693,14 +664,19 @@ class ZarrReader:
         return block if block.flags.writeable else block.copy()
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
-        """Decode whole rows into the result, if the layout allows it, or by Zarr; None if a file is not as expected."""
-        if bounds[1:] != self.bounds[1:] or files.direct is None:
-            return None if files.directory is None else files.checked(bounds, fill=self.missing_chunks == "fill")
+        """Decode into the result, if the layout allows it; None if a stored object is not as expected."""
+        if files.direct is None or (files.place is not None and files.sizes.per_shard):
+            return None
         if files.place is None:
-            return files.direct.read(files.key, *bounds[0])
-        out = np.empty((bounds[0][1] - bounds[0][0], *self.shape[1:]), files.array.dtype)
-        for cell, got in files.get(list(files.cells(bounds))):  # decoded while others arrive
-            if got is None or not files.direct.decode(got.data, out, bounds[0][0], cell[0]):
+            return files.direct.read(files.key, bounds)
+        from bigpca.storage.requests import ObjectFile  # for object stores only
+
+        out = np.empty([hi - lo for lo, hi in bounds], files.array.dtype)
+        places = {cell: rest for cell, *rest in zarr_format.overlaps(bounds, files.cell_shape)}
+        for cell, got in files.get(list(places)):  # decoded while others arrive
+            part, own = places[cell]
+            file = None if got is None else ObjectFile(files.place, files.key(cell), got.size, got)
+            if file is None or not files.direct.decode(file, file.size, out[part], own):
                 return None
         return out
 

@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +46,10 @@ COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", 
 INDEX_CODECS = {"bytes", "crc32c"}  # for a shard's index, whose size must be known
 CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
 # Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each in new memory whose
-# pages the kernel must map first: for large chunks that costs several times the copying itself. For the usual layout
-# (local directory, no shards, whole rows per chunk, C order, native bytes, uncompressed or zstd) one buffer suffices.
-# In all other cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
+# pages the kernel must map first: for large chunks that costs several times the copying itself. It decodes up to ten
+# chunks at a time, in threads whose heaps keep what they free, and holds all chunks of a shard that it reads. For the
+# usual layouts (C order, native bytes, one compressor or none) one chunk beside the result suffices. In all other
+# cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
 # header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
@@ -238,107 +241,145 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class DirectRows:
-    """Reads rows of one array whose layout allows it.
+class DirectChunks:
+    """Reads ranges of one array, in the calling thread and one chunk after another, if its layout allows it.
 
     Attributes
     ----------
     directory : str
     dtype : numpy.dtype
-    chunk_shape : tuple of int
-    shape : tuple of int
-    compressed : bool
+    cell_shape, chunk_shape : tuple of int
+        Of a stored object, and of what is decoded at a time: they differ where there are shards.
+    fill : number
+        What chunks hold that a shard does not have.
+    sizes : DecodedSizes
     """
 
     directory: str
     dtype: np.dtype[Any]
+    cell_shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-    compressed: bool
+    fill: Any
+    sizes: DecodedSizes
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], document: Mapping[str, Any], directory: str) -> DirectRows | None:
+    def of(
+        cls, array: zarr.Array[Any], document: Mapping[str, Any], sizes: DecodedSizes, directory: str
+    ) -> DirectChunks | None:
         """Return the reader of an open array, or None if its layout is not supported.
 
-        ``directory`` is empty for objects, whose bytes are given to :meth:`decode`.
+        ``directory`` is empty for objects, which are given to :meth:`decode`.
         """
-        whole_rows = len(array.shape) >= 1 and array.chunks[1:] == array.shape[1:]
-        if array.shards or not whole_rows or not array.dtype.isnative:
-            return None
-        codecs = [(short_name(name), options) for name, options in codecs_of(document)]
+        codecs, plain = codecs_of(document), array.dtype.isnative and array.ndim > 0
         if document.get("zarr_format") == 2:
-            plain = document.get("order", "C") == "C" and not document.get("filters")
-            names = [name for name, _ in codecs]
+            plain = plain and document.get("order", "C") == "C" and not document.get("filters")
         else:
-            first, options = codecs[0] if codecs else ("", {})
-            plain = first == "bytes" and (array.dtype.itemsize == 1 or options.get("endian", "little") == sys.byteorder)
-            names = [name for name, _ in codecs[1:]]
-        if not plain or names not in ([], ["zstd"]):
+            if sizes.per_shard:
+                plain, codecs = plain and len(document["codecs"]) == 1, codecs[1:]
+            first, options = codecs.pop(0) if codecs else ("", {})
+            little = options.get("endian", "little") == sys.byteorder or array.dtype.itemsize == 1
+            plain = plain and first == "bytes" and little
+        names = [short_name(name) for name, _ in codecs]
+        if not plain or len(names) > 1 or not DECODERS.keys() >= set(names):
             return None
-        return cls(directory, array.dtype, array.chunks, array.shape, bool(names))
+        return cls(directory, array.dtype, array.shards or array.chunks, array.chunks, array.fill_value, sizes)
 
-    def read(self, key: Callable[[tuple[int, ...]], str], start: int, stop: int) -> NDArray[Any] | None:
-        """Read rows ``start:stop`` into new memory, or return None if a file is missing or not as expected."""
-        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
-        step, rest = self.chunk_shape[0], (0,) * (len(self.shape) - 1)
-        for i in range(start // step, -(-stop // step)):
-            path = os.path.join(self.directory, key((i, *rest)))
+    def read(self, key: Callable[[tuple[int, ...]], str], bounds: Sequence[tuple[int, int]]) -> NDArray[Any] | None:
+        """Read half-open ranges into new memory, or return None if a file is missing or not as expected."""
+        out = np.empty([hi - lo for lo, hi in bounds], self.dtype)
+        for cell, part, own in overlaps(bounds, self.cell_shape):
             try:
-                whole = self._read_chunk(path, *self._place(out, start, i))
+                with open_regular(os.path.join(self.directory, key(cell)), buffering=0) as file:
+                    whole = self.decode(file, os.fstat(file.fileno()).st_size, out[part], own)
             except InputChangedError:
                 raise
-            except (OSError, RuntimeError, ValueError):
+            except OSError:
                 return None
             if not whole:
                 return None
         return out
 
-    def decode(self, data: Any, out: NDArray[Any], start: int, i: int) -> bool:
-        """Fill ``out``, rows from ``start`` on, with those of chunk i, of these bytes; False if not as expected."""
-        target, skip = self._place(out, start, i)
-        try:
-            return self._decode(data, target, skip)
-        except (RuntimeError, ValueError):
+    def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> bool:
+        """Fill ``out`` with a part of an object of ``size`` bytes; False if it is not as expected."""
+        entries = self.sizes.index(file, size) if self.sizes.per_shard and size <= self.sizes.max_stored else None
+        if size > self.sizes.max_stored or (self.sizes.per_shard and entries is None):
             return False
-
-    def _place(self, out: NDArray[Any], start: int, i: int) -> tuple[NDArray[Any], int]:
-        """Return the rows of ``out`` that chunk i fills, and how many rows of the chunk are before them."""
-        step = self.chunk_shape[0]
-        first, last = max(start, i * step), min(start + len(out), (i + 1) * step)
-        return out[first - start : last - start], first - i * step
-
-    @property
-    def _nbytes(self) -> int:
-        return int(np.prod(self.chunk_shape)) * self.dtype.itemsize
-
-    def _read_chunk(self, path: str, target: NDArray[Any], skip: int) -> bool:
-        """Fill ``target`` with the chunk's rows from ``skip`` on; return False if the file is not as expected."""
-        with open_regular(path, buffering=0) as file:
-            if not self.compressed:
-                if os.fstat(file.fileno()).st_size != self._nbytes:
-                    return False
-                file.seek(skip * (self._nbytes // self.chunk_shape[0]))
-                return fill_from(file, target) == target.nbytes
-            if os.fstat(file.fileno()).st_size > max_encoded(self._nbytes):
+        for chunk, part, inside in overlaps([(one.start, one.stop) for one in own], self.chunk_shape):
+            offset, nbytes = (0, size) if entries is None else map(int, entries[chunk])
+            if entries is not None and offset == nbytes == ABSENT:
+                out[part] = self.fill
+            elif offset + nbytes > size or not self._fill(file, offset, nbytes, out[part], inside):
                 return False
-            data = file.read()
-        return self._decode(data, target, skip)
-
-    def _decode(self, data: Any, target: NDArray[Any], skip: int) -> bool:
-        if (frame_size(bytes(memoryview(data)[:HEAD_BYTES])) if self.compressed else len(data)) != self._nbytes:
-            return False
-        if not self.compressed:
-            target[...] = np.frombuffer(data, self.dtype).reshape(self.chunk_shape)[skip : skip + len(target)]
-            return True
-        from numcodecs.zstd import decompress  # imported here because a fit of arrays needs no codecs
-
-        if target.nbytes == self._nbytes:
-            decompress(data, target)
-        else:
-            chunk = np.empty(self.chunk_shape, self.dtype)
-            decompress(data, chunk)
-            target[...] = chunk[skip : skip + len(target)]
         return True
+
+    def _fill(self, file: Any, offset: int, nbytes: int, out: NDArray[Any], own: tuple[slice, ...]) -> bool:
+        """Fill ``out`` with a part of one chunk, which is decoded there if it is whole rows of the chunk."""
+        expected, rows = math.prod(self.chunk_shape) * self.dtype.itemsize, own[0]
+        if self.sizes.compressor:
+            rows = slice(0, self.chunk_shape[0])
+        shape = (rows.stop - rows.start, *self.chunk_shape[1:])
+        block = out if out.shape == shape and out.flags.c_contiguous else np.empty(shape, self.dtype)
+        file.seek(offset + rows.start * (expected // self.chunk_shape[0]))
+        if self.sizes.compressor:
+            data = file.read(nbytes)
+            stated = stated_size(self.sizes.compressor, data[:HEAD_BYTES], len(data))
+            if len(data) != nbytes or (self.sizes.compressor not in STREAMED and stated != expected):
+                return False
+            try:
+                DECODERS[self.sizes.compressor](data, block)
+            except (RuntimeError, ValueError, zlib.error):
+                return False
+        elif nbytes != expected or fill_from(file, block) != block.nbytes:
+            return False
+        if block is not out:
+            out[...] = block[slice(own[0].start - rows.start, own[0].stop - rows.start), *own[1:]]
+        return True
+
+
+def overlaps(
+    bounds: Sequence[tuple[int, int]], shape: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+    """Yield the cells of a grid that half-open ranges touch; the part of each in the ranges, and in the cell.
+
+    >>> list(overlaps([(1, 3)], [2]))
+    [((0,), (slice(0, 1, None),), (slice(1, 2, None),)), ((1,), (slice(1, 2, None),), (slice(0, 1, None),))]
+    """
+    pairs = list(zip(bounds, shape, strict=True))
+    for cell in product(*(range(lo // step, -(-hi // step)) if hi > lo else range(0) for (lo, hi), step in pairs)):
+        part, own = [], []
+        for i, ((lo, hi), step) in zip(cell, pairs, strict=True):
+            first, last = max(lo, i * step), min(hi, (i + 1) * step)
+            part.append(slice(first - lo, last - lo))
+            own.append(slice(first - i * step, last - i * step))
+        yield cell, tuple(part), tuple(own)
+
+
+def _by_numcodecs(name: str) -> Callable[[bytes, NDArray[Any]], Any]:
+    # Imported when it is first used, because a fit of arrays needs no codecs.
+    return lambda data, block: import_module(f"numcodecs.{name}").decompress(data, block)
+
+
+def inflate(data: bytes, block: NDArray[Any], bits: int = 15) -> None:
+    """Fill an array with one zlib stream, or of gzip with 31 ``bits``, without decoding more than it has.
+
+    Raises
+    ------
+    ValueError, zlib.error
+        If it is damaged, or holds more or fewer bytes.
+    """
+    stream = zlib.decompressobj(bits)
+    found = stream.decompress(data, block.nbytes + 1)
+    if len(found) != block.nbytes or not stream.eof or stream.unused_data:
+        raise ValueError(f"{len(found):,} bytes or more were decoded, where {block.nbytes:,} were expected")
+    block[...] = np.frombuffer(found, block.dtype).reshape(block.shape)
+
+
+# Those whose output is as large as is stated, or as is asked for.
+DECODERS: dict[str, Callable[[bytes, NDArray[Any]], Any]] = {
+    **{name: _by_numcodecs(name) for name in ("blosc", "lz4", "zstd")},
+    "zlib": inflate,
+    "gzip": partial(inflate, bits=31),
+}
 
 
 def fill_from(file: Any, target: NDArray[Any], step: int = 2**30) -> int:
@@ -443,14 +484,25 @@ class DecodedSizes:
         """Bytes of the index of a shard."""
         return 16 * math.prod(self.per_shard) + 4 * self.index_checksum
 
-    def places(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Iterate over (offset, bytes) of chunks of a shard; a damaged index is left to Zarr, which reports it."""
+    def index(self, file: Any, size: int) -> NDArray[Any] | None:
+        """Return (offset, bytes) of all chunks of a shard; None if its index is damaged, which Zarr reports."""
         length = 16 * math.prod(self.per_shard)
         start = 0 if self.index_at_start else size - self.index_bytes
-        if start < 0 or size < length:
-            return
+        if start < 0 or size < self.index_bytes:
+            return None
         file.seek(start)
-        entries = np.frombuffer(file.read(length), "<u8").reshape(*self.per_shard, 2)
+        data = file.read(self.index_bytes)
+        if self.index_checksum:
+            import google_crc32c  # for shards only
+
+            if google_crc32c.value(data[:length]) != int.from_bytes(data[length:], "little"):
+                return None
+        return np.frombuffer(data[:length], "<u8").reshape(*self.per_shard, 2)
+
+    def places(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Iterate over (offset, bytes) of chunks of a shard."""
+        if (entries := self.index(file, size)) is None:
+            return
         for cell in product(*(range(*pair) for pair in bounds)):
             offset, nbytes = (int(number) for number in entries[cell])
             if offset != ABSENT and offset + nbytes <= size:
@@ -470,17 +522,23 @@ class DecodedSizes:
         if self.compressor in STREAMED:
             return streamed_size(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
         head = file.read(min(HEAD_BYTES, max(nbytes, 0)))
-        if self.compressor == "blosc":
-            cut = len(head) < 16 or nbytes < int.from_bytes(head[12:16], "little")
-            return None if cut else int.from_bytes(head[4:8], "little")
-        if self.compressor == "lz4":
-            return int.from_bytes(head[:4], "little")
+        stated = stated_size(self.compressor, head, nbytes)
+        if stated is not None or self.compressor == "blosc":
+            return stated
         if self.compressor == "zstd":
-            if (stated := frame_size(head)) is not None:
-                return stated
             most = _zstd_bound(head + file.read(max(nbytes - len(head), 0)), MAX_WIDENING * self.limit)
             return most if most > MAX_WIDENING * self.limit else 0  # only a bound, because frames may be flushed often
         return 0
+
+
+def stated_size(compressor: str, head: bytes, nbytes: int) -> int | None:
+    """Return the decoded size that the head of a chunk of ``nbytes`` states; None if it states none, or was cut."""
+    if compressor == "blosc":
+        cut = len(head) < 16 or nbytes < int.from_bytes(head[12:16], "little")
+        return None if cut else int.from_bytes(head[4:8], "little")
+    if compressor == "lz4":
+        return int.from_bytes(head[:4], "little")
+    return frame_size(head) if compressor == "zstd" else None
 
 
 def _pieces(file: Any, nbytes: int) -> Iterator[bytes]:

@@ -88,49 +88,6 @@ class HeldStore(MemoryStore):
         return _buffer(prototype, file.part(*_range(byte_range, file.size)))
 
 
-class CheckedFiles(MemoryStore):
-    """The files that one read needs. Each is opened once, and checked before its bytes are returned.
-
-    Parameters
-    ----------
-    folder : str
-    check : callable
-        Key, open file and its bytes -> the half-open ranges that are asked for after its first one, such as those of
-        the chunks of a shard after its index. Raises :class:`ValueError` if it must not be decoded.
-
-    Attributes
-    ----------
-    lost : bool
-        Whether some were not there.
-    """
-
-    def __init__(self, folder: str, check: Callable[[str, BinaryIO, int], list[tuple[int, int]]]) -> None:
-        super().__init__(read_only=True)
-        self.folder, self.check, self.lost = folder, check, False
-        self._ahead = dict[tuple[str, Any, Any], bytes]()
-
-    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-        """Return the bytes of one file, or None."""
-        return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
-
-    def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
-        """Return the bytes of one file, or None; raises :class:`ValueError` for one that must not be decoded."""
-        part = key, getattr(byte_range, "start", None), getattr(byte_range, "end", None)
-        if (data := self._ahead.pop(part, None)) is not None:
-            return _buffer(prototype, data)
-        try:
-            with open_regular(os.path.join(self.folder, key)) as file:
-                size = os.fstat(file.fileno()).st_size
-                spans = self.check(key, file, size)
-                for start, stop in spans if byte_range else ():
-                    file.seek(start)
-                    self._ahead[key, start, stop] = file.read(stop - start)
-                return _part(file, size, prototype, byte_range)
-        except (FileNotFoundError, NotADirectoryError):
-            self.lost = True
-            return None
-
-
 def _range(wanted: Any, size: int) -> tuple[int, int]:
     """Return the bytes that one of Zarr's requests means, of an object of so many."""
     start, stop = getattr(wanted, "start", 0), getattr(wanted, "end", size)
