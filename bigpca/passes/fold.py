@@ -388,7 +388,7 @@ class FoldGroup:
                 dtype=self.dtype,
             )  # fmt: skip
         else:
-            about = group_shift(slab.astype(self.dtype, copy=False)) if shift is None else shift.astype(self.dtype)
+            about = group_shift(slab, self.dtype) if shift is None else shift.astype(self.dtype)
             complete = prepare_block(
                 slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
                 numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
