@@ -114,6 +114,7 @@ class NullFit(Fit[PCAResult]):
         return self.decided(self.rule.at(np.inf))
 
     solver = of_part("main", "solver")
+    exact = of_part("main", "exact")
 
     @property
     def account(self) -> str:
@@ -210,11 +211,13 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
     if rule is not None:
         moments = CovarianceFit(rows, settings)  # its one read has the variances of the columns too
         one_read = rule.null == "deterministic"
-        if one_read and (solver == CovarianceFit.solver or (solver == "auto" and moments.plan.fits)):
+        if one_read and (solver == CovarianceFit.solver or rows.order.once):
             return moments
-        return null_fit(
+        null = null_fit(
             rule, rows, settings, lambda known: plan_fit(rows, replace(settings, n_components=known), solver)
         )
+        best = choose([moments, null]) if one_read and solver == "auto" else null
+        return null if best.solver != CovarianceFit.solver else best  # whose reason compares already
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
         return first_that_fits(named.choices(rows, settings))
