@@ -469,8 +469,14 @@ class CompressedMember(StoredRows):
                         stream.file = archive.open(f"{self.member}.npy")
                     npy_header(stream.file, self.path)
                     stream.first = stream.file.tell()
-                # Decodes up to the first row: from the start of the member, if it is already behind it.
-                stream.file.seek(stream.first + start * self._row_bytes)
+                # Decodes up to the first row: from the start of the member, if it is already behind it. zipfile alone
+                # would hold 16 MiB of it, decoded and not.
+                at = stream.first + start * self._row_bytes
+                if at < stream.file.tell():
+                    stream.file.seek(0)
+                while (left := at - stream.file.tell()) > 0:
+                    if not stream.file.read(min(left, STEP_BYTES)):
+                        raise EOFError("it ended early")
                 if fill_from(stream.file, rows, STEP_BYTES) < rows.nbytes:
                     raise EOFError("it ended early")
             except BaseException:
