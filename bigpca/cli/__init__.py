@@ -1,4 +1,4 @@
-"""The command line: ``bigpca demo | ingest | plan | fit | transform | report | plot | info | verify | doctor``.
+"""The command line: ``bigpca demo | ingest | plan | fit | transform | report | info | verify | doctor``.
 
 - ``commands``  The application behind ``bigpca``: all commands, their exit codes, and usage errors as JSON.
 - ``options``  Options shared by several commands, each declared once.
@@ -9,7 +9,7 @@
 - ``output``  The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code.
 - ``process``  Setup of a command's process: output streams whose loss does not end the work, and interrupts that are
   reported.
-- ``models``  ``bigpca report``, ``plot``, ``extremes``, ``compare`` and ``export``: what is done with fitted models.
+- ``models``  ``bigpca report`` and ``export``: what is done with fitted models.
 - ``runtime``  Where a command runs: in this process, on local workers that it starts (loopback only), or on a running
   cluster.
 

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from bigpca import __version__
 from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
-from bigpca.cli.models import compare, export, extremes, plot, report
+from bigpca.cli.models import export, report
 from bigpca.cli.options import ModelOptions, default_of, grouped, sections
 from bigpca.cli.output import MEANINGS, ExitCode, Streams, paragraph, wrapped
 from bigpca.cli.stores import info, ingest, verify
@@ -24,7 +24,7 @@ _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
 # Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
 _ESTIMATOR = {field.name for field in fields(ModelOptions)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
-COMMANDS = (demo, ingest, plan, fit, transform, report, plot, extremes, compare, export, info, verify, doctor)
+COMMANDS = (demo, ingest, plan, fit, transform, report, export, info, verify, doctor)
 EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
 
 

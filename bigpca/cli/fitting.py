@@ -521,8 +521,6 @@ def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: P
     path = shlex.quote(str(record["model"]))
     if record["scores"] is not None:
         further = f"bigpca report {path} --scores {shlex.quote(str(record['scores']))}"
-    elif len(record.get("groups", ())) > 2:
-        further = f"bigpca plot drift {path}"
     else:
-        further = f"bigpca plot scree {path}" if "captured" in record else f"bigpca report {path}"
+        further = f"bigpca report {path}"
     output.say(f"\nNext: {further}")

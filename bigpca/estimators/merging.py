@@ -53,6 +53,7 @@ def merge(a: Model, b: Model) -> Model:
     Examples
     --------
     >>> import numpy as np
+    >>> from bigpca import PCA
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(40, 3))
     >>> both = merge(PCA(2).fit(X[:10]), PCA(2).fit(X[10:]))

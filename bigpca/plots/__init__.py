@@ -1,6 +1,6 @@
 """Figures of fitted models, of models or plain arrays alike. Needs matplotlib (``pip install 'bigpca[plot]'``).
 
-Every function draws into ``ax`` or makes a figure of its own, and returns the Axes; ``pairs`` returns a figure.
+Every function draws into ``ax`` or makes a figure of its own, and returns the Axes.
 
 - ``spectra``  Eigenvalues, their shares of the variance, and their bounds; groups of rows over time.
 - ``scatter``  Rows by their scores on two components, with classes or values as colours; and the features beside
@@ -14,23 +14,19 @@ Models are read by their fitted attributes alone, so that nothing here imports a
 result take ten lines of matplotlib: ``docs/how-to/axes.md``.
 """
 
-from bigpca.plots.images import components, maps, top_features
-from bigpca.plots.scatter import biplot, correlation_circle, outliers, pairs, scores
+from bigpca.plots.images import components, maps
+from bigpca.plots.scatter import biplot, scores
 from bigpca.plots.spectra import bounds, drift, scree, spectrum
 
 __all__ = [
     "biplot",
     "bounds",
     "components",
-    "correlation_circle",
     "drift",
     "maps",
-    "outliers",
-    "pairs",
     "scores",
     "scree",
     "spectrum",
-    "top_features",
 ]
 
 

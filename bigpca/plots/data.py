@@ -310,10 +310,8 @@ def drawn_rows(n: int, seed: int = 0, most: int = MAX_ROWS) -> Integers:
     return edges[:-1] + (places * np.diff(edges)).astype(np.int64)
 
 
-def drawn_scores(
-    model: Any, X: Any = None, said: str = "", *, seed: int = 0, most: int = MAX_ROWS, statistics: bool = False
-) -> DrawnScores:
-    """Return the scores of the rows that are drawn, or their T2 and SPE.
+def drawn_scores(model: Any, X: Any = None, said: str = "", *, seed: int = 0, most: int = MAX_ROWS) -> DrawnScores:
+    """Return the scores of the rows that are drawn.
 
     Parameters
     ----------
@@ -335,7 +333,7 @@ def drawn_scores(
         if hasattr(model, "fit"):
             raise TypeError(f"no rows were given with the {name_of(model)}. Pass X or its scores.")
         model, X = None, model
-    transform: Any = getattr(model, "statistics" if statistics else "transform", None)
+    transform: Any = getattr(model, "transform", None)
     if _in_memory(X):
         frame = hasattr(X, "iloc")
         held: Any = X
@@ -343,14 +341,14 @@ def drawn_scores(
             reject_foreign(X)
             held = unmasked(X)
             check_dtype(held.dtype)
-        mapped = not statistics and are_scores(model, X, held, said)
+        mapped = are_scores(model, X, held, said)
         if getattr(model, "pattern_", None) is not None and not mapped:
             held, mapped = np.asarray(transform(held)), True  # a sample may have several rows
         rows = drawn_rows(len(held), seed, most)
         taken = held.iloc[rows] if frame else held[rows]
         return _shown(np.asarray(taken if mapped else transform(taken)), rows, len(held))
     opened = open_array(X)
-    scores = opened if not statistics and are_scores(model, X, opened, said) else transform(X)
+    scores = opened if are_scores(model, X, opened, said) else transform(X)
     n = scores.shape[0]
     if np.isnan(n):
         raise ValueError("the number of rows is unknown. Call X.compute_chunk_sizes() first.")

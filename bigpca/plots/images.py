@@ -11,7 +11,7 @@ from bigpca.arrays import Input, Matrix, unmasked
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.label_files import whole
 from bigpca.plots.data import Weights, chosen, component_names, field_of, name_of, shares_or_none, weights
-from bigpca.plots.style import ABSENT, ACCENT, COLOURS, INK, axes_of, main_of, percent, percents, short_names, tidy
+from bigpca.plots.style import ABSENT, INK, axes_of, percents, short_names, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,54 +213,6 @@ def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, flo
     where = f"{named[0]} upwards, {named[1]} to the right"
     where += "" if grid.kept is None else "; grey has no values"
     return list(shades), (ratio * grid.sizes[0], float(grid.sizes[1])), where
-
-
-def top_features(
-    model: Any, component: int | str = 0, n: int = 10, *, feature_names: Input | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw the largest weights of features in a component as bars, the largest first: its loadings.
-
-    The numbers are those of ``model.top_features``, the entries of ``components_``, with their signs.
-
-    Parameters
-    ----------
-    model : fitted linear model, or array-like of shape (k, d)
-    component : int or str, default 0
-        By number from 0 or by name.
-    n : int, default 10
-        Number of features, at most.
-    feature_names : array-like of shape (d,), optional
-        By default the names that the model was fitted with, or "feature 0" and so on.
-    ax : matplotlib Axes, optional
-        By default, the axes of a new figure.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For models whose components are not weights of features (kernels, sketches), and for a component that does not
-        exist.
-    ImportError
-        If matplotlib is not installed.
-    """
-    found = weights(model, feature_names)
-    names = component_names(model, len(found.components))
-    (column,) = chosen(component, names, (1,))
-    (largest,) = largest_weights(found.components[[column]], n)
-    values = found.components[column, largest]
-    ax = axes_of(ax, 6.0, 1.2 + 0.24 * len(largest))
-    ax.barh(
-        np.arange(len(largest)), values, height=0.7, color=[ACCENT if value > 0 else COLOURS[1] for value in values]
-    )
-    ax.axvline(0, color=INK, linewidth=0.8)
-    ax.set_yticks(range(len(largest)), short_names(found.names[largest].tolist()), parse_math=False)
-    ax.invert_yaxis()
-    ratio = shares_or_none(model)
-    ax.set_xlabel(f"weight in {names[column]}" + ("" if ratio is None else f" ({percent(ratio[column])})"))
-    return tidy(ax, f"{name_of(model) or 'Components'}, {main_of(len(largest), len(found.names))}", grid="x")
 
 
 def maps(scores: Input, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, ax: Axes | None = None) -> Axes:

@@ -17,7 +17,6 @@ from bigpca.plots.data import (
     chosen,
     component_names,
     drawn_scores,
-    fitted,
     kinds_of,
     name_of,
     shares_or_none,
@@ -26,7 +25,6 @@ from bigpca.plots.data import (
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
-    GRID,
     INK,
     MARKERS,
     QUIET,
@@ -43,9 +41,7 @@ from bigpca.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-MOST_PAIRED = 8  # components of a grid
 MANY_POINTS = 2_000  # above this, points are one image in SVG and PDF files
 SHORT = 5  # points between the tip of an arrow and its name; names further away have a line
 
@@ -233,189 +229,6 @@ def _arrows(ax: Axes, tips: Matrix, names: list[str]) -> str:
     ax.autoscale_view()
     shown = _name_arrows(ax, tips, short_names(names))
     return "" if shown == len(tips) else f", {shown} of them named"
-
-
-def correlation_circle(
-    model: Any,
-    *,
-    components: tuple[int | str, int | str] = (0, 1),
-    top: int = 20,
-    feature_names: Input | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the correlations of features with the scores of two components, as arrows in the unit circle.
-
-    An arrow that reaches the circle is a feature whose variance the two components explain completely; features whose
-    arrows have one direction vary together. Reads nothing: the correlations are ``model.feature_correlations()``.
-
-    Parameters
-    ----------
-    model : fitted PCA, or another model that keeps the statistics of its rows
-    components, ax
-        As in :func:`scores`; defaults (0, 1) and None.
-    top : int, default 20
-        Number of features: the best of each component in turn, by absolute correlation.
-    feature_names : array-like of shape (d,), optional
-        By default the names that the model was fitted with, or "feature 0" and so on.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For a model of one component, or one that does not keep the statistics of its rows.
-    ImportError
-        If matplotlib is not installed.
-    """
-    names = weights(model, feature_names).names
-    inner = fitted(model)
-    if inner is not model or not hasattr(model, "feature_correlations"):
-        raise ValueError(f"{an(name_of(model))} has no correlations of features with scores. Fit a PCA.")
-    found = model.feature_correlations().T
-    own = component_names(model, len(found))
-    columns = chosen(components, own)
-    if columns[1] < 0:
-        raise ValueError("a circle needs two components, but the model has 1. Fit two, or draw top_features.")
-    pair = found[[*columns]]
-    largest = best_of_each(pair, top)
-    ax = axes_of(ax, 5.4, 5.4)
-    angles = np.linspace(0, 2 * np.pi, 181)
-    ax.plot(np.cos(angles), np.sin(angles), color=QUIET, linewidth=1.0)
-    for line in (ax.axhline, ax.axvline):
-        line(0, color=GRID, linewidth=0.8)
-    ax.set_aspect("equal", adjustable="datalim")
-    across, up = axis_names(columns, own, shares_or_none(model))
-    ax.set(xlabel=f"correlation with {across}", ylabel=f"correlation with {up}")
-    named = _arrows(ax, pair[:, largest].T, names[largest].tolist())
-    return tidy(ax, f"{name_of(model)}, correlations of {main_of(len(largest), len(names))}{named}")
-
-
-def outliers(
-    model: Any,
-    X: Input,
-    *,
-    labels: Input | None = None,
-    limits: float | tuple[float, float] = 0.95,
-    ax: Axes | None = None,
-    seed: int = 0,
-) -> Axes:
-    """Draw rows by their T2, the distance within the subspace of the components, and SPE, the distance to it.
-
-    Rows right of the limit of T2 are far out along the components; rows above the limit of SPE have a part that the
-    components do not describe.
-
-    Parameters
-    ----------
-    model : fitted PCA or ApproximatePCA
-    X, labels, ax, seed
-        As in :func:`scores`; X are rows, not scores. Defaults None, None and 0.
-    limits : float in (0, 1) or (float, float), default 0.95
-        A share: the limits of T2 and SPE below which that share of Gaussian rows falls, from the model alone. Or the
-        two limits, such as ``model.t2_limit(0.95, typical)`` and ``model.spe_limit(0.95, typical)`` find from typical
-        rows of any distribution. For rows that are not Gaussian, the share may be quite different.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For models without these statistics, if the limits need a state that was not kept, and if the components leave
-        nothing out.
-    ImportError
-        If matplotlib is not installed.
-    """
-    inner = fitted(model)
-    if not hasattr(model, "spe_limit") or inner.n_components_ == model.n_features_in_:
-        without = "components of all its variance" if hasattr(model, "spe_limit") else "no T2 and SPE of rows"
-        raise ValueError(f"{an(name_of(model))} with {without} was given. Fit a PCA of fewer components than features.")
-    t2, spe = (
-        limits
-        if isinstance(limits, tuple)
-        else (model.t2_limit(limits, limit="theory"), model.spe_limit(limits, limit="box"))
-    )
-    require_matplotlib()  # before a read
-    drawn = drawn_scores(model, X, seed=seed, statistics=True)
-    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, X)
-    ax = axes_of(ax)
-    draw_marks(ax, drawn.scores, kinds)
-    beyond = int(((drawn.scores > (t2, spe)).any(axis=1)).sum())
-    for line, limit in ((ax.axvline, t2), (ax.axhline, spe)):
-        line(limit, color=INK, linewidth=1.0, linestyle="--")
-    ax.set(xlabel="T2: distance within the components, squared", ylabel="SPE: distance to the components, squared")
-    ax.set(xlim=(0, None), ylim=(0, None))
-    ax.locator_params(axis="x", nbins=5)
-    what = "given limits" if isinstance(limits, tuple) else f"limits of {percent(limits)} of Gaussian rows"
-    return tidy(ax, f"{name_of(model)}, {drawn.title()}: {beyond:,} beyond the {what}")
-
-
-def pairs(
-    model: Any,
-    X: Input | None = None,
-    *,
-    rows: Input | None = None,
-    scores: Input | None = None,
-    labels: Input | None = None,
-    components: Sequence[int | str] = (0, 1, 2, 3),
-    seed: int = 0,
-) -> Figure:
-    """Draw rows by their scores on every pair of some components, and the distribution of each on the diagonal.
-
-    Parameters
-    ----------
-    model, X, rows, scores, labels, seed
-        As in :func:`bigpca.plots.scores`; defaults None, None, None, None and 0.
-    components : sequence of 2 to 8 int or str, default (0, 1, 2, 3)
-        By number from 0 or by name. By default the first four, or all if the model has fewer.
-
-    Returns
-    -------
-    matplotlib Figure
-        Its axes are those of the panels, row by row.
-
-    Raises
-    ------
-    ValueError
-        For components that do not exist, and labels that do not fit.
-    ImportError
-        If matplotlib is not installed.
-    """
-    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), seed, labels=labels)
-    import matplotlib.pyplot as plt
-
-    k = drawn.scores.shape[1]
-    given = components[: max(2, k)] if tuple(components) == (0, 1, 2, 3) else components
-    own = component_names(model, k)
-    columns = chosen(given, own, range(2, MOST_PAIRED + 1))
-    names = axis_names(columns, own, ratio)
-    size = len(columns)
-    figure: Figure = plt.figure(figsize=(1.2 + 2.1 * size, 0.6 + 2.0 * size), layout="constrained")
-    panels = figure.subplots(size, size, sharex="col")
-    for (i, j), ax in np.ndenumerate(panels):
-        if i < j:
-            ax.set_axis_off()
-            continue
-        if i == j:
-            draw_histogram(ax, drawn.scores[:, columns[i]], kinds)
-        else:
-            draw_marks(ax, drawn.scores[:, [columns[j], columns[i]]], kinds)
-        tidy(ax)
-        if (names_shown := ax.get_legend()) is not None:
-            names_shown.set_in_layout(False)
-            names_shown.set_bbox_to_anchor((0, 1), transform=panels[0, -1].transAxes)  # where no panels are
-            if (i, j) != (0, 0):
-                names_shown.remove()
-        if i == size - 1:
-            ax.set_xlabel(names[j], fontsize=9)
-        if j == 0:
-            ax.set_ylabel("rows" if i == 0 else names[i], fontsize=9)
-        ax.locator_params(nbins=4)
-    name = f"{name_of(model)}, scores" if hasattr(model, "fit") else "Scores"
-    figure.suptitle(f"{name} of {drawn.title()}", color=INK, fontsize=11)
-    return figure
 
 
 def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | None) -> list[str]:

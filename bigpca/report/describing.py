@@ -741,8 +741,8 @@ def _next_steps(path: str, scores: Any = None, labels: Any = None) -> tuple[tupl
     return (
         ("Scores of more rows", f"bigpca transform ROWS --model {model} --scores new.zarr"),
         (
-            "A figure of the scores",
-            f"bigpca plot scores {model} --scores {stored} --labels {column} --out scores.png",
+            "A report with labels",
+            f"bigpca report {model} --scores {stored} --labels {column} --out labels.html",
         ),
         ("In Python", f"import bigpca as bp\nmodel = bp.load({path!r})\nscores = model.transform(X)"),
     )

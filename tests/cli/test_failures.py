@@ -52,15 +52,13 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
 
 OF_MODELS = {
     "info": "info {}", "transform": "transform rows.zarr --model {} --scores s.zarr", "report": "report {}",
-    "plot": "plot scree {}", "extremes": "extremes {} rows.zarr", "compare": "compare {} m.zarr",
-    "compare another": "compare m.zarr {}", "export": "export {} --out a.npz",
+    "export": "export {} --out a.npz",
     "fit --update": "fit rows.zarr --update {}",
 }  # fmt: skip
 OF_ROWS = {
     "info": "info {}", "plan": "plan {} -k 2", "fit": "fit {} -k 2", "ingest": "ingest {} --out copy.zarr",
-    "transform": "transform {} --model m.zarr --scores s.zarr", "extremes": "extremes m.zarr {}", "verify": "verify {}",
+    "transform": "transform {} --model m.zarr --scores s.zarr", "verify": "verify {}",
     "report --rows": "report m.zarr --rows {}", "report --scores": "report m.zarr --scores {}",
-    "plot --rows": "plot scores m.zarr --rows {}", "compare --metric": "compare rows.zarr {} --metric cka",
     "--labels": "fit rows.zarr --method fisher --labels {}", "--weights": "fit rows.zarr --weights {}",
     "--groups": "fit rows.zarr --groups {}", "--targets": "fit rows.zarr --method cca --targets {}",
     "--update": "fit {} --update m.zarr",
@@ -165,7 +163,6 @@ def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
 
 BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, the library it lacks, the message
     "report": (("report", "m.zarr", "--rows", "rows.zarr"), "matplotlib", "figures need matplotlib"),
-    "plot": (("plot", "scores", "m.zarr", "--rows", "rows.zarr"), "matplotlib", "figures need matplotlib"),
     "foreign scores": (
         ("fit", "rows.zarr", "--model", "n.zarr", "--scores", "s.xlsx"),
         "",

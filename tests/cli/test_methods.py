@@ -193,35 +193,6 @@ def test_a_regularized_discriminant_is_reported_with_its_accuracy_on_held_out_ro
     assert "<bool>" not in run("fit", "--help").output + run("--help").output
 
 
-def test_rows_at_the_ends_of_components_are_listed_by_key(folder: Path) -> None:
-    assert run("fit", "keyed.zarr", "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
-    expected = bp.quality.extremes(bp.load("m.zarr"), "keyed.zarr", 3)
-    for source in ("keyed.zarr", "s.zarr"):
-        first, second = run_json("extremes", "m.zarr", source, "-n", 3)["components"]
-        assert (first["component"], second["component"]) == ("pca0", "pca1")
-        assert first["lowest"] == expected.lowest_keys[0].tolist()
-        assert second["highest"] == expected.highest_keys[1].tolist()
-        np.testing.assert_allclose(first["lowest_scores"], expected.lowest_scores[0], rtol=1e-6)
-    assert f"lowest: {first['lowest'][0]}, " in run("extremes", "m.zarr", "keyed.zarr", "-n", 3).stdout
-    assert run("extremes", "m.zarr", "keyed.zarr", "-n", 0).exit_code == 2
-
-
-def test_two_models_are_compared(folder: Path) -> None:
-    assert run("fit", "keyed.zarr", "-k", 2, "--model", "m.zarr").exit_code == 0
-    assert run("fit", "keyed.zarr", "-k", 3, "--scale", "--model", "scaled.zarr").exit_code == 0
-    bp.PCA(3).fit(rows_of(folder) ** 2).save("n.zarr")
-    a, b = bp.load("m.zarr"), bp.load("n.zarr")
-    found, expected = run_json("compare", "m.zarr", "n.zarr"), bp.quality.compare(a, b)
-    np.testing.assert_allclose(found["angles"], expected.angles)
-    assert (found["a_in_b"], found["b_in_a"]) == (expected.a_in_b, expected.b_in_a)
-    assert found["frechet_distance"] == pytest.approx(bp.quality.frechet_distance(a, b), rel=1e-9)
-    said = run("compare", "m.zarr", "n.zarr").stdout
-    assert [line_of(said, name) for name in "ab"] == ["m.zarr", "n.zarr"]
-    assert all(line_of(said, name) == text for name, text in expected.cells())
-    failed = run("compare", "m.zarr", "scaled.zarr")
-    assert (failed.exit_code, "fit both with the same scale" in words(failed.stderr)) == (3, True)
-
-
 LABELLED = {
     "joined by key": (
         ("keyed.zarr", "--labels", "labels.csv::species", "--key", "filename"),
@@ -363,10 +334,6 @@ def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_com
     np.save("one.npy", X[:, 0] ** 2)  # a number for each row
     assert run("fit", "x.zarr", "--method", "ridge", "--targets", "one.npy", "--model", "r.zarr").exit_code == 0
     np.testing.assert_allclose(bp.load("r.zarr").coef_.ravel(), bp.Ridge().fit(X, X[:, 0] ** 2).coef_, rtol=1e-9)
-    record, truth = run_json("compare", "x.zarr", "y.npy", "--metric", "cka"), bp.quality.cka(X, X[:, :2] ** 2)
-    assert (record["value"], record["standard_error"]) == (truth.value, truth.standard_error)
-    for metric, name in [("svcca", "SVCCA"), ("procrustes", "Procrustes")]:
-        assert name in run("compare", "x.zarr", "y.npy", "--metric", metric).stdout
 
 
 def test_a_quiet_command_prints_nothing_but_warnings(folder: Path) -> None:
@@ -387,14 +354,13 @@ def test_json_has_no_numbers_for_what_was_not_done(folder: Path) -> None:
 
 def test_commands_are_listed_in_the_order_of_use() -> None:
     said = run("--help").stdout
-    order = ["demo", "ingest", "plan", "fit", "transform", "extremes", "compare", "info", "verify", "doctor"]
+    order = ["demo", "ingest", "plan", "fit", "transform", "report", "export", "info", "verify", "doctor"]
     places = [said.index(f"│ {name} ") for name in order]
     assert places == sorted(places)
     for name in order:
         said = run(name, "--help").stdout
         assert f"bigpca {name}" in said.split("Examples:")[1]
         assert re.findall(r"<(?:str|list|int|path)", said) == []  # types of Python, which no one types
-    assert "scree|" in run("plot", "--help").stdout  # but choices are shown
 
 
 def test_neighbours_along_named_dimensions_of_netcdf_are_those_of_the_library(folder: Path) -> None:
@@ -418,7 +384,7 @@ def test_a_fit_shows_its_groups_the_errors_of_folds_and_what_comes_next(folder: 
     np.save("g.npy", np.arange(90) // 12)
     said = run("fit", "x.npy", "-k", 2, "--groups", "g.npy", "--model", "g.zarr").stdout
     assert line_of(run("info", "g.zarr").stdout, "groups") == "8: 0, 1, 2, 3, 4, ..."
-    assert said.endswith("Next: bigpca plot drift g.zarr\n")
+    assert said.endswith("Next: bigpca report g.zarr\n")
     assert run_json("info", "g.zarr")["groups"] == list(range(8))
     chosen = ("--method", "pls", "--targets", "y.npy", "-k", "cross-validated:3", "--model", "p.zarr")
     said, model = run("fit", "x.npy", *chosen).stdout, bp.load("p.zarr")

@@ -1,4 +1,4 @@
-"""``bigpca report`` and ``bigpca plot``: a file each, complete, from a saved model and its scores."""
+"""``bigpca report``: a file, complete, from a saved model and its scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from tests.cli.running import COLUMNS, ROWS, run, run_json
+from tests.cli.running import ROWS, run, run_json
 
 
 @pytest.fixture
@@ -39,45 +39,9 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
     assert "m.zarr" not in Path("report.html").read_text().replace("model.zarr", "").replace("bp.load", "")
 
 
-DRAWN = {
-    "scree": (),
-    "spectrum": (),
-    "scores": ("--scores", "s.zarr", "--labels", "labels.csv::value", "--components", "2,pca0"),
-    "biplot": ("--rows", "rows.zarr"),
-    "components": ("--image-shape", "4x3"),
-    "maps": ("--scores", "s.zarr", "--map-shape", "10x6"),
-}
-
-
-@pytest.mark.parametrize("kind", DRAWN)
-def test_plot_draws_a_file(kind: str, model: Path) -> None:
-    suffix = "svg" if kind == "scree" else "png"
-    result = run("plot", kind, model, *DRAWN[kind], "--out", f"f.{suffix}")
-    assert result.exit_code == 0, result.output
-    start = Path(f"f.{suffix}").read_bytes()[:8]
-    assert start == (b"<?xml ve" if suffix == "svg" else b"\x89PNG\r\n\x1a\n")
-    if kind == "biplot":
-        assert f"reads rows.zarr once, {ROWS * COLUMNS * 4 / 1024:.1f} KiB" in result.stdout
-
-
 FAULTS = {
-    "no scores": (("plot", "scores", "m.zarr"), 2, "needs --scores STORE, or --rows SOURCE"),
-    "suffix": (("plot", "scree", "m.zarr", "--out", "f.txt"), 3, ".txt cannot be written here. Choose .png, .svg or"),
-    "pair": (
-        ("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"),
-        2,
-        "Write 2 numbers from 0",
-    ),
-    "three": (("plot", "maps", "m.zarr", "--scores", "s.zarr", "--components", "1,2"), 2, "Write 1 or 3 numbers"),
-    "no map shape": (("plot", "maps", "m.zarr", "--scores", "s.zarr"), 2, "needs --map-shape: height and width"),
-    "map shape": (
-        ("plot", "maps", "m.zarr", "--scores", "s.zarr", "--map-shape", "7x7"),
-        3,
-        "do not divide into maps of shape",
-    ),
-    "shape": (("plot", "components", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
+    "shape": (("report", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
     "exists": (("report", "m.zarr", "--out", "old.html"), 5, "exists already"),
-    "exact": (("plot", "bounds", "m.zarr"), 3, "has no eigenvalue_bounds_"),
     "labels": (
         ("report", "m.zarr", "--scores", "s.zarr", "--labels", "labels.csv"),
         3,

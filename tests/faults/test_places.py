@@ -802,9 +802,7 @@ def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> Non
         ["transform", url, "--model", model, "--scores", table],
         ["info", model], ["info", scores], ["info", table], ["verify", scores],
         ["report", model, "--scores", table, "--out", f"{at}report.html"],
-        ["plot", "scores", model, "--scores", scores, "--out", f"{at}scores.png"],
         ["export", model, "--out", f"{at}model.onnx"], ["export", model, "--out", f"{at}model.npz"],
-        ["extremes", model, url], ["compare", model, model],
     ]  # fmt: skip
     for command in commands:
         done = run_command(*command)

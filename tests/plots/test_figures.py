@@ -91,12 +91,7 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scores of values": lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0]),
     "scores of one": lambda m: bp.plots.scores(m["one"], X, labels=THREE),
     "ellipses": lambda m: bp.plots.scores(m["pca"], X, labels=pd.Series(THREE, name="$kind_"), ellipses=0.95),
-    "outliers": lambda m: bp.plots.outliers(m["pca"], X, labels=THREE),
-    "correlation circle": lambda m: bp.plots.correlation_circle(m["pca"], components=(0, "pca2")),
     "scree on a log scale": lambda m: bp.plots.scree(m["pca"], log=True),
-    "main features": lambda m: bp.plots.top_features(m["selected"], 1, feature_names=NAMES[:12]),
-    "pairs": lambda m: bp.plots.pairs(m["pca"], X, labels=THREE).axes[0],
-    "pairs of values": lambda m: bp.plots.pairs(X[:, :2], labels=X[:, 2]).axes[2],
     "maps of components": lambda m: bp.plots.components(m["grid"]),
     "biplot": lambda m: bp.plots.biplot(m["pca"], X, labels=THREE, top=12),
     "components": lambda m: bp.plots.components(m["pca"], (4, 3)),
@@ -142,7 +137,7 @@ def texts(figure: Any) -> list[Text]:
     return [text for text in shown if id(text) not in ticks and outer.overlaps(text.get_window_extent())]
 
 
-@pytest.mark.parametrize("draw", [bp.plots.scores, bp.plots.biplot, bp.plots.outliers, bp.plots.pairs])
+@pytest.mark.parametrize("draw", [bp.plots.scores, bp.plots.biplot])
 def test_matplotlib_is_looked_for_before_a_read(draw: Any, models: dict[str, Any], monkeypatch: Any) -> None:
     model = models["pca"]
     monkeypatch.setattr("bigpca.plots.style.find_spec", lambda name: None)
@@ -381,18 +376,6 @@ def test_ellipses_hold_their_share_of_gaussian_rows() -> None:
     assert Path(ax.lines[0].get_xydata()).contains_points(rows).mean() == pytest.approx(0.8, abs=0.01)
 
 
-def test_outliers_are_drawn_at_their_statistics_with_the_limits_of_the_model(models: dict[str, Any]) -> None:
-    pca = models["pca"]
-    limits = pca.t2_limit(0.9, limit="theory"), pca.spe_limit(0.9, limit="box")
-    for given, name in ((0.9, "limits of 90 % of Gaussian rows"), ((3.0, 4.0), "given limits")):
-        ax = bp.plots.outliers(pca, da.from_array(X, (70, 12)), limits=given)
-        np.testing.assert_allclose(ax.collections[0].get_offsets(), pca.statistics(X), rtol=1e-10)
-        at = limits if given == 0.9 else given
-        assert (ax.lines[0].get_xdata()[0], ax.lines[1].get_ydata()[0]) == at
-        beyond = (np.asarray(pca.statistics(X)) > at).any(axis=1).sum()
-        assert ax.get_title(loc="left").replace("\n", " ") == f"PCA, 400 rows: {beyond} beyond the {name}"
-
-
 def test_maps_of_components_have_north_up_east_right_and_grey_land(models: dict[str, Any]) -> None:
     ax, model = bp.plots.components(models["grid"]), models["grid"]
     field = np.full((3, 12), np.nan)
@@ -467,21 +450,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         )
         for given in (1, (1,), (1, 2, 3), (2, 2), (1.5, 2), ("pca1", 1))
     },
-    "several main features": (
-        lambda m: bp.plots.top_features(m["pca"], (1, 2)),
-        ValueError,
-        "1 of the 4 are drawn, such as",
-    ),
-    "outliers without a rest": (lambda m: bp.plots.outliers(bp.PCA().fit(X), X), ValueError, "fewer components than"),
-    "outliers of a kernel": (lambda m: bp.plots.outliers(m["kernel"], X), ValueError, "no T2 and SPE of rows"),
-    "outliers of chosen features": (lambda m: bp.plots.outliers(m["selected"], X), ValueError, "no T2 and SPE of rows"),
     "drift of a model": (lambda m: bp.plots.drift(m["pca"]), TypeError, r"found is a PCA\. Pass what .*drift\(model\)"),
-    "a circle of chosen features": (
-        lambda m: bp.plots.correlation_circle(m["selected"]),
-        ValueError,
-        "a ScoredPCA has no correlations",
-    ),
-    "a circle of one": (lambda m: bp.plots.correlation_circle(m["one"]), ValueError, "a circle needs two components"),
     "a whole ellipse": (lambda m: bp.plots.scores(m["pca"], X, ellipses=1.0), ValueError, "ellipses = 1.0; a share"),
     "ellipses of values": (
         lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0], ellipses=0.5),

@@ -400,7 +400,7 @@ def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figur
                 join()
         return
     commands = dict(describe(model, scores=stored, labels=table, path="m.zarr").next_steps)
-    assert f"m.zarr --scores {stored} --labels {table} " in commands["A figure of the scores"]
+    assert f"m.zarr --scores {stored} --labels {table} " in commands["A report with labels"]
     known = companions(table, scores=stored, n=3)
     assert (known.labels.tolist(), known.keys.tolist()) == (expected, ["x", "y", "z"])
     by_key = "joined by the key" in known.source

@@ -174,12 +174,9 @@ FILES: dict[str, Callable[[Any, Path], Any]] = {  # by name, calls that write on
     "report.html": lambda out, p: MODEL.report(out, overwrite=True),
     "report.htm": lambda out, p: MODEL.report(out, overwrite=True),
     "map.npz": lambda out, p: command("export", str(p / "m.zarr"), "--out", str(out)),
-    "scree.png": lambda out, p: command("plot", "scree", str(p / "m.zarr"), "--out", str(out)),
-    "scree.svg": lambda out, p: command("plot", "scree", str(p / "m.zarr"), "--out", str(out)),
     "command.npy": lambda out, p: command(
         "transform", str(p / "x.npy"), "--model", str(p / "m.zarr"), "--scores", str(out)
     ),
-    "scree.pdf": lambda out, p: command("plot", "scree", str(p / "m.zarr"), "--out", str(out)),
 }
 
 

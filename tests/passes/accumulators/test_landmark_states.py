@@ -159,7 +159,7 @@ def test_what_identifies_a_race_is_described() -> None:
         Ones(), GivenWeight(np.ones(N)), GivenWeight(2 * np.ones(N)),
         *(Diagonal(k, p) for k in kernels for p in (1, 2)),
         Diagonal(KERNEL, 1, np.ones(D)), *(residual(X, k) for k in kernels), residual(X, chosen=[3, 50, 18]),
-        residual(X, cap=0.5), residual(X, shift=np.ones(D)),
+        residual(X, shift=np.ones(D)),
     ]  # fmt: skip
     templates = [BestRows(D, M, w, 5, "race") for w in weights]
     templates += [
