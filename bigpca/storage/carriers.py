@@ -72,7 +72,7 @@ def create_output(
     identity : fingerprint of the content; a partial output with another one is removed.
     form : what becomes of the chunks: a Zarr array, or a table.
     overwrite : replace rows or scores that bigpca wrote (a table: a file that begins as one), which stay until the new
-        ones are complete; at an object store, they are deleted first.
+        ones are complete.
     resume : False starts again. At an object store, a run that does not join needs True to take over the claim of
         another one, which may be alive.
     joins : whether runs of equal identity write equal bytes, and so may write one output at an object store together.

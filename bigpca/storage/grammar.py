@@ -29,7 +29,7 @@ MEMBERS = (KEYS, PROVENANCE)  # of rows and scores
 # The first bytes of the files that are written, by extension, in lower case.
 BEGINS = {".npy": b"\x93numpy", ".parquet": b"par1", ".npz": b"pk", ".onnx": b"\x08", ".png": b"\x89png"}
 BEGINS |= {".html": b"<!doctype html", ".htm": b"<!doctype html", ".svg": b"<?xml", ".pdf": b"%pdf"}
-_NODE = r"(zarr\.json|c(/\d+)*|(c/(\d+/)*\d+|zarr)\.[0-9a-f]{32}\.partial)"  # Zarr writes files under the last names
+_NODE = r"(zarr\.json|c((/\d+)*|(\.\d+)*)|(c/(\d+/)*\d+|zarr)\.[0-9a-f]{32}\.partial)"  # the last ones: files of Zarr
 _RECORD = rf"{re.escape(CONTROL)}(-[0-9a-f]{{32}})?/.+|\.zarr\.json\.[0-9a-f]{{32}}\.tmp|{PUBLISHED}"
 
 
@@ -99,7 +99,7 @@ def check_replaced(
         )
     _, others = sort_keys(keys, found[1])
     if kind == "model":
-        others += [key for key in keys if key.startswith("c/")]  # a group has no chunks of its own
+        others += [key for key in keys if key.startswith(("c/", "c."))]  # a group has no chunks of its own
     if others:
         raise OutputExistsError(
             f"{where} holds {counted(len(others), 'file')} that bigpca did not write, such as {others[0]}. Overwriting "

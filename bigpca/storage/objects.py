@@ -1,5 +1,8 @@
 """Outputs at object stores: chunks are put at their final keys, and the root metadata last.
 
+What an output replaces stays until it is complete: the keys of its chunks have another separator than those of the old
+one. Then the old root goes, and what it named.
+
 A Zarr array exists if its ``zarr.json`` does, so the one request that creates this object publishes all of them. What
 an unfinished output needs is below ``.bigpca/`` in it, and deleted after publishing: the claim, which says whose output
 it is; a journal of the chunks; and their keys. Chunks are created only if absent and carry the mark of their run, so no
@@ -17,7 +20,7 @@ import time
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -90,6 +93,10 @@ class Claim:
         Of the output and of what it replaces: with the grammar of outputs, they name all keys that may be deleted here.
     clearing : bool
         Whether what was there before is still being deleted.
+    replaces : str
+        The ETag of the root that stands until this output is complete; empty for none.
+    separator : {"/", "."}
+        In keys of its chunks; those of what it replaces have the other one.
     host, pid, since
         For messages.
     """
@@ -101,6 +108,8 @@ class Claim:
     kind: Kind = "array"
     members: tuple[str, ...] = MEMBERS
     clearing: bool = False
+    replaces: str = ""
+    separator: str = "/"
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -118,7 +127,8 @@ class Claim:
             claim = cls(**json.loads(data))
             claim = replace(claim, marks=tuple(claim.marks), members=tuple(claim.members))
             texts = (claim.identity, claim.writer, claim.host, claim.since, *claim.marks, *claim.members)
-            if not all(isinstance(text, str) for text in texts) or claim.kind not in ROOTS:
+            known = claim.kind in ROOTS and claim.separator in ("/", ".")
+            if not all(isinstance(text, str) for text in (*texts, claim.replaces)) or not known:
                 raise TypeError("a field has another type")
             if claim.layout or claim.kind != "model":
                 shape, dtype, chunk_rows = claim.layout
@@ -134,6 +144,17 @@ class Claim:
     def naming(self, members: Collection[str]) -> Claim:
         """Return the claim with these members, too."""
         return replace(self, members=tuple(sorted({*self.members, *members})))
+
+    def over(self, place: Place, listed: Mapping[str, Entry]) -> Claim:
+        """Return the claim of an output that leaves what is visible as it is; of a model, its whole copy does."""
+        if self.kind == "model" or (root := listed.get(ROOTS[self.kind])) is None:
+            return self
+        before = "" if self.kind == "table" else str((_document(place) or {}).get("chunk_key_encoding"))
+        return replace(self, replaces=root.etag, separator="." if "/" in before else "/")
+
+    def leaves(self, key: str) -> bool:
+        """Whether a key is of what it replaces."""
+        return self.replaces != "" and not key.startswith((f"{CONTROL}/", f"c{self.separator}"))
 
     def encoded(self) -> bytes:
         """Return the object."""
@@ -157,6 +178,11 @@ class ObjectChunks(ChunkWriter):
 
     place: Place
     mark: str
+    separator: str = "/"
+
+    def chunk_key(self, index: int) -> str:
+        """Return the key of one chunk."""
+        return super().chunk_key(index).replace("/", self.separator)
 
     def _stored(self) -> Iterator[bytes]:
         """Get the chunks; in memory are one, and those in flight."""
@@ -267,7 +293,7 @@ class ObjectOutput(Output):
                 looks.append((entry.size, partial(look, index, entry)))
             elif not self.joins:  # rows in order, continued where the first chunk is missing: what was in flight goes
                 before = {key for i in range(index) for key in (self.writer.chunk_key(i), f"{KEYS}{i}.json")}
-                own, _ = sort_keys(key for key in listed if key.startswith(("c/", KEYS)))
+                own, _ = sort_keys(key for key in listed if key.startswith((f"c{self.writer.separator}", KEYS)))
                 self.place.delete([key for key in own if key not in before])
                 break
         self._records = {record.index: record for record in together(looks) if record is not None}
@@ -305,7 +331,7 @@ class ObjectOutput(Output):
     def kept(self, name: str) -> bytes | None:
         """Get the record."""
         with suppress(FileNotFoundError):
-            return self.place.get(f"{CONTROL}/{name}").data
+            return self.place.get(f"{CONTROL}/{name}").data or None
         return None
 
     def _finished(self) -> dict[int, ChunkRecord]:
@@ -340,22 +366,28 @@ class ObjectOutput(Output):
             finished[index] = self._checked(index, finished[index], entry)
             self._stamps.append((entry.key, entry.size, entry.change))
         self._left = [CLAIM, *_needless(self._form.kind, listed)]
-        chunks, (own, _) = {self.writer.chunk_key(index) for index in range(self.n_chunks)}, sort_keys(listed)
-        self.place.delete([key for key in own if key.startswith("c/") and key not in chunks])  # of older runs
         if isinstance(self._form, TableForm):
             with temporary_folder() as folder:
                 file = Path(folder, "table")
                 self._form.write(file, self.writer, annotations)
                 try:
-                    self.place.upload("", file, mark=self.writer.mark)
+                    replaces = self._claim.replaces if self.place.exists("") else ""
+                    self.place.upload("", file, if_etag=replaces or None, mark=self.writer.mark)
                 except OccupiedError as error:
                     if error.found.mark != self.writer.mark:
                         raise _appeared(self.path) from None
             return
         document = partial_document(self._layout)
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
+        document["chunk_key_encoding"]["configuration"]["separator"] = self.writer.separator
         claim = requests().begin(0, self._check_claim)
-        put_members(self.place, annotations.write, self.writer.mark)
+        if self._claim.replaces:
+            claim.result()  # before anything goes
+            self._withdraw()
+        members = put_members(self.place, annotations.write, self.writer.mark, over=self._claim.replaces != "")
+        kept = {*members, ROOT, *(self.writer.chunk_key(index) for index in range(self.n_chunks))}
+        own, _ = sort_keys(listed, self._claim.members)
+        self.place.delete([key for key in own if key not in kept and not key.startswith(f"{CONTROL}/")])
         if claim.result():  # checked last: who takes the output over changes it before anything else
             self._publish_listed(finished, annotations)  # and has left again, perhaps without these chunks: list again
             return
@@ -368,6 +400,15 @@ class ObjectOutput(Output):
             )
         except OccupiedError as error:
             raise _appeared(self.place.describe(ROOT)) from error
+
+    def _withdraw(self) -> None:
+        """Take away the root of what is replaced, if it is still the same: it is empty until the new one is put.
+
+        NOTE: It is not deleted, which no store does only if it is the same; an equal run may have put the new one.
+        """
+        log.warning("Replacing %s. Readers that have it open get fill values from now on, without an error.", self.path)
+        with suppress(FileNotFoundError, OccupiedError):
+            self.place.put(ROOT, b"", if_etag=self._claim.replaces)
 
     def review(self) -> None:
         """List all that is here."""
@@ -421,7 +462,7 @@ class ObjectOutput(Output):
             return
         self._open = False
         with suppress(OSError):  # of a store that does not answer, for which this run has ended
-            own, _ = sort_keys(entry.key for entry in self.place.list())
+            own = [key for key in sort_keys(self.place.survey())[0] if not self._claim.leaves(key)]
             if all(key.startswith(f"{CONTROL}/") for key in own):
                 data = self.kept("claim")
                 if data is None or Claim.parse(data, CLAIM).writer == self._claim.writer:
@@ -443,10 +484,11 @@ def _appeared(where: str) -> OutputExistsError:
     )
 
 
-def put_members(place: Place, write: Callable[[Path], object], mark: str) -> None:
+def put_members(place: Place, write: Callable[[Path], object], mark: str, *, over: bool = False) -> list[str]:
     """Create the objects of what a function writes to a folder: all chunks, the metadata of members, and the root last.
 
-    Provenance has the time of its run, and replaces that of another one.
+    Provenance has the time of its run, and replaces that of another one, as all do that are put ``over`` those of an
+    output that is replaced. Returns their keys.
     """
 
     def put(key: str, path: Path) -> None:
@@ -454,7 +496,7 @@ def put_members(place: Place, write: Callable[[Path], object], mark: str) -> Non
         try:
             place.put(key, data, if_absent=True, mark=mark)
         except OccupiedError as error:
-            if not key.startswith(PROVENANCE):
+            if not (over or key.startswith(PROVENANCE)):
                 raise occupied(place, key, error.found.mark, mark) from None
             if error.found.mark != mark:  # late, of a run whose output was taken over
                 place.put(key, data, if_etag=error.found.etag, mark=mark)
@@ -467,6 +509,7 @@ def put_members(place: Place, write: Callable[[Path], object], mark: str) -> Non
         files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
         for _, paths in groupby(sorted(files, key=level), level):
             together((path.stat().st_size, partial(put, path.relative_to(folder).as_posix(), path)) for path in paths)
+        return [path.relative_to(folder).as_posix() for path in files]
 
 
 def put_group(
@@ -600,7 +643,15 @@ def begin(
     ours = Claim(full, kept, run, (full[:24] if joins else run,), form.kind)
     claim, etag, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins, early=early)
     writer = ObjectChunks(
-        place.describe(), "", layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL, place, ours.marks[0]
+        place.describe(),
+        "",
+        layout.shape,
+        layout.dtype.str,
+        layout.chunk_rows,
+        LEVEL,
+        place,
+        ours.marks[0],
+        claim.separator,
     )
     output = ObjectOutput(place, writer, layout, claim, etag, form, joins=joins, published=published)
     if not published:
@@ -635,7 +686,7 @@ def _claimed(
                 raise there(place.describe(), describe_objects(place, listed))
             claim, condition = replace(ours, clearing=bool(listed)), None
             if listed:
-                claim = claim.naming(replaced(place, listed, ours.kind, None))
+                claim = claim.naming(replaced(place, listed, ours.kind, None)).over(place, listed)
         else:
             try:
                 found = place.get(CLAIM)
@@ -643,8 +694,11 @@ def _claimed(
                 continue  # its run has ended meanwhile: look again
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
             same = (held.identity, held.layout, held.kind) == (ours.identity, ours.layout, ours.kind)
+            stands = held.replaces != "" and root in listed and listed[root].etag == held.replaces
+            if stands and not overwrite:
+                raise there(place.describe(), describe_objects(place, listed))
             if same and joins and not held.clearing:
-                if root not in listed:
+                if root not in listed or stands:
                     return held, condition, False, listed
                 if place.mark(root) in held.marks:
                     return held, condition, True, listed
@@ -654,9 +708,9 @@ def _claimed(
                 place.delete([root])
                 return held, condition, False, listed
             if same and not joins and resume and not held.clearing:
-                if root in listed:
+                if root in listed and not stands:
                     raise there(place.describe(), "a zarr.json of another program in an unfinished output")
-                claim = replace(ours, marks=(*ours.marks, *held.marks))
+                claim = replace(held, writer=ours.writer, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
                     return claim, place.put(CLAIM, claim.encoded(), if_etag=condition), False, listed
                 continue
@@ -665,13 +719,16 @@ def _claimed(
                 raise OutputLockedError(
                     _unfinished(place, held, f"This is the run {ours.identity[:24]}. {more}".strip())
                 )
-            claim = replace(ours, clearing=True).naming(replaced(place, listed, ours.kind, held))
+            claim = replace(ours, clearing=True).naming(replaced(place, listed, ours.kind, held)).over(place, listed)
         now = requests().begin(0, partial(place.survey, root)) if looked else None
         try:
             etag = place.put(CLAIM, claim.encoded(), if_absent=condition is None, if_etag=condition)
         except (OccupiedError, FileNotFoundError):
             if time.monotonic() > deadline:
-                raise
+                raise OutputLockedError(
+                    f"{place.describe(CLAIM)} exists, and the store does not list it: its listing lags, or other runs "
+                    "begin and end. Stop them, or wait until it is listed, and run this again; or delete that object."
+                ) from None
             continue  # another run was faster: look again
         if now is not None and condition is None and now.result().keys() - {CLAIM} != listed.keys():
             place.delete([CLAIM])  # another run has come and gone since that early look
@@ -757,6 +814,8 @@ def got_bytes(store: Any, key: str, limit: int) -> bytes:
     place = Place(store)
     try:
         data = place.get(key).data
+        if not data:
+            raise FileNotFoundError(f"{place.describe(key)} has no bytes.")
     except FileNotFoundError:
         found = waiting(entry.key for entry in place.list(CONTROL))
         if not found:
@@ -777,9 +836,13 @@ def _document(place: Place) -> Any:
 
 
 def clear(place: Place, listed: Collection[str], claim: Claim) -> None:
-    """Delete an output, its root first: readers see that it is absent, and then the rest goes."""
+    """Delete an output, its root first: readers see that it is absent, and then the rest goes.
+
+    Or what is beside one that is to be replaced once the new one is complete.
+    """
     root, (own, _) = ROOTS[claim.kind], sort_keys(listed, claim.members)
-    if root in listed:
+    own = [key for key in own if not claim.leaves(key)]
+    if root in own:
         log.warning(
             "Deleting %s to write it again. Readers that have it open get fill values until it is complete, without "
             "an error.",
@@ -808,13 +871,15 @@ def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str
     for key in [key for key in sizes if key.endswith(CLAIM)]:
         start, name = key.removesuffix(CLAIM), key.removesuffix(CLAIM).rstrip("/")
         below = [one[len(start) :] for one in sizes if one.startswith(start)]
-        if start + ROOT not in sizes and name not in sizes and not waiting(below):
+        if not waiting(below):
             try:
                 claim = Claim.parse(place.get(key).data, place.describe(key))
             except OutputExistsError as error:
                 damaged.append(str(error))
                 continue
-            own = [start + one for one in sort_keys(below, claim.members)[0]]
+            if (sizes.get(start + ROOT) or sizes.get(name)) and not claim.replaces:
+                continue
+            own = [start + one for one in sort_keys(below, claim.members)[0] if not claim.leaves(one)]
             found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
     known = {key for one in found for key in one.keys}
     chunks = (re.fullmatch(r"((.*)/|())c(/\d+)+", key) for key in sizes if key not in known)

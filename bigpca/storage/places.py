@@ -307,17 +307,22 @@ class Place:
         An object at the place itself is in no listing below it: it is looked up if it is the ``root``.
         """
         found = {entry.key: entry for entry in self.list() if entry.size}
-        return found | ({"": Entry("", 0, None, "")} if root == "" and self.exists("") else {})
+        return found | ({"": whole} if root == "" and (whole := self.entry("")) is not None else {})
 
-    def exists(self, key: str) -> bool:
-        """Whether an object has this key; one request."""
+    def entry(self, key: str) -> Entry | None:
+        """Return what a listing shows of an object that has bytes; None without one; one request."""
         import obstore
 
         try:
-            self._request("look up", key, lambda: obstore.head(self.store, self.key(key)))
+            facts = self._request("look up", key, lambda: obstore.head(self.store, self.key(key)))
         except FileNotFoundError:
-            return False
-        return True
+            return None
+        size, change = change_of(facts)
+        return Entry(key, size, change, facts["e_tag"] or change or "") if size else None
+
+    def exists(self, key: str) -> bool:
+        """Whether an object with bytes has this key; one request."""
+        return self.entry(key) is not None
 
     def get(self, key: str) -> Content:
         """Return a whole object.
@@ -360,8 +365,8 @@ class Place:
         Parameters
         ----------
         if_absent : bool
-            Only if no object has this key. If it has the same bytes, an earlier try of this request put it, which is no
-            error.
+            Only if no object with bytes has this key. If it has the same ones, an earlier try of this request put it,
+            which is no error.
         if_etag : str or None
             Only if the object still has this ETag.
         mark : str
@@ -402,6 +407,9 @@ class Place:
                     continue
                 if found.data == data:
                     return found.etag
+                if if_absent and not found.data:  # the mark of a folder, or what is left of an attempt
+                    mode = {"e_tag": found.etag}
+                    continue
                 raise OccupiedError(f"{self.describe(key)} exists with other bytes", found) from None
 
     def fill(self, key: str, write: Callable[[Any], object], *, if_etag: str | None = None) -> int:
@@ -434,8 +442,8 @@ class Place:
         part = self._request("get", key, lambda: obstore.get(self.store, self.key(key), options={"range": (0, 1)}))
         return str(dict(part.attributes).get(MARK, ""))
 
-    def upload(self, key: str, file: Path, *, mark: str = "") -> None:
-        """Put a file if no object has this key; one above 4 GiB in parts, and the last of several writers wins.
+    def upload(self, key: str, file: Path, *, if_etag: str | None = None, mark: str = "") -> None:
+        """Put a file as :meth:`put` does; one above 4 GiB in parts, and the last of several writers wins.
 
         Raises
         ------
@@ -444,9 +452,10 @@ class Place:
         import obstore
 
         if file.stat().st_size <= LARGEST_PUT:
-            self.put(key, np.memmap(file, np.uint8, "r").data, if_absent=True, mark=mark)  # type: ignore[arg-type]
+            data: Any = np.memmap(file, np.uint8, "r").data
+            self.put(key, data, if_absent=if_etag is None, if_etag=if_etag, mark=mark)
             return
-        with suppress(FileNotFoundError):
+        if if_etag is None and self.exists(key):
             raise OccupiedError(f"{self.describe(key)} exists", Content(b"", "", self.mark(key)))
         options: Any = {"attributes": {MARK: mark} if mark else None, "chunk_size": PART_BYTES, "use_multipart": True}
         store = self.sending(PARTS * PART_BYTES)

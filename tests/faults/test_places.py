@@ -15,6 +15,7 @@ from threading import Barrier
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import obstore
 import pytest
@@ -599,22 +600,97 @@ def test_a_foreign_zarr_json_is_named_and_kept(place: Place) -> None:
 
 
 @every_store
-def test_replacement_deletes_the_root_first_and_says_what_readers_see(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_replaced_stands_until_the_new_one_is_complete(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     with begin(place) as output:
         fill(output)
         output.finish()
-    deleted: list[Any] = []
-    real = obstore.delete
-    monkeypatch.setattr(obstore, "delete", lambda store, keys: (deleted.append(keys), real(store, keys))[1])
-    with begin(place, overwrite=True, shape=(7, DIMENSION), identity="two") as output:
-        assert next(names for names in deleted if isinstance(names, list))[0].endswith("zarr.json")
-        assert all(key.startswith(".bigpca/") for key in stored(place))
-        assert "Readers that have it open get fill values" in caplog.text
-        fill(output)
-        output.finish()
-    assert sorted(stored(place)) == ["c/0/0", "c/1/0", "zarr.json"]
+    before = stored(place)
+    for kept in (True, False):  # by a run that ends without chunks, and by one that goes on
+        with begin(place, overwrite=True, shape=(7, DIMENSION), identity="two") as output:
+            assert before.items() <= stored(place).items()
+            if not kept:
+                fill(output)
+                assert np.array_equal(read(place), EXPECTED)
+                assert "Readers that have it open get fill values" not in caplog.text
+                output.finish()
+        assert not kept or stored(place) == before
+    assert "Readers that have it open get fill values" in caplog.text
+    assert sorted(stored(place)) == ["c.0.0", "c.1.0", "zarr.json"]
+
+
+@pytest.mark.parametrize("call", ["transform", "write"])
+def test_a_replacement_that_stops_at_any_request_leaves_old_or_new_and_is_completed_by_a_rerun(
+    call: str, model: bp.PCA, rows: Path
+) -> None:
+    """The old output has more rows, more chunks and other keys."""
+    keys = [f"old {i}" for i in range(2 * len(X))]
+
+    def old(out: Place) -> None:
+        with bp.FeatureWriter(out, chunk_rows=4) as writer:
+            writer.write(np.full((2 * len(X), 3), 7.0), keys=keys)
+
+    def new(out: Place) -> None:
+        if call == "transform":
+            model.transform(rows, out=out, keys=[str(i) for i in range(len(X))], overwrite=True)
+            return
+        with bp.FeatureWriter(out, chunk_rows=7, overwrite=True, resume=True) as writer:
+            done = writer.n_rows
+            writer.write(X[done:], keys=[str(i) for i in range(done, len(X))])
+
+    alone = Place(MemoryStore()).at("out.zarr")
+    old(alone)
+    first = numbers(stored(alone))
+    new(alone)
+    number, done, seen = 0, False, set()
+    while not done:
+        number += 1
+        place = Place(MemoryStore()).at("out.zarr")
+        old(place)
+        with pytest.MonkeyPatch.context() as patch:
+            made = stopping(patch, number)
+            try:
+                new(place)
+                done = number > len(made)
+            except (Stop, ConnectionError):
+                pass
+        found = numbers(stored(place))
+        root = found.get("zarr.json", b"")
+        whole = first if root == first["zarr.json"] else numbers(stored(alone)) if root else {}
+        assert whole.items() <= found.items(), made[-1]
+        seen.add(root)
+        new(place)
+        again = numbers(stored(place))
+        assert np.array_equal(read(place), read(alone)), made[-1]
+        assert again["keys/c/0"] == stored(alone)["keys/c/0"], made[-1]
+        # Batches, which nothing tells from others, replace what a killed writer of them had completed.
+        assert {key.replace(".", "/") for key in again} == {key.replace(".", "/") for key in numbers(stored(alone))}
+    assert seen == {b"", first["zarr.json"], stored(alone)["zarr.json"]}
+
+
+def test_rows_that_read_what_they_replace_in_a_way_that_nobody_sees_are_written_whole(place: Place) -> None:
+    def once() -> Iterator[np.ndarray]:
+        yield from (read(place)[start : start + 4] + 1 for start in range(0, 12, 4))
+
+    def hidden() -> Any:
+        return da.from_delayed(dask.delayed(lambda: read(place)[:12] + 1)(), (12, 3), "f8")
+
+    for rows in (lambda: bp.from_batches(once(), shape=(12, 3)), hidden):
+        with bp.FeatureWriter(place, chunk_rows=4, overwrite=True) as writer:
+            writer.write(np.arange(36.0).reshape(12, 3))
+        bp.ingest(rows(), place, overwrite=True)
+        assert np.array_equal(read(place), np.arange(36.0).reshape(12, 3) + 1)
+
+
+@pytest.mark.parametrize("key", ["c/0/0", "zarr.json", "keys/zarr.json", "provenance/zarr.json", ".bigpca/claim"])
+def test_objects_without_bytes_are_none(key: str, model: bp.PCA, rows: Path) -> None:
+    """Which listings of folders, and runs that were killed, leave."""
+    for write in (transform(model, rows), model.save):
+        place = Place(MemoryStore()).at("out.zarr")
+        obstore.put(place.store, place.key(key), b"")
+        write(place)
+        assert stored(place)["zarr.json"]
+        with pytest.raises(OutputExistsError):
+            write(place)
 
 
 def test_objects_that_are_no_store_are_never_deleted(place: Place) -> None:

@@ -450,9 +450,11 @@ def test_the_command_line_deletes_nothing_of_others(place: Place, tmp_path: Path
 
 
 def test_longer_outputs_leave_no_chunks_to_shorter_ones() -> None:
-    ours, others = sort_keys(["c/0/0", "c/99/0", "c/0/0/0/0", "c", "c/x", "keys/c/7", "d/0"])
-    assert (len(ours), others) == (5, ["c/x", "d/0"])
+    ours, others = sort_keys(["c/0/0", "c.99.0", "c/0/0/0/0", "c", "c/x", "keys/c/7", "d/0", "c/0.0"])
+    assert (len(ours), others) == (5, ["c/x", "d/0", "c/0.0"])
     place = Place(MemoryStore()).at("out.zarr")
     bp.ingest(X, place, chunk_rows=2)
     bp.ingest(X[:4], place, chunk_rows=2, overwrite=True)
-    assert sorted(key for key in stored(place) if key.startswith("c/")) == ["c/0/0", "c/1/0"]
+    assert sorted(key for key in stored(place) if key.startswith("c")) == ["c.0.0", "c.1.0"]
+    bp.ingest(X[:3], place, chunk_rows=2, overwrite=True)
+    assert sorted(key for key in stored(place) if key.startswith("c")) == ["c/0/0", "c/1/0"]
