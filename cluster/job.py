@@ -35,6 +35,8 @@ from bigpca.passes.engine.events import LogProgress, TerminalProgress
 from bigpca.storage.files import kind_of
 
 TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")
+PASSING = (ExitCode.CLUSTER, ExitCode.UNEXPECTED)  # errors that may pass; all others come again
+PAUSE = 30.0  # seconds before the next attempt
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,21 @@ def main(arguments: list[str] | None = None) -> int:
         parser().error("TLS needs --tls-ca-file, --tls-cert and --tls-key together")
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("bigpca").setLevel(logging.INFO)
+    # SIGTERM precedes a walltime or a preemption: treat it as an interrupt.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    code = attempt(options)
+    for left in range(options.attempts - 1, 0, -1):
+        if code not in PASSING:
+            break
+        print(f"job: attempts left: {left}; the next one in {PAUSE:g} s.", file=sys.stderr)
+        code = attempt(options, PAUSE)
+    return int(code)
+
+
+def attempt(options: argparse.Namespace, pause: float = 0) -> ExitCode:
+    """Run the job once, after a pause, and say why it failed."""
     try:
-        # SIGTERM precedes a walltime or a preemption: treat it as an interrupt.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        time.sleep(pause)
         job = Job(absolute(options.source), options.components, options.solver, options.solve_threads)
         with joined(options) as client:
             run_job(client, job, absolute(options.out), options.checkpoint, options.wait_for_workers)
@@ -68,8 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"job: {'interrupted.' if code is ExitCode.INTERRUPTED else describe(error)}", file=sys.stderr)
         if code in RESUMABLE:
             print("Finished segments are kept. Run the same command again to resume.", file=sys.stderr)
-        return int(code)
-    return 0
+        return code
+    return ExitCode.OK
 
 
 def run_job(client: Client, job: Job, out: Path | str, checkpoint: Path | str | None = None, wait: float = 600) -> None:
@@ -226,6 +240,13 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--connect-timeout", type=float, default=60, metavar="SECONDS", help="default 60")
     where.add_argument(
         "--wait-for-workers", type=float, default=600, metavar="SECONDS", help="longest time without any (default 600)"
+    )
+    where.add_argument(
+        "--attempts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs in all, if the cluster or its scheduler is lost; other errors end the job (default 1)",
     )
     return found
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,31 @@ def test_pods_run_as_nobody_special_with_memory_that_is_limited(role: str) -> No
     if role == "worker":
         (limit,) = (one.partition("=")[2] for one in container["args"] if one.startswith("--memory-limit="))
         assert parse_bytes(limit) <= 7 / 8 * parse_bytes(f"{container['resources']['limits']['memory']}B")
+
+
+def test_a_pod_whose_job_fails_for_good_is_not_started_again_and_the_volume_outlives_it() -> None:
+    job = pods()["job"]
+    assert job["restartPolicy"] == "Never"
+    assert any(one.startswith("--attempts=") for one in job["containers"][0]["args"])
+    assert "PersistentVolumeClaim" not in documents()
+    volume = {one["kind"]: one for one in yaml.safe_load_all((CLUSTER / "kubernetes" / "volume.yaml").read_text())}
+    assert volume["Pod"]["spec"]["securityContext"] == job["securityContext"]
+    claim = volume["PersistentVolumeClaim"]["metadata"]["name"]
+    assert all(claim in str(pod["volumes"]) for pod in (volume["Pod"]["spec"], *pods().values()))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "pauses"),
+    [("ConnectionError", 7, [0, 30, 30]), ("FileNotFoundError", 3, [0]), ("TypeError", 3, [0])],
+)
+def test_a_job_tries_again_only_after_errors_that_may_pass(
+    error: str, code: int, pauses: list[float], tmp_path: Path, job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, slept = tmp_path / "cluster.py", list[float]()
+    recipe.write_text(f"def start():\n    raise {error}('no')\n")
+    monkeypatch.setattr(time, "sleep", slept.append)
+    assert job("source", tmp_path / "out", "--cluster", recipe, "--attempts", 3) == code
+    assert slept == pauses
 
 
 def test_only_the_rule_for_s3_lets_a_pod_reach_anything_but_its_job_and_the_name_service() -> None:

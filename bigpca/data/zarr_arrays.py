@@ -75,6 +75,7 @@ PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # o
 _OPENED: dict[tuple[str, str], tuple[tuple[int, int, int] | None, ChunkFiles]] = {}
 _LOCK = threading.Lock()
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+ZARR_CHUNKS, ZARR_HEAPS = 10, 8 * 2**20  # what Zarr decodes at a time, in threads of its own
 SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
 TEXT_CODECS = zarr_format.ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
@@ -665,20 +666,28 @@ class ZarrReader:
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
         """Decode into the result, if the layout allows it; None if a stored object is not as expected."""
-        if files.direct is None or (files.place is not None and files.sizes.per_shard):
-            return None
-        if files.place is None:
-            return files.direct.read(files.key, bounds)
-        from bigpca.storage.requests import ObjectFile  # for object stores only
-
+        if files.direct is None or files.place is None:
+            return None if files.direct is None else files.direct.read(files.key, bounds)
         out = np.empty([hi - lo for lo, hi in bounds], files.array.dtype)
         places = {cell: rest for cell, *rest in zarr_format.overlaps(bounds, files.cell_shape)}
-        for cell, got in files.get(list(places)):  # decoded while others arrive
+        for cell, file in self._objects(files, bounds, list(places)):
             part, own = places[cell]
-            file = None if got is None else ObjectFile(files.place, files.key(cell), got.size, got)
             if file is None or not files.direct.decode(file, file.size, out[part], own):
                 return None
         return out
+
+    def _objects(
+        self, files: ChunkFiles, bounds: Sequence[tuple[int, int]], cells: list[Cell]
+    ) -> Iterator[tuple[Cell, ObjectFile | None]]:
+        """Yield cells with their objects: of shards, with the chunks in the ranges; of others, as they arrive."""
+        from bigpca.storage.requests import ObjectFile  # for object stores only
+
+        if files.sizes.per_shard:
+            held = self._held_objects(files, bounds).held or {}
+            yield from ((cell, held.get(files.key(cell))) for cell in cells)
+            return
+        for cell, got in files.get(cells):
+            yield cell, None if got is None else ObjectFile(files._place, files.key(cell), got.size, got)
 
     def _held_objects(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> ChunkFiles:
         """Get the objects of the ranges.
@@ -806,6 +815,14 @@ class ZarrRows(Source):
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return a stamp for each chunk (or shard) of those rows."""
         return self.reader.files().stamps([(start, stop), *self.reader.bounds[1:]])
+
+    def decoding_bytes(self, columns: int) -> int:
+        """Where Zarr itself decodes, by measurement: its chunks at a time, its heaps, and four copies of a shard."""
+        files, n = self.reader.files(), self.reader.unit[0]
+        if files.direct is not None:
+            return 0
+        chunks = ZARR_CHUNKS * math.prod(self.reader.chunks) * self.dtype.itemsize + ZARR_HEAPS
+        return chunks + bool(files.sizes.per_shard) * 4 * n * int(self.row_bytes)
 
     @property
     def unseen(self) -> str | None:

@@ -52,8 +52,8 @@ def main(what: str) -> int:
 
 
 def documents(*, bucket: bool = False) -> dict[str, dict[str, Any]]:
-    """The documents of job.yaml by their kind; with what is to be uncommented for a bucket."""
-    text = (HERE / "job.yaml").read_text()
+    """The documents of both files by their kind; with what is to be uncommented for a bucket."""
+    text = "\n---\n".join((HERE / name).read_text() for name in ("volume.yaml", "job.yaml"))
     if bucket:
         text = re.sub(r"(?m)^( +)# (envFrom:|- to:|    - ipBlock:|  ports:|    - \{protocol)", r"\1\2", text)
     return {found["kind"]: found for found in yaml.safe_load_all(text)}

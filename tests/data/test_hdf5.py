@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,22 @@ def _error_of(path: Path) -> str:
     except (ValueError, TypeError, OSError) as error:
         return str(error)
     return ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the bytes that a process reads are in /proc")
+@pytest.mark.parametrize(
+    "filters", [{}, {"shuffle": True}, {"fletcher32": True}, {"shuffle": True, "fletcher32": True}]
+)
+def test_a_compressed_chunk_is_read_once(filters: dict[str, bool], tmp_path: Path) -> None:
+    path, rows = tmp_path / "x.h5", np.random.default_rng(0).standard_normal((4096, 64), dtype="f4")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=rows, chunks=(100, 30), compression="gzip", **filters)
+    source = row_source(path)
+
+    def read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    source.read(0, 200)  # h5py is imported, and the index of the chunks is known
+    before = read()
+    np.testing.assert_array_equal(source.read(150, 4000, (7, 61)), rows[150:4000, 7:61])
+    assert read() - before < 1.3 * path.stat().st_size

@@ -11,14 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse as sp
 import zarr
 from distributed import Client
+from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec
 
 import bigpca as bp
 from tests.data.sparse_savers import write_parts
@@ -40,6 +43,45 @@ SHAPES = {
     "text.csv": (40_000, 100),
     "groups.parquet": (40_000, 100),
 }
+LAYOUTS: dict[str, Callable[[Path, Any], Any]] = {  # rows of 128 columns, which compress little
+    "rows.zarr": lambda path, x: save_zarr(path, x, (4096, 128)),
+    "columns.zarr": lambda path, x: save_zarr(path, x, (8192, 16)),
+    "shards.zarr": lambda path, x: save_zarr(path, x, (512, 128), shards=(8192, 128)),
+    "one-shard.zarr": lambda path, x: save_zarr(path, x, (512, 128), shards=(32_768, 128)),
+    "columns-in-shards.zarr": lambda path, x: save_zarr(path, x, (1024, 32), shards=(8192, 128)),
+    "blosc.zarr": lambda path, x: save_zarr(path, x, (1024, 128), shards=(8192, 128), compressors=BloscCodec()),
+    "gzip.zarr": lambda path, x: save_zarr(path, x, (4096, 128), compressors=GzipCodec(level=1)),
+    "by-zarr.zarr": lambda path, x: save_zarr(path, x, (4096, 128), filters=[TransposeCodec(order=(1, 0))]),
+    "shards-by-zarr.zarr": lambda path, x: save_zarr(
+        path, x, (512, 128), shards=(8192, 128), filters=[TransposeCodec(order=(1, 0))]
+    ),
+    "bytes.zarr": lambda path, x: save_zarr(path, (20 * x).astype("u1"), (8192, 128)),
+    "halves.zarr": lambda path, x: save_zarr(path, x.astype("f2"), (8192, 128)),
+    "rows.npy": np.save,
+    "compressed.npz": lambda path, x: np.savez_compressed(path, x=x),
+    "rows.h5": lambda path, x: save_hdf5(path, x, chunks=(1024, 128)),
+    "gzip.h5": lambda path, x: save_hdf5(path, x, chunks=(1024, 128), compression="gzip", compression_opts=1),
+    "columns.h5": lambda path, x: save_hdf5(path, x, chunks=(8192, 16), compression="lzf"),
+    "lists.parquet": lambda path, x: parquet.write_table(lists(x), path, row_group_size=8192),
+    "one-group.parquet": lambda path, x: parquet.write_table(lists(x), path),
+    "batches.feather": lambda path, x: feather.write_feather(lists(x), path, chunksize=8192),
+}
+
+
+def save_zarr(path: Path, x: np.ndarray, chunks: tuple[int, int], **layout: Any) -> None:
+    zarr.create_array(path, shape=x.shape, dtype=x.dtype, chunks=chunks, **layout)[...] = x
+
+
+def save_hdf5(path: Path, x: np.ndarray, **layout: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=x, **layout)
+
+
+def lists(x: np.ndarray) -> pa.Table:
+    ends = pa.array(np.arange(0, x.size + 1, x.shape[1], dtype=np.int32))
+    return pa.table({"rows": pa.ListArray.from_arrays(ends, pa.array(x.reshape(-1)))})
+
+
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 LIMIT: dict[str, Any] = {"memory_limit": "8 GiB"}
 CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
@@ -132,6 +174,11 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "ridge of folds": ("tall", lambda: bp.Ridge([0.1, 1.0], cv=5, **LIMIT)),
     "windows": ("thin", lambda: bp.PCA(100, solver="krylov", max_passes=3, **LIMIT)),
     "windows by moments": ("thin", lambda: bp.PCA(3, solver="covariance", **LIMIT)),
+    **{f"covariance of {name}": (name, partial(bp.PCA, 8, solver="covariance", **LIMIT)) for name in LAYOUTS},
+    **{
+        f"krylov of {name}": (name, partial(bp.PCA, 8, solver="krylov", max_passes=3, **LIMIT))
+        for name in ("columns.zarr", "shards.zarr", "gzip.h5", "lists.parquet")
+    },
 }  # fmt: skip
 TARGETS = {
     "cca": 300,
@@ -287,6 +334,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows = rng.standard_normal((min(chunk, n - i), d), dtype="f4") * spectrum
             rows[:, 0] += np.arange(i, i + len(rows)) % 3
             store[i : i + chunk] = np.abs(rows) if name == "counts" else rows
+    for name, save in LAYOUTS.items():
+        save(folder / name, np.random.default_rng(1).standard_normal((32_768, 128), dtype="f4"))
     sparse = sp.random_array(SHAPES["sparse"], density=0.05, format="csr", dtype="f4", rng=np.random.default_rng(1))
     write_parts(zarr.open_group(folder / "sparse.zarr", mode="w").create_group("X"), sparse, {"chunks": (1 << 16,)})
     return folder
