@@ -60,9 +60,9 @@ SHARES = {"share": "%", "cumulative": "so far"}  # columns of ``summary`` that a
 def describe(model: Any) -> dict[str, Any]:
     """Return the JSON record of a fitted model: its class and parameters, sizes, leading eigenvalues, and certificate.
 
-    ``certificate`` is None if the answer is exact to rounding; values that the model does not have are left out.
+    ``certificate`` is None for a fit that neither iterates nor has bounds; what the model does not have is left out.
     """
-    from bigpca.plots.data import fitted, shares_of
+    from bigpca.plots.data import fitted, shares_or_none, whole_of
 
     held = fitted(model)  # whose components these are
     values = (model.get_params(deep=False) | model._steps.parameters).items()  # those of the fit
@@ -80,10 +80,11 @@ def describe(model: Any) -> dict[str, Any]:
     of_components = [attribute.removesuffix("_") for _, attribute in held._traits.summary if attribute[0] != "_"]
     found = {name: getattr(held, f"{name}_", None) for name in (*KNOWN, *of_components)}
     record |= {name: one for name, one in found.items() if one is not None}
-    shares, whole = shares_of(held)
-    record |= {} if shares is None else {"captured": float(shares.sum()), "captured_of": whole}
+    shares = shares_or_none(model)
+    record |= {} if shares is None else {"captured": float(shares.sum()), "captured_of": whole_of(model)}
     certificate: dict[str, Any] = {name: getattr(held, attribute, None) for name, attribute in CERTIFIED.items()}
-    record["certificate"] = None if certificate["confidence"] is None else certificate
+    known = {certificate["confidence"], certificate["converged"]} != {None}
+    record["certificate"] = certificate if known else None
     for part in (record, certificate):
         part |= {
             name: part[name][:RECORDED] for name in (*of_components, *LEADING) if hasattr(part.get(name), "__len__")
@@ -119,8 +120,10 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     if certificate["captured_variance_bounds"] is not None:
         low, high = (100 * share for share in certificate["captured_variance_bounds"])
         rows["captured"] = f"{rows['captured']} ({low:.2f} to {high:.2f})"
-    confidence = certificate["confidence"]
-    rows["bounds hold"] = "always" if confidence == 1 else f"with probability {confidence:.6g}"
+        if not low - 0.01 < 100 * record["captured"] < high + 0.01:
+            rows["captured"] = f"{low:.2f} to {high:.2f} % of {record['captured_of']}"
+    if (confidence := certificate["confidence"]) is not None:
+        rows["bounds hold"] = "always" if confidence == 1 else f"with probability {confidence:.6g}"
     if certificate.get("subspace_error_bounds"):
         turned = " ".join(f"{sine:.2g}" for sine in certificate["subspace_error_bounds"][:SHOWN])
         rows["leading axes"] = f"sine of the angle to the true subspaces at most {turned}"

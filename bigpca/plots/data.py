@@ -24,7 +24,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import is_sparse
 from bigpca.errors import an, component_columns, format_bytes
 from bigpca.passes.graphs import computed, wrap_sources
-from bigpca.plots.style import COLOURS
+from bigpca.plots.style import COLOURS, percent
 from bigpca.seeds import uniforms
 
 VALUES = {  # what is drawn of each component
@@ -41,6 +41,7 @@ SHARES = {  # of components, and of what they are
     "explained_inertia_ratio_": "the inertia",
 }
 MAX_ROWS = 20_000
+ROUNDED = 1e-9  # of the ends of intervals: sums of the same numbers differ by less
 SILENT_BYTES = 256 * 2**20  # reads of less are not announced
 MAX_KINDS = len(COLOURS)
 
@@ -137,14 +138,34 @@ def field_of(model: Any, d: int) -> Any:
 
 
 def whole_of(model: Any) -> str:
-    """Return the name of what the shares of a model are parts of, see :func:`shares_of`."""
-    return shares_of(model if is_array(model) else fitted(model))[1]
+    """Return the name of what the shares of a model, or of a result, are parts of, see :func:`shares_of`."""
+    whole = shares_of(fitted(model) if hasattr(model, "fit") else model)[1]
+    return f"{whole} of the selected features" if hasattr(model, "selected_") else whole
+
+
+def captured(model: Any) -> str:
+    """Return how much of their whole the components of a model, or of a result, hold; "" where none have shares.
+
+    The eigenvalues of an approximation may be outside of their bounds, which are then what is known.
+    """
+    held = fitted(model) if hasattr(model, "fit") else model
+    shares, _ = shares_of(held)
+    if shares is None:
+        return ""
+    total, bounds = float(shares.sum()), getattr(held, "captured_variance_bounds_", None)
+    ends = [total] if bounds is None or within(total, *bounds) else bounds
+    return f"{' to '.join(map(percent, ends))} of {whole_of(model)}"
+
+
+def within(values: Any, low: Any, high: Any) -> Any:
+    """Whether values are in their intervals, whose ends were added up in another order."""
+    return (values >= low - ROUNDED * np.abs(low)) & (values <= high + ROUNDED * np.abs(high))
 
 
 def kind_of_values(model: Any) -> str:
-    """Return what :func:`eigenvalues` of a model are called; the variances of rotated components are none."""
+    """Return what :func:`eigenvalues` of a model are called; the variances of factors and of rotations are none."""
     inner = fitted(model) if hasattr(model, "fit") else model
-    if hasattr(inner, "rotation_matrix_"):
+    if hasattr(inner, "rotation_matrix_") or np.ndim(getattr(inner, "noise_variance_", 0.0)):
         return "variance"
     return next((word for name, word in VALUES.items() if hasattr(inner, name)), "eigenvalue")
 

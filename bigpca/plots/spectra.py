@@ -9,7 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Vector
 from bigpca.errors import an, counted, listed
-from bigpca.plots.data import eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
+from bigpca.plots.data import captured, eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
@@ -96,7 +96,8 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
         ax.set_ylim(0)
     whole_numbers(ax)
     legend(ax, handles, names)
-    title = f"{counted(len(ratio), 'component')}: {percent(float(so_far[-1]))} of {whole_of(model)}"
+    held = f"{percent(float(so_far[-1]))} of {whole_of(model)}" if is_array(model) else captured(model)
+    title = f"{counted(len(ratio), 'component')}: {held}"
     return tidy(ax, f"{name_of(model)}, {title}" if name_of(model) else title)
 
 

@@ -36,6 +36,7 @@ from bigpca.plots import bounds, components, drift, scree, spectrum
 from bigpca.plots.data import (
     DrawnScores,
     Weights,
+    captured,
     chosen,
     column_shares,
     component_names,
@@ -49,6 +50,7 @@ from bigpca.plots.data import (
     shares_or_none,
     weights,
     whole_of,
+    within,
 )
 from bigpca.plots.images import largest_weights
 from bigpca.plots.scatter import axis_names, draw_points
@@ -57,6 +59,7 @@ from bigpca.plots.style import percent, require_matplotlib, short
 from bigpca.report.page import drawn, render
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
+from bigpca.solvers.eigh import AGAIN
 from bigpca.storage.carriers import reject_file, write_file
 from bigpca.storage.files import public, read_regular
 
@@ -120,16 +123,40 @@ def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
     return Light("accuracy", verdict, text), Table("Classes of held-out rows", header, rows)
 
 
+def _certainty(model: Any) -> tuple[bool, str]:
+    """Return whether an answer is exact to rounding, and what is known of its error."""
+    found, bounded = [], hasattr(model, "bounds_confidence_")
+    if not getattr(model, "converged_", True):
+        found.append("not converged")
+    if bounded:
+        found.append("approximate, with certified bounds")
+    elif getattr(model, "converged_", False):
+        found.append(f"converged to a tolerance of {_tolerance(model):g}")
+    m, n = len(getattr(model, "landmarks_", ())), int(getattr(model, "n_samples_", 0))
+    if 0 < m < n and not bounded:
+        found.append(f"approximate, by {m:,} landmarks for {n:,} rows, without bounds")
+    if missed := getattr(model, "missed_label_trace_", 0.0):
+        found.append(f"approximate, by label features that miss {percent(missed)} of the trace of their kernel")
+    if features := model._steps.parameters.get("n_features"):
+        found.append(f"approximate, by {features:,} random features of the labels, without bounds")
+    if (error := getattr(model, "solve_error_", 0.0)) > AGAIN:
+        found.append(f"with an error of about {error:.1g} by rounding")
+    return not found, "; ".join(found) or "exact to rounding"
+
+
+def _tolerance(model: Any) -> float:
+    """Return the tolerance of the fit; a rotation holds the PCA that it turned."""
+    return float(getattr(model, "estimator_", model)._steps.parameters["tol"])
+
+
 def _converged(model: Any) -> Light:
     name, reads = "converged", getattr(model, "n_passes_", None)
     taken = "" if reads is None else f" after {counted(reads, 'read')}"
     if not hasattr(model, "converged_"):
-        bounded = hasattr(model, "bounds_confidence_")
-        text = "one approximation, not an iteration: see its bounds" if bounded else "exact to rounding, no iteration"
-        return Light(name, Verdict.PASS, text)
+        exact, words = _certainty(model)
+        return Light(name, Verdict.PASS, "exact to rounding, no iteration" if exact else f"no iteration; {words}")
     if model.converged_:
-        met = "" if getattr(model, "tol", None) is None else f", tolerance {model.tol:g} met"
-        return Light(name, Verdict.PASS, f"yes{taken}{met}")
+        return Light(name, Verdict.PASS, f"yes{taken}, tolerance {_tolerance(model):g} met")
     steps = "max_iter" if hasattr(model, "max_iter") else "max_passes"
     return Light(name, Verdict.FAIL, f"no, stopped{taken}. Raise {steps}, or ask for fewer components")
 
@@ -139,23 +166,21 @@ def _bounds(model: Any) -> Light:
     if not hasattr(model, "eigenvalue_bounds_"):
         if hasattr(model, "bounds_confidence_"):
             return Light(name, Verdict.NONE, "of the span of the components, not of each")
-        return Light(name, Verdict.PASS, f"none needed: the answer is {_certainty(model)}")
+        exact, words = _certainty(model)
+        if exact:
+            return Light(name, Verdict.PASS, f"none needed: the answer is {words}")
+        return Light(name, Verdict.NONE, f"none known: {words}")
     low, high = np.asarray(model.eigenvalue_bounds_, dtype=np.float64).T
     confidence = float(model.bounds_confidence_)
     trust = trustworthy(Bounds(low, high, confidence))
     hold = "they always hold" if confidence == 1 else f"they hold with probability {confidence:.6g}"
     certified = f"{trust.components} of {trust.k} components certified"
     wide = f"widest {percent(trust.width)} of its lower end; {certified}; {hold}"
+    if outside := int(np.count_nonzero(~within(eigenvalues(model), low, high))):
+        return Light(name, Verdict.FAIL, f"{outside} of {trust.k} eigenvalues are outside of their bounds; {wide}")
     if trust.components < trust.k:
         return Light(name, Verdict.FAIL, f"{wide}. Use a wider sketch, more landmarks, or a solver that iterates")
     return Light(name, Verdict.PASS if trust.width <= NARROW else Verdict.WARNING, wide)
-
-
-def _certainty(model: Any) -> str:
-    if hasattr(model, "bounds_confidence_"):
-        return "approximate, with certified bounds"
-    # A likelihood, for example, is climbed to a tolerance: nothing bounds what is left.
-    return f"within the tolerance of {model.tol:g}" if hasattr(model, "converged_") else "exact to rounding"
 
 
 def _flat(model: Any) -> Light:
@@ -163,14 +188,19 @@ def _flat(model: Any) -> Light:
     name = "spectrum"  # weights count rows, as they do in the rules for n_components
     n = float(getattr(model, "sum_weights_", getattr(model, "n_samples_", 0)))
     total = getattr(model, "total_variance_", None)
-    if not hasattr(model, "explained_variance_") or total is None or not total > 0 or n < 2:
-        return Light(name, Verdict.NONE, "the eigenvalues are not parts of the variance")
-    d = n if hasattr(model, "kernel_") else int(model.n_features_in_)
-    largest = float(np.asarray(model.explained_variance_)[0]) * min(n - 1, d) / float(total)
+    of_covariance = hasattr(model, "explained_variance_") and kind_of_values(model) == "eigenvalue"
+    if not of_covariance or hasattr(model, "kernel_") or total is None or not total > 0 or n < 2:
+        return Light(name, Verdict.NONE, "the model has no eigenvalues of a covariance, for which an edge is known")
+    d = int(model.n_features_in_)
+    ends = getattr(model, "eigenvalue_bounds_", np.asarray(model.explained_variance_)[:, None])[0]
+    low, high = (float(end) * min(n - 1, d) / float(total) for end in (ends[0], ends[-1]))
     edge = (1 + np.sqrt(min(n, d) / max(n, d))) ** 2
-    text = f"largest eigenvalue {largest:.3g} times the mean; noise alone reaches {edge:.3g}"
-    if d == 1 or largest > 1.1 * edge:
+    largest = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+    text = f"largest eigenvalue {largest} times the mean; noise alone reaches {edge:.3g}"
+    if d == 1 or low > 1.1 * edge:
         return Light(name, Verdict.PASS, text)
+    if high > 1.1 * edge:
+        return Light(name, Verdict.NONE, f"not known: {text}")
     return Light(name, Verdict.WARNING, f"flat: {text}. Components of a flat spectrum mean little")
 
 
@@ -589,22 +619,21 @@ def describe(
 def _summary(model: Any, k: int) -> str:
     inner = fitted(model)
     size = f"{int(getattr(inner, 'n_samples_', 0)):,} rows x {int(model.n_features_in_):,} features"
-    ratio = shares_or_none(model)
-    held = "" if ratio is None else f" with {percent(float(ratio.sum()))} of {whole_of(model)}"
+    held = captured(model) and f" with {captured(model)}"
     if hasattr(inner, "n_targets_"):
         size += f" and {counted(inner.n_targets_, 'column')} of Y"
     elif "labels" in model._traits.accepts:
         size += " and their labels"
     solver, kind = solver_of(inner), "target" if hasattr(inner, "cv_scores_") else "component"
     solved = f"; solver {solver}" if solver else ""
-    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {_certainty(inner)}{solved}."
+    return f"{name_of(model)} of {size}: {counted(k, kind)}{held}, {_certainty(inner)[1]}{solved}."
 
 
 def _figures(subject: Subject) -> tuple[Figure, ...]:
     model, inner, found = subject.model, fitted(subject.model), []
     ratio = shares_or_none(model)
     if ratio is not None:
-        found.append(drawn("scree", _levels(ratio, whole_of(model)), lambda ax: scree(model, ax=ax)))
+        found.append(drawn("scree", _levels(model, ratio), lambda ax: scree(model, ax=ax)))
     else:
         kind = kind_of_values(inner)
         caption = "The eigenvalues of the model's criterion." if kind == "eigenvalue" else f"The model's {kind}."
@@ -677,21 +706,20 @@ def _marks(points: DrawnScores, pair: tuple[int, ...], known: Companions) -> tup
 
 def _sampled(inner: Any) -> str:
     """Return the note on standard errors, told apart from the errors of the computation."""
-    computed = "rounding"
-    if hasattr(inner, "eigenvalue_bounds_"):
-        computed = "within the certified bounds"
     return (
         "Standard errors say how far eigenvalues would vary between samples of as many rows. They are about the data, "
-        f"not about the computation, whose error is {computed}."
+        f"not about the computation, which is {_certainty(inner)[1]}."
     )
 
 
-def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
+def _levels(model: Any, ratio: np.ndarray[Any, Any]) -> str:
+    if f"{percent(float(ratio.sum()))} of" not in captured(model):
+        return f"Shares that the eigenvalues state. The components hold {captured(model)}."
     reached = {level: reaching(ratio, level) for level in LEVELS}
     texts = [f"{percent(level)} by {counted(count, 'component')}" for level, count in reached.items() if count]
     missed = [percent(level) for level, count in reached.items() if not count]
     verb = "is" if len(texts) == 1 else "are"
-    found = f"Of {whole}, {', '.join(texts)} {verb} reached. " if texts else ""
+    found = f"Of {whole_of(model)}, {', '.join(texts)} {verb} reached. " if texts else ""
     return found + (f"Not reached: {', '.join(missed)}." if missed else "")
 
 
@@ -787,7 +815,7 @@ def _on_accuracy(model: Any, held_out: tuple[Any, Any] | None) -> tuple[str, ...
             "and --held-out-labels FILE, of rows that were not fitted.",
         )
     own, given = getattr(provenance_of(model), "source", None), source_of(open_array(held_out[0]))
-    if not own or given is None or not given.path or os.path.basename(given.path) not in own:
+    if not own or given is None or not given.path or public(given.path) not in own.split(", "):
         return ()
     return (
         "The held-out rows come from the source of the fit. If any of them were used in the fit, the accuracy "
@@ -814,8 +842,8 @@ def write_report(
 
     Returns
     -------
-    Path
-        ``out``.
+    Path or str
+        Where the file is: an absolute path, or the URL of an object.
 
     Raises
     ------

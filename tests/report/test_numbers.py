@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +15,69 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.stores import components_table
+from bigpca.cli.stores import components_table, facts
 from bigpca.cli.stores import describe as record_of
 from bigpca.data.roles import are_scores
-from bigpca.estimators.shared.tables import captured
+from bigpca.estimators.shared.tables import in_a_line
 from bigpca.plots.data import shares_or_none, whole_of
 from bigpca.plots.style import percents
 from bigpca.report import describe
 from tests.cli.running import run
-from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, READING, X, fitted, known
+from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, NUMBERS, READING, X, fitted, known
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+FLAT = np.random.default_rng(0).standard_normal((900, 150))
+
+
+def with_error(model: Any, error: float) -> Any:
+    model._found = replace(model._found, solve_error_=error)
+    return model
+
+
+FEW = {"kernel": "rbf", "gamma": 1.0, "n_landmarks": 12}
 OTHERS = {
     "RotatedPCA of an approximation": lambda: bp.RotatedPCA(estimator=bp.PCA(2, solver="krylov")).fit(X),
     "ScoredPCA of a rotation": lambda: bp.ScoredPCA(
         n_features_to_select=4, estimator=bp.RotatedPCA(2)
     ).fit(X, CLASSES),
+    "ApproximatePCA tutorial": lambda: bp.ApproximatePCA(
+        2, bp.sketches.Gaussian(3), approximation="tutorial"
+    ).fit(X),
+    "NystromKernelPCA landmarks": lambda: bp.NystromKernelPCA(2, components_from="landmarks", **FEW).fit(X),
+    "FactorAnalysis stopped": lambda: bp.FactorAnalysis(2, max_iter=2).fit(X),
+    "PCA stopped": lambda: bp.PCA(2, solver="krylov", tol=1e-14, max_passes=2).fit(FLAT),
+    "FisherDiscriminantAnalysis stopped": lambda: bp.FisherDiscriminantAnalysis(
+        2, solver="krylov", tol=1e-14, max_passes=2
+    ).fit(FLAT, np.arange(900) % 30),
+    "KernelSupervisedPCA of all": lambda: bp.KernelSupervisedPCA(2, gamma=1.0).fit(X, CLASSES),
+    "SupervisedPCA of many labels": lambda: bp.SupervisedPCA(
+        2, label_kernel="rbf", label_gamma=1e5
+    ).fit(FLAT[:, :3], FLAT[:, 0]),
+    "Ridge of a penalty for each": lambda: bp.Ridge([0.1, 10.0], alpha_per_target=True).fit(X, X[:, :2]),
+    "CCA of rounded sums": lambda: with_error(bp.CCA(2).fit(X, NUMBERS), 1e-4),
 }  # fmt: skip
+# What is said of the error of a fit, where it is not the iteration, the bounds or the rounding that all fits share.
+ERRORS = {
+    "NystromKernelPCA landmarks": "by 12 landmarks for 240 rows, without bounds",
+    "KernelSupervisedPCA": "by 25 landmarks for 240 rows, without bounds",
+    "KernelRoweisDiscriminantAnalysis": "by 25 landmarks for 240 rows, without bounds",
+    "SupervisedPCA of many labels": "by label features that miss",
+    "SupervisedRandomProjection": "by 20 random features of the labels",
+    "CCA of rounded sums": "with an error of about 0.0001",
+}
 every = pytest.mark.parametrize("name", [*CASES, *OTHERS])
 # Names in the record of ``info`` that are not those of attributes.
 CERTIFIED = {"reads": "n_passes_", "confidence": "bounds_confidence_"}
 TEXTS = {"estimator", "rotated", "parameters", "certificate", "kernel", "solver", "n_features_selected"}
 
 
+@cache
 def model_of(name: str) -> Any:
     return known(name) if name in CASES else OTHERS[name]()
+
+
+def new_rows(model: Any) -> Any:
+    return NEW if model.n_features_in_ == X.shape[1] else FLAT[:37, : model.n_features_in_]
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +136,8 @@ def test_figures_show_the_attributes_of_the_model(name: str) -> None:
         (bars,) = bp.plots.bounds(model).collections
         np.testing.assert_allclose([bar[1, 1] for bar in bars.get_segments()], limits[:, 1])
     axes = components(model)
-    scores = model.transform(NEW)
-    ax = bp.plots.scores(model, rows=NEW)
+    scores = model.transform(new_rows(model))
+    ax = bp.plots.scores(model, rows=new_rows(model))
     np.testing.assert_allclose(ax.collections[0].get_offsets(), scores[:, :2])
     _, k = scores.shape
     (image,) = bp.plots.maps(scores[:6].reshape(1, 3, 2, k), components=(k - 1,)).images
@@ -118,15 +158,15 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     model = model_of(name)
     if isinstance(model, bp.SketchTransformer):
         return
-    held, ratio, scores = of_components(model), shares(model), model.transform(X)
+    held, ratio, scores = of_components(model), shares(model), model.transform(new_rows(model))
     found = describe(model, scores=scores)
     table = {header: list(column) for header, column in zip(
         found.components.header, zip(*found.components.rows, strict=True), strict=True
     )}  # fmt: skip
     assert table.pop("component") == model.get_feature_names_out().tolist()
     summary = model.summary()
-    for name in summary.columns.drop(["share", "cumulative", "lower", "upper"], errors="ignore"):
-        np.testing.assert_array_equal(table.pop(name.replace("_", " ")), summary[name])
+    for column in summary.columns.drop(["share", "cumulative", "lower", "upper"], errors="ignore"):
+        np.testing.assert_array_equal(table.pop(column.replace("_", " ")), summary[column])
     if ratio is not None:
         np.testing.assert_allclose(table.pop("% so far"), 100 * np.cumsum(ratio))
         (whole,) = {one for one in table if one.startswith("% of ")}
@@ -147,14 +187,27 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     assert lights["rows omitted"].text.startswith(f"{omitted:,} of {n + omitted:,}")
     converged = getattr(held, "converged_", None)
     assert lights["converged"].verdict == ("fail" if converged is False else "pass")
-    assert ("approximate" in found.summary) == hasattr(held, "bounds_confidence_")
-    assert ("exact to" in found.summary) == (not hasattr(held, "bounds_confidence_") and converged is None)
+    bounded, said = hasattr(held, "bounds_confidence_"), ERRORS.get(name, "")
+    assert ("with certified bounds" in found.summary) == bounded
+    assert ("not converged" in found.summary) == (converged is False)
+    assert ("converged to a tolerance of" in found.summary) == (converged is True and not bounded)
+    assert ("exact to rounding" in found.summary) == (not bounded and converged is None and not said)
+    assert said in found.summary
+    assert ("none needed" in lights["bounds"].text) == ("exact to rounding" in found.summary)
+    assert ("exact to rounding" in lights["converged"].text) == ("exact to rounding" in found.summary)
     labelled = "labels" in type(model)._traits.accepts
     assert ("labels" in found.summary) == labelled
     call = model.provenance_.call
     assert (".fit(X, y" in call, ".fit(X, Y" in call) == (labelled, hasattr(held, "n_targets_")), call
-    for share in re.findall(r"([\d.]+) % of", found.summary):
-        assert float(share) == pytest.approx(100 * ratio.sum(), rel=2e-3)
+    certified = 100 * np.asarray(getattr(held, "captured_variance_bounds_", (0, np.inf)))
+    for low, share in re.findall(r"(?:([\d.]+) % to )?([\d.]+) % of the (?!trace)", found.summary):
+        if low:  # the model's own shares are outside of their bounds
+            assert [float(low), float(share)] == pytest.approx(certified, rel=5e-3)
+            assert not certified[0] <= 100 * ratio.sum() <= certified[1]
+        else:
+            assert float(share) == pytest.approx(100 * ratio.sum(), rel=5e-3)
+            assert certified[0] * (1 - 1e-9) <= 100 * ratio.sum() <= certified[1] * (1 + 1e-9)
+    assert ("of the selected features" in found.summary) == (isinstance(model, bp.ScoredPCA))
 
 
 @every
@@ -172,7 +225,7 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
             expected = shares_or_none(model).sum()
         elif key == "captured_of":  # as reports say, and notebooks that show the model
             assert value == whole_of(model)
-            assert f" % of {value}</p>" in captured(held._found)
+            assert f" % of {value.removesuffix(' of the selected features')}</p>" in in_a_line(held._found)
             continue
         elif key == "r2":
             expected = values(model)
@@ -183,6 +236,13 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
         else:
             expected = getattr(held, CERTIFIED.get(key, f"{key}_"))
         np.testing.assert_allclose(value, expected, rtol=1e-12, err_msg=key)
+    told, certified = facts(record), getattr(held, "captured_variance_bounds_", None)
+    assert told.get("converged") == {None: None, True: "yes", False: "NO"}[getattr(held, "converged_", None)]
+    if certified is not None:
+        total, (low, high) = 100 * shares(model).sum(), 100 * np.asarray(certified)
+        inside = f"{total:.2f} % of {whole_of(model)} ({low:.2f} to {high:.2f})"
+        outside = f"{low:.2f} to {high:.2f} % of {whole_of(model)}"
+        assert told["captured"] == (outside if name == "ApproximatePCA tutorial" else inside)
     if isinstance(model, bp.SketchTransformer):
         assert components_table(model) == []
         return
@@ -190,9 +250,9 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
     assert [line.split()[0] for line in lines] == model.get_feature_names_out().tolist()
     np.testing.assert_allclose([float(line.split()[1]) for line in lines], model.summary().iloc[:, 0], rtol=1e-5)
     assert head.split()[1] == model.summary().columns[0]
-    shares = {"share": "%", "cumulative": "so far"}
+    headings = {"share": "%", "cumulative": "so far"}
     for name in model.summary().columns.drop(["lower", "upper"], errors="ignore"):
-        assert shares.get(name, name.replace("_", " ")) in head
+        assert headings.get(name, name.replace("_", " ")) in head
 
 
 @every
@@ -200,12 +260,13 @@ def test_exports_are_the_function_of_the_model(name: str, tmp_path: Path) -> Non
     model = model_of(name)
     if not hasattr(model, "linear_map"):
         return
-    expected, rows = model.transform(NEW), NEW.astype(np.float32)
+    new = new_rows(model)
+    expected, rows = model.transform(new), new.astype(np.float32)
     largest = np.abs(expected).max()
-    np.testing.assert_allclose(model.to_sklearn().transform(NEW), expected, atol=1e-9 * largest)
+    np.testing.assert_allclose(model.to_sklearn().transform(new), expected, atol=1e-9 * largest)
     if not model._preprocessors():
         A, b = model.linear_map()
-        np.testing.assert_allclose(NEW @ A.T + b, expected, atol=1e-9 * largest)
+        np.testing.assert_allclose(new @ A.T + b, expected, atol=1e-9 * largest)
         pytest.importorskip("faiss")
         np.testing.assert_allclose(model.to_faiss().apply(rows), expected, atol=2e-4 * largest)
         model.save(tmp_path / "m.zarr")
@@ -221,9 +282,10 @@ def test_torch_layers_are_the_function_of_the_model(name: str) -> None:
     torch = pytest.importorskip("torch")
     model = model_of(name)
     if hasattr(model, "linear_map") and not model._preprocessors():
-        expected = model.transform(NEW)
+        new = new_rows(model)
+        expected = model.transform(new)
         with torch.no_grad():
-            found = model.to_torch()(torch.from_numpy(NEW.astype(np.float32))).numpy()
+            found = model.to_torch()(torch.from_numpy(new.astype(np.float32))).numpy()
         np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
 
 

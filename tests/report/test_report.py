@@ -132,14 +132,14 @@ def test_a_report_of_a_model_with_groups_has_their_chart_or_says_how_to_add_it()
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("model", "computed"),
-    [(bp.PCA(3), "rounding"), (bp.PCA(3, solver="krylov"), "within the certified bounds")],
+    [(bp.PCA(3), "exact to rounding"), (bp.PCA(3, solver="krylov"), "approximate, with certified bounds")],
 )
 def test_standard_errors_are_told_apart_from_the_errors_of_the_computation(model: Any, computed: str) -> None:
     rows = X[:100]
     errors = bp.quality.standard_errors(model.fit(rows), rows)
     report = describe(model, standard_errors=errors)
     said, *others = report.notes
-    assert f"about the data, not about the computation, whose error is {computed}." in said
+    assert f"about the data, not about the computation, which is {computed}." in said
     assert tuple(others[: len(errors.notes)]) == errors.notes
     assert errors.notes[0].startswith("2 of 3 eigenvalues and 3 of 3 axes")
     assert "12 columns and 100 rows" in errors.notes[1]
@@ -216,6 +216,23 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict | None, str]] = {
     "wide": (bp.ApproximatePCA(6, bp.sketches.Gaussian(7)), matrix(900, 90), "bounds", Verdict.FAIL, "a wider sketch"),
     "steep": (bp.PCA(4), X, "spectrum", Verdict.PASS, "times the mean"),
     "flat": (bp.PCA(4), NOISE, "spectrum", Verdict.WARNING, "flat: "),
+    "undecided": (bp.ApproximatePCA(2, bp.sketches.Gaussian(4)), NOISE, "spectrum", Verdict.NONE, "not known: .* to "),
+    "no covariance": (
+        bp.KernelPCA(2, kernel="rbf"),
+        X[:60],
+        "spectrum",
+        Verdict.NONE,
+        "no eigenvalues of a covariance",
+    ),
+    "factors": (bp.FactorAnalysis(2), X, "spectrum", Verdict.NONE, "no eigenvalues of a covariance"),
+    "no bounds": (bp.FactorAnalysis(2), X, "bounds", Verdict.NONE, "none known: converged to a tolerance of 1e-07"),
+    "outside": (
+        bp.ApproximatePCA(2, bp.sketches.Gaussian(3), approximation="tutorial"),
+        matrix(900, 90),
+        "bounds",
+        Verdict.FAIL,
+        "2 of 2 eigenvalues are outside of their bounds",
+    ),
     "balanced": (bp.PCA(4), X, "columns", Verdict.PASS, "none dominates: feature 0 has"),
     "dominated": (bp.PCA(4), _scaled(1000), "columns", Verdict.WARNING, "feature 0 has 100 % of the variance"),
     "scaled": (bp.PCA(4, scale=True), _scaled(1000), "columns", Verdict.PASS, "none dominates"),
@@ -542,7 +559,7 @@ def test_a_report_is_written_where_nothing_is_lost(
     pca: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert pca.report(scores=pca.transform(X)) == Path("report.html")
+    assert pca.report(scores=pca.transform(X)) == tmp_path / "report.html"
     before = Path("report.html").read_bytes()
     with pytest.raises(bp.errors.OutputExistsError, match="overwrite=True"):
         pca.report()
@@ -656,8 +673,10 @@ def test_accuracy_and_confusions_are_of_held_out_rows_and_unknown_without_them(t
             describe(one, held_out=(held, y))
     np.save(tmp_path / "rows.npy", rows)
     stored = bp.FisherDiscriminantAnalysis().fit(tmp_path / "rows.npy", names)
-    notes = describe(stored, held_out=(tmp_path / "rows.npy", names)).notes
-    assert any("from the source of the fit" in note for note in notes)
+    np.save(tmp_path / "ows.npy", rows)
+    for name, same in (("rows.npy", True), ("ows.npy", False)):
+        notes = describe(stored, held_out=(tmp_path / name, names)).notes
+        assert any("from the source of the fit" in note for note in notes) is same
 
 
 def test_points_have_the_names_labels_and_scores_of_their_rows_where_they_are_drawn(pca: bp.PCA) -> None:

@@ -164,8 +164,8 @@ class Tables(BaseEstimator):
 
         Returns
         -------
-        Path
-            ``out``.
+        Path or str
+            Where the file is: an absolute path, or the URL of an object.
         """
         from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
 
@@ -192,12 +192,12 @@ class Tables(BaseEstimator):
         return sorted({*shown, *([] if found is None or isinstance(found, Waiting) else found.attributes)})
 
     def _repr_html_inner(self) -> str:
-        return str(super(Tables, shown_of(self))._repr_html_inner()) + captured(vars(self).get("_found"))
+        return str(super(Tables, shown_of(self))._repr_html_inner()) + in_a_line(vars(self).get("_found"))
 
     def _repr_mimebundle_(self, **options: Unchecked) -> dict[str, str]:
         bundle: dict[str, str] = super(Tables, shown_of(self))._repr_mimebundle_(**options)
         if "text/html" in bundle:
-            bundle["text/html"] += captured(vars(self).get("_found"))
+            bundle["text/html"] += in_a_line(vars(self).get("_found"))
         return bundle
 
 
@@ -221,10 +221,10 @@ def shown_of(model: Tables) -> Tables:
     return twin
 
 
-def captured(found: Result | Waiting[Unchecked] | None) -> str:
+def in_a_line(found: Result | Waiting[Unchecked] | None) -> str:
     """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    from bigpca.plots.data import shares_of  # imports the readers of figures' rows
+    from bigpca.plots.data import captured  # imports the readers of figures' rows
 
-    k, (shares, whole) = getattr(found, "n_components_", None), shares_of(found)
-    share = "" if shares is None else f" with {100 * float(shares.sum()):.3g} % of {whole}"
+    k = getattr(found, "n_components_", None)
+    share = captured(found) and f" with {captured(found)}"
     return f"<p>{counted(int(k), 'component')}{share}</p>" if isinstance(k, Integral) else ""
