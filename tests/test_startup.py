@@ -33,6 +33,9 @@ model = PCA(2).fit(X)
 found["fit"] = libraries() - before
 model.transform(X)
 found["transform"] = libraries() - before
+with dask.config.set(scheduler="threads"):
+    PCA(2).fit(dask.array.from_array(X, chunks=(20, 8)))
+found["threads"] = libraries() - before
 found["unused"] |= {name for name in UNUSED if name in sys.modules}
 print(json.dumps({step: sorted(names) for step, names in found.items()}))
 """
@@ -42,7 +45,7 @@ def test_an_estimator_and_its_fit_of_an_array_import_nothing_beside_scikit_learn
     done = subprocess.run([sys.executable, "-c", f"{UNUSED = }\n{PROGRAM}"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found.pop("unused") == []
-    assert found == {step: ["bigpca"] for step in ("import", "fit", "transform")}
+    assert found == {step: ["bigpca"] for step in ("import", "fit", "transform", "threads")}
 
 
 def test_info_imports_no_dask_array_and_for_rows_no_linear_algebra(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from chaos_runs import (
     CHUNKS,
     ESTIMATORS,
     NAMES,
+    PATIENCE,
     SHAPES,
     START_SECONDS,
     WORKERS,
@@ -44,8 +45,8 @@ from chaos_runs import (
 
 from bigpca.passes.engine.events import GroupEvent
 
-SILENCE_SECONDS = 120.0  # without any word from the client: a hang
-LITTER_SECONDS = 10.0  # orphaned tasks may end in
+SILENCE_SECONDS = 120.0 * PATIENCE  # without any word from the client: a hang
+LITTER_SECONDS = 10.0 * PATIENCE  # orphaned tasks may end in
 MAX_ATTEMPTS = 30
 IN_FLIGHT = 2 * WORKERS + 1  # groups: twice the threads, and the one that is being taken in
 VICTIMS = {"worker": 10, "both workers": 1, "scheduler": 3, "client": 4, "client interrupted": 3}

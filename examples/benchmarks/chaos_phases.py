@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from chaos_runs import CHUNKS, ESTIMATORS, NAMES, WORKERS, Places, Work, compute, prepare
+from chaos_runs import CHUNKS, ESTIMATORS, NAMES, PATIENCE, WORKERS, Places, Work, compute, prepare
 from distributed import Client, LocalCluster
 
 from bigpca.passes.engine import run as engine
@@ -40,7 +40,7 @@ from bigpca.passes.engine.cluster import watch
 from bigpca.passes.engine.events import GroupEvent, PassEvent, PlanEvent
 
 FOLDER = Path(__file__).resolve().parent
-SILENCE_SECONDS = 120.0
+SILENCE_SECONDS = 120.0 * PATIENCE
 MAX_ATTEMPTS = 4
 PHASES = ("plan", "workers", "first pass", "second pass", "copies", "first group", "last group", "solve", "solved")
 SETTINGS = {"distributed.worker.multiprocessing-method": "forkserver", "distributed.scheduler.worker-ttl": "30 s"}

@@ -191,8 +191,11 @@ def chosen_scheduler() -> Get | None:
         In a coroutine of an asynchronous client.
     """
     configured = dask.config.get("scheduler", None) or dask.config.get("get", None)
+    chosen: Get | None = named_schedulers.get(configured.lower()) if isinstance(configured, str) else None
+    if chosen is not None:
+        return chosen
     try:
-        chosen: Get | None = get_scheduler() if configured or "distributed" in sys.modules else None
+        chosen = get_scheduler() if configured or "distributed" in sys.modules else None
     except RuntimeError as error:
         if "asynchronous" not in str(error):
             raise

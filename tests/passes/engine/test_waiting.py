@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,6 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A longer wait is explained on the way, once."""
-    began = time.monotonic()
     monkeypatch.setattr(watch_module, "QUIET_SECONDS", 0.3)
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
@@ -71,7 +71,6 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(
                       r"Start workers and run again\. Resume with checkpoint='.*/c'"),
     ):  # fmt: skip
         moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=1.0)
-    assert time.monotonic() - began < 10
     (said,) = [one.getMessage() for one in caplog.records if "the run waits" in one.getMessage()]
     assert re.fullmatch(r"no worker on tcp://\S+ for 0\.3 s; the run waits up to 1 s for one \(workers_timeout\)", said)
 
@@ -112,10 +111,8 @@ def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store
                 cluster.scale(0)
                 wait_until(lambda: not client.scheduler_info()["workers"])
 
-        began = time.monotonic()
         with pytest.raises(TimeoutError, match="Start workers and run again"):
             moments_of(X, progress=leave, workers_timeout=1.0)
-        assert time.monotonic() - began < 250  # it ends, however busy the machine is
 
 
 @pytest.mark.cluster
@@ -127,10 +124,9 @@ def test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading(
         moments_of(X, progress=interrupt_after(3))
     wait_for_none(lambda: tasks_of_runs(client))
     wait_for_none(lambda: [keys for keys in client.processing().values() if keys])
-    time.sleep(0.5)  # reads that had begun may end
-    count = len(reads_in(tmp_path / "log"))
-    time.sleep(0.3)
-    assert len(reads_in(tmp_path / "log")) == count < 40
+    counts = [-1]  # reads that had begun may end; those of tasks that go on would be 80
+    wait_until(lambda: time.sleep(0.3) or counts.append(len(reads_in(tmp_path / "log"))) or counts[-1] == counts[-2])
+    assert counts[-1] < 40
 
 
 @pytest.mark.cluster
@@ -149,9 +145,30 @@ def break_connection(client: Client) -> None:
     client.loop.add_callback(client.scheduler_comm.comm.abort)
 
 
+def farewell(client: Client) -> None:
+    """End the connection as a scheduler does that notices late that an earlier one broke; the client is not told."""
+    client.run_on_scheduler(say_farewell, client.id)
+
+
+async def say_farewell(client: str, dask_scheduler: Any = None) -> None:
+    present = dask_scheduler.client_comms[client]
+    present.send({"op": "stream-closed"})
+    await present.close()
+
+
 def restart(client: Client) -> None:
-    with Client(client.scheduler.address, set_as_default=False) as other:  # a client would drop its own callbacks
-        other.restart(wait_for_workers=False)
+    """Restart the workers, or start others: a nanny closes if its worker takes too long to end, or fails to start.
+
+    It does either on a busy machine.
+    """
+    with Client(client.scheduler.address, set_as_default=False) as other, suppress(TimeoutError):
+        other.restart(wait_for_workers=False)  # a client would drop its own callbacks
+    cluster: Any = client.cluster
+    try:
+        wait_until(lambda: len(client.nthreads()) == 2, 60)
+    except TimeoutError:
+        cluster.scale(0)
+        cluster.scale(2)
 
 
 def forget(client: Client) -> None:
@@ -205,7 +222,7 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
     with dask.config.set(scheduler="sync"):
         expected = fit()
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
-        for act in (restart, break_connection):
+        for act in (restart, break_connection, farewell):
             acts.append(act)
 
             begun.clear()
@@ -259,6 +276,58 @@ def test_a_scheduler_that_notices_broken_connections_late_cancels_no_more_than_o
     assert {event.count for event in retries} == {1}
     with dask.config.set(scheduler="sync"):
         assert bits(found) == bits(moments_of(X))
+
+
+@pytest.mark.cluster
+def test_a_break_is_waited_for_once_whatever_it_cancels(
+    store: Path, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not once for each segment; connections of others may never settle."""
+    waits, wait, ended = list[float](), watch_module.Watch.wait_until_settled, list[Event]()
+
+    def count(self: Any) -> None:
+        wait(self)
+        waits.append(self.broke)
+
+    def cancel(event: Event) -> None:
+        if isinstance(event, GroupEvent) and not ended:
+            ended.append(event)
+            cancel_all(client)
+
+    monkeypatch.setattr(watch_module.Watch, "wait_until_settled", count)
+    monkeypatch.setattr(watch_module, "settled", lambda client, dask_scheduler=None: (True, False))
+    monkeypatch.setattr(watch_module, "LOST_SECONDS", 1.0)
+    monkeypatch.setattr(watch_module.Watch, "_nthreads", lambda self: client.nthreads())  # has that limit too
+    caplog.set_level("WARNING")
+    with dask.config.set(scheduler="sync"):
+        expected = bits(moments_of(bp.open(store)))
+    assert bits(moments_of(bp.open(store), progress=cancel)) == expected
+    assert len(waits) > 1
+    assert caplog.text.count("a connection to the scheduler broke; waiting up to 1 s") == len(set(waits))
+
+
+@pytest.mark.cluster
+def test_a_client_that_is_closed_in_a_fit_is_said_to_be_closed(store: Path) -> None:
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        client = Client(cluster, set_as_default=False)
+        with client.as_current(), pytest.raises(ConnectionError, match=r"^the Dask client was closed during the run\."):
+            moments_of(bp.open(store), progress=lambda event: isinstance(event, GroupEvent) and client.close())
+
+
+@pytest.mark.cluster
+def test_questions_to_a_scheduler_are_not_in_its_log(
+    store: Path, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "LOOKS", 1e9)  # one at each turn
+    monkeypatch.setattr(cluster_module, "POLL_SECONDS", 0.0)
+    moments_of(bp.open(store))
+    caplog.set_level("INFO")
+    caplog.set_level("INFO", "distributed.worker")
+    moments_of(bp.open(store))
+    client.run_on_scheduler(release_all, client.id)
+    assert [name for name in ("at_work", "unpin", "release_all") if f"function '{name}'" in caplog.text] == [
+        "release_all"
+    ]
 
 
 @pytest.mark.cluster

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from distributed import Client
+from distributed.comm import connect
 from distributed.versions import get_versions
 
 from bigpca.errors import MemoryBudgetError, counted, format_bytes
@@ -73,6 +74,7 @@ class Watch:
         self.looked = self.seen
         self.silent: set[str] = set()
         self.unknown = Unknown()
+        self.broke = -inf  # when the client was first found to wait for its scheduler's notice
 
     @property
     def threads(self) -> int:
@@ -130,20 +132,44 @@ class Watch:
             )
 
     def wait_until_settled(self) -> None:
-        """Wait until the scheduler has noticed that earlier connections of this client broke.
+        """Wait until the scheduler has noticed that earlier connections of this client broke; a minute for each break.
 
         NOTE: when it does, Dask forgets what the client has asked for, and closes its present connection: both are
         found by the client's name, which all its connections have. What is submitted before is cancelled again.
         """
-        end = time.monotonic() + LOST_SECONDS
-        while time.monotonic() < end:
+        begun, told = time.monotonic(), False
+        if begun - self.broke > 2 * LOST_SECONDS:  # else another segment has waited for the same break
+            self.broke = begun
+        while time.monotonic() - self.broke < LOST_SECONDS:
             self.check()
             with contextlib.suppress(OSError):
-                if self.client.status == "running" and ask(
-                    self.client, self.client.run_on_scheduler, by_value(settled), self.client.id
-                ):
-                    return
+                if self.client.status == "running":
+                    known, quiet = ask(self.client, self.client.run_on_scheduler, by_value(settled), self.client.id)
+                    if known and quiet:
+                        self.broke = -inf
+                        return
+                    if not known:
+                        self._connect_again()
+            if not told:
+                told = True
+                logger.warning("a connection to the scheduler broke; waiting up to %g s until it settles", LOST_SECONDS)
             time.sleep(SETTLE_SECONDS)
+
+    def _connect_again(self) -> None:
+        """Connect a client that counts as running, and that the scheduler does not know any more.
+
+        NOTE: where the scheduler notices late that an earlier connection broke, it says farewell on the present one.
+        Dask's client then listens no more, and neither connects again nor says so.
+        """
+        client: Any = self.client
+
+        async def connect() -> None:
+            client.scheduler_comm.comm.abort()
+            if client._handle_report_task.done():  # else that connects again
+                await client._reconnect()
+                client._handle_report_task = asyncio.ensure_future(client._handle_report())
+
+        client.sync(connect, callback_timeout=ANSWER_SECONDS)
 
     def warn_of_silent(self, waited: list[Any]) -> None:
         """Warn once of each worker from which the scheduler has not heard for nearly a minute.
@@ -218,6 +244,11 @@ class Watch:
 
     def scheduler_lost(self) -> ConnectionError:
         """Return the error to raise."""
+        if self.client.status in ("closing", "closed") and _answers(self.client):
+            return ConnectionError(
+                "the Dask client was closed during the run. Keep it open until the run ends, and run again."
+                f"{resume_hint(self.options)}"
+            )
         return ConnectionError(
             f"the Dask scheduler is lost (client status: {self.client.status}).{resume_hint(self.options)}"
         )
@@ -229,6 +260,16 @@ class Watch:
             "of the workers, or because the connection to the scheduler broke. Run again."
             f"{resume_hint(self.options)}"
         )
+
+
+def _answers(client: Any) -> bool:
+    """Whether the scheduler of a client that is closed accepts connections."""
+
+    async def connected() -> None:
+        (await connect(client.scheduler.address, timeout=ANSWER_SECONDS, **client.connection_args)).abort()
+
+    with ThreadPoolExecutor(1) as other:  # this thread may run another loop
+        return other.submit(asyncio.run, connected()).exception() is None
 
 
 @dataclass
@@ -366,11 +407,11 @@ def at_work(
     return found, {key for key in waited if key not in dask_scheduler.tasks}, heard
 
 
-def settled(client: str, dask_scheduler: Any = None) -> bool:
+def settled(client: str, dask_scheduler: Any = None) -> tuple[bool, bool]:
     """Whether a client is connected, and every connection of a client is its present one; runs on the scheduler."""
     present = dask_scheduler.client_comms
     streams = [comm for comm, op in dask_scheduler._comms.items() if op == "register-client"]
-    return client in present and all(any(one.comm is comm for one in present.values()) for comm in streams)
+    return client in present, all(any(one.comm is comm for one in present.values()) for comm in streams)
 
 
 def resume_hint(options: Run) -> str:
@@ -605,6 +646,7 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
     """
     import glob
     import importlib.util
+    import logging
     import os
     import pathlib
     import socket
@@ -623,6 +665,11 @@ def look(paths: list[str], dask_worker: Any = None) -> Answer:
             return ["file", os.path.getsize(path)]
         return ["files", len(glob.glob(path))] if glob.glob(path) else None
 
+    log = logging.getLogger("distributed.worker")  # also of a scheduler: it names each function that it is sent
+    if not getattr(log, "bigpca", False):
+        log.bigpca = True  # type: ignore[attr-defined]
+        asked = [(name,) for name in ("at_work", "unpin", "settled")]
+        log.addFilter(lambda record: not (record.args in asked and str(record.msg).startswith("Run out-of-band")))
     present = importlib.util.find_spec("bigpca") is not None
     package = importlib.import_module("bigpca").__version__ if present else None  # metadata: a listing of sys.path
     found = {"package": package, "paths": {path: seen(path) for path in paths}}
