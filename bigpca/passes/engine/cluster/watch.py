@@ -65,6 +65,7 @@ class Watch:
 
     def __init__(self, client: Client, options: Run, join: Callable[[Mapping[str, int]], list[str]]) -> None:
         self.client, self.options, self.join = client, options, join
+        self.address = client.scheduler.address  # which a closed client does not know
         self.wanted, self._eligible = Eligible.here(), dict[str, int]()
         self.unasked: set[str] = set()
         self.asking: Future[list[str]] | None = None
@@ -120,7 +121,7 @@ class Watch:
                 "lost %d worker(s) (%s); their unfinished groups are read again", len(gone), ", ".join(sorted(gone))
             )
             self.options.progress(RetryEvent("worker lost", self.lost))
-        limit, what = self.options.workers_timeout, f"no worker{self.wanted} on {self.client.scheduler.address}"
+        limit, what = self.options.workers_timeout, f"no worker{self.wanted} on {self.address}"
         if not self.workers and time.monotonic() - self.seen > limit:
             raise TimeoutError(
                 f"{what} for {limit:g} s (workers_timeout). Start workers and run again.{resume_hint(self.options)}"
@@ -244,7 +245,7 @@ class Watch:
 
     def scheduler_lost(self) -> ConnectionError:
         """Return the error to raise."""
-        if self.client.status in ("closing", "closed") and _answers(self.client):
+        if self.client.status in ("closing", "closed") and self._answers():
             return ConnectionError(
                 "the Dask client was closed during the run. Keep it open until the run ends, and run again."
                 f"{resume_hint(self.options)}"
@@ -253,6 +254,15 @@ class Watch:
             f"the Dask scheduler is lost (client status: {self.client.status}).{resume_hint(self.options)}"
         )
 
+    def _answers(self) -> bool:
+        """Whether the scheduler of a client that is closed accepts connections."""
+
+        async def connected() -> None:
+            (await connect(self.address, timeout=LOOK_SECONDS, **self.client.connection_args)).abort()
+
+        with ThreadPoolExecutor(1) as other:  # this thread may run a loop
+            return other.submit(asyncio.run, connected()).exception() is None
+
     def cancelled(self, times: int = 1) -> RuntimeError:
         """Return the error to raise where the results of tasks are lost, though scheduler and workers are there."""
         return RuntimeError(
@@ -260,16 +270,6 @@ class Watch:
             "of the workers, or because the connection to the scheduler broke. Run again."
             f"{resume_hint(self.options)}"
         )
-
-
-def _answers(client: Any) -> bool:
-    """Whether the scheduler of a client that is closed accepts connections."""
-
-    async def connected() -> None:
-        (await connect(client.scheduler.address, timeout=ANSWER_SECONDS, **client.connection_args)).abort()
-
-    with ThreadPoolExecutor(1) as other:  # this thread may run another loop
-        return other.submit(asyncio.run, connected()).exception() is None
 
 
 @dataclass
@@ -438,7 +438,8 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
     except Exception as error:
         # raised by distributed for a closed client and its futures
         cancelled = isinstance(error, RunCancelled | CancelledError)
-        if not (cancelled or type(error) is Exception or isinstance(error, RuntimeError)):
+        closed = type(error) is Exception or type(error).__name__ == "ClosedClientError"  # of some versions
+        if not (cancelled or closed or isinstance(error, RuntimeError)):
             raise
         if watch.client.status != "running":
             watch.check()  # raises if the scheduler is lost, and not only the connection
