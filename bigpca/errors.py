@@ -80,7 +80,7 @@ class CorruptedChunkError(ValueError):
 
 
 class InputChangedError(ValueError):
-    """Files of the input changed while they were read, so a result would mix old and new rows. Start again."""
+    """Files of the input changed since they were opened, so a result would mix old and new rows. Start again."""
 
 
 class ModelFormatError(ValueError):

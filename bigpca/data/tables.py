@@ -46,7 +46,7 @@ MAX_BLOCKS = 4000  # of a CSV file, whose list every task has
 MAX_WHOLE = 2.0**53  # from which float64 rounds integers
 LONG_INTEGER = re.compile(r"\s*[+-]?\d{16,}\s*")
 UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
-_ARROW_KINDS = {2: "dictionary", 3: "record batch"}
+DICTIONARY, RECORDS = 2, 3  # messages of Arrow
 FEW_ROWS = 5  # in so few rows, integers may increase by chance
 
 
@@ -609,15 +609,15 @@ def _arrow_index(stamp: Stamp) -> tuple[Any, list[_Group]]:
         schema, count = reader.schema, reader.num_record_batches if numbered else None
         while (count is None or len(groups) < count) and (found := _arrow_message(file, offset, stamp[1])):
             kind, rows, end = found
-            if kind == "record batch":
+            if kind == RECORDS:
                 groups.append(_Group(path, len(groups), rows) if numbered else _Group(path, offset, rows, end - offset))
-            elif kind == "dictionary" and not numbered:
-                raise ValueError(f"{an(kind)} was found in the stream; write it as Parquet")
+            elif kind == DICTIONARY and not numbered:
+                raise ValueError("a dictionary was found in the stream; write it as Parquet")
             offset = end
         return schema, groups
 
 
-def _arrow_message(file: Any, offset: int, size: int) -> tuple[str, int, int] | None:
+def _arrow_message(file: Any, offset: int, size: int) -> tuple[int, int, int] | None:
     """Return kind and rows of the message at an offset of a file, and where it ends; None after the last one.
 
     NOTE: PyArrow reads a message with all its values; in a map of the file, but a process dies (SIGBUS) if another one
@@ -645,7 +645,7 @@ def _arrow_message(file: Any, offset: int, size: int) -> tuple[str, int, int] | 
     kind, end = field("B", message, 1), start + length + field("q", message, 3)
     if not start < end <= size:
         raise ValueError(f"a message ends at byte {end:,} of {size:,}")
-    return _ARROW_KINDS.get(kind, ""), field("q", field("I", message, 2), 0) if kind == 3 else 0, end
+    return kind, field("q", field("I", message, 2), 0) if kind == RECORDS else 0, end
 
 
 def _arrow_read(group: _Group, names: list[str]) -> Iterator[Any]:

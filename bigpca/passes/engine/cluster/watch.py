@@ -65,7 +65,7 @@ class Watch:
 
     def __init__(self, client: Client, options: Run, join: Callable[[Mapping[str, int]], list[str]]) -> None:
         self.client, self.options, self.join = client, options, join
-        self.address = client.scheduler.address  # which a closed client does not know
+        self.address = getattr(client.scheduler, "address", "")  # which a closed client does not know
         self.wanted, self._eligible = Eligible.here(), dict[str, int]()
         self.unasked: set[str] = set()
         self.asking: Future[list[str]] | None = None
