@@ -29,7 +29,7 @@ from bigpca.arrays import Array
 from bigpca.data.checks import MemberError, arrow_leaf, arrow_rows, check_dtype, check_numbering, decoding, natural_key
 from bigpca.data.flat_files import files_in
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
-from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, an, brief, closest, required, shorten
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
 from bigpca.storage.files import MAX_DOCUMENT_BYTES, kind_of, open_regular, read_document
 from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
 
