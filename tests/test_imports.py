@@ -216,6 +216,8 @@ def test_what_dask_keeps_private_of_its_schedulers_and_clients_is_named_here() -
     assert found == {
         ("passes.engine.local", "_global_clients"),  # all that a forked process inherits: Dask tells the current one
         ("passes.engine.cluster.watch", "_comms"),  # an earlier connection: events and plugins lose sight of it
+        # A client that was told that its connection ends does not make it again.
+        *(("passes.engine.cluster.watch", name) for name in ("_handle_report", "_handle_report_task", "_reconnect")),
         ("passes.engine.cluster.tasks", "_release_key"),  # whose futures live on in a traceback
     }
 
