@@ -8,7 +8,7 @@ Nakatsukasa, Yanagisawa & Fukaya 2015, CholeskyQR2), and the same functions solv
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -72,10 +72,6 @@ class Frame:
     def back(self, A: Matrix) -> Matrix:
         """Return T A (p, m): directions w of x with ``w'(x - mean) = a'z``."""
         return _times(self.T, A)
-
-    def turned(self, U: Matrix) -> Frame:
-        """Return the frame of coordinates ``U'z`` with an orthogonal U (p, p); this one has matrices."""
-        return Frame(self.T @ U, self.R @ U, U.T @ self.noise @ U)
 
     def divided(self, units: Vector) -> Frame:
         """Return the frame of columns that are divided by ``units`` (p,)."""
@@ -375,52 +371,32 @@ class Coefficients:
     def _size(self, b: Matrix) -> float:
         return float(np.linalg.norm(np.sqrt(self.squares)[:, None] * b * self._per_target))
 
-    def error(self, enough: float) -> float:
-        """Return the estimated error by the rounding of the computation: a bound, if that is enough."""
-        x, size = self.x, self._size(self.b)
+    def error(self) -> float:
+        """Return the estimated error by the rounding of the computation.
+
+        Of a second read ``|M| rho``, where ``M = U diag(s / (s^2 + alpha)) W'L^-1/2`` with ``F = R V L^1/2 = U s W'`` is
+        what b is of ``V'S_ze`` in the eigenvectors V of S, and rho the error of that; of a first read a bound of it.
+        """
+        x, size, totals = self.x, self._size(self.b), np.sqrt(self.totals)
         if size == 0.0:
             return 0.0
-        if x.frame.T.ndim == 1 and (solution := x.solved(self.alpha)).triangular is not None:
-            target = np.sqrt(np.count_nonzero(self.totals) / float(np.trace(x.S)))
+        if x.frame.T.ndim == 1:
             in_frame = float(np.linalg.norm(x.frame.R[:, None] * self.b * self._per_target))
-            if (bound := 2 * solution.error * (1 + float(target) / in_frame)) <= enough:
-                return bound
-        return min(self._size(self._moved()) / size, 1.0)
-
-    def _moved(self) -> Matrix:
-        """Return ``|M| rho`` (p, q): what an error rho of ``V'S_ze``, in the eigenvectors of S, may change in b.
-
-        With ``F = R V L^1/2 = U s W'`` it is ``M = U diag(s / (s^2 + alpha)) W'L^-1/2``.
-        """
-        x, frame, p = self.x, self.x.frame, len(self.x.S)
-        again, totals = frame.T.ndim == 2, np.sqrt(self.totals)
-        if not again:  # columns that are constant have no coefficients
-            live = np.flatnonzero(np.diagonal(x.S) > 0)
-            own = Frame(frame.T[live], frame.R[live], frame.noise[live] if frame.noise.ndim == 1 else frame.noise)
-            x, frame = replace(x, S=x.S[np.ix_(live, live)], frame=own), own
+            targets = float(np.sqrt(np.count_nonzero(totals) / np.trace(x.S)))
+            return min(2 * x.solved(self.alpha).error * (1 + targets / in_frame), 1.0)
         values, V, noise = x._eigen
-        floor = np.maximum(x._floor * noise, EPS * x.level) if again else x.level
-        # A direction that was dropped is one of least norm, or may be as large as what it was taken for.
-        used = (x.kept | (not again) | (self.alpha > 0)) & (np.arange(len(values)) < x.freedom)
-        values, V, cut = np.where(x.kept, values, 0.0), V[:, used], ~x.kept[used, None]
-        L = np.sqrt(np.maximum(values, floor))[used, None]
-        if again:
-            # Twice the chance correlation of a target with rounding, which is even within half a unit of its digits.
-            faint = np.sqrt(noise[used] / (3 * x.freedom))[:, None]
-            lengths = np.linalg.norm(np.sqrt(self.sums)[:, None] * self.b, axis=0)
-            rho = faint * np.sqrt(self.residuals) + EPS * L * (p * totals + np.sqrt(x._floor) * lengths)
-        else:
-            rho = x.level * np.linalg.norm(frame.R[:, None] * self.b[live], axis=0) + L * cut * totals
-            rho = rho + x.precision * np.sqrt(values[0]) * totals
-        axes, s, W = graded_svd(frame.out(V * L[:, 0]))
+        # Directions that were dropped are those of least norm, or may be as large as what they were taken for.
+        used = (x.kept | (self.alpha > 0)) & (np.arange(len(values)) < x.freedom)
+        values = np.maximum(np.where(x.kept, values, 0.0), np.maximum(x._floor * noise, EPS * x.level))
+        V, L = V[:, used], np.sqrt(values[used, None])
+        # Twice the chance correlation of a target with rounding, which is even within half a unit of its digits.
+        faint = np.sqrt(noise[used] / (3 * x.freedom))[:, None]
+        lengths = np.linalg.norm(np.sqrt(self.sums)[:, None] * self.b, axis=0)
+        rho = faint * np.sqrt(self.residuals) + EPS * L * (len(values) * totals + np.sqrt(x._floor) * lengths)
+        axes, s, W = graded_svd(x.frame.out(V * L[:, 0]))
         root = np.hypot(s, np.sqrt(self.alpha))
         shares = np.divide(s / root, root, out=np.zeros(len(s)), where=root > 0)
-        moved = np.abs((axes[:, : len(s)] * shares) @ (W / L).T) @ rho
-        if again:
-            return np.asarray(moved)
-        found = np.zeros_like(self.b)
-        found[live] = moved
-        return found
+        return min(self._size(np.abs((axes[:, : len(s)] * shares) @ (W / L).T) @ rho) / size, 1.0)
 
     def stored(self, noise: Vector, weight: float) -> float:
         """Return the standard deviation of b by a rounding of stored values that adds ``noise`` (p,) to the squares.

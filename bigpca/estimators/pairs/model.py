@@ -212,11 +212,6 @@ class JointMoments:
         return rounded_squares(moments.squares + self.explained, moments.mean, moments.weight)
 
     @property
-    def coarse(self) -> bool:
-        """Whether values are stored in less than float64."""
-        return max(self.roundings) > EPS
-
-    @property
     def stored(self) -> Vector:
         """What rounding of the stored values adds to the sums of squares (p + q,)."""
         moments, widths = self.moments, (self.p, self.moments.n_features - self.p)
@@ -700,7 +695,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _made(self, found: PairFound) -> PairResult:
         moments, p, state, joint = whole_moments(found.state), found.joint.p, found.state, found.joint
-        if joint.coarse:
+        if max(joint.roundings) > EPS:
             warn_stored(self._stored(joint, found.solution), joint.roundings)
         state = state.present if isinstance(state, FoldStates) else state
         kept = state.state_bytes <= setting(self, "keep_state_bytes")

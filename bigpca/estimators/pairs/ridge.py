@@ -223,7 +223,7 @@ class Ridge(Predicts):
             "cv_scores_": scores,
             "chosen": chosen,
             "per_target": bool(self.alpha_per_target),
-            "solve_error_": joint.error(self._at(joint, least, coefficients(joint, least)).error(self._enough)),
+            "solve_error_": joint.error(self._at(joint, least, coefficients(joint, least)).error()),
         }
 
 

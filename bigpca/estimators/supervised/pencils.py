@@ -455,7 +455,7 @@ class SteppedModel(PencilModel):
         if not scatter.cut and scatter.solved().error <= ENOUGH:
             return None
         frame = scatter.refined()
-        return Refinement(self._facts(state, 0)["mean_"], frame.turned(eigh(frame.congruent(A.matrix))[1]))
+        return Refinement(self._facts(state, 0)["mean_"], frame)
 
     def _finished(self, state: SteppedMoments) -> SteppedMoments:
         return state.finished()
