@@ -82,11 +82,6 @@ class Sums:
         noise, stored = rounded_squares(*size) * times, stored_squares(*size, rounding) * times
         return cls(matrix, n if about_zero else n - 1, noise, stored, moments.count - 1)
 
-    def ordered(self, order: Integers) -> Sums:
-        """Return the same of columns in another order."""
-        own = self.noise[order], self.stored[order]
-        return replace(self, matrix=self.matrix[np.ix_(order, order)], noise=own[0], stored=own[1])
-
     @classmethod
     def known(cls, matrix: Matrix) -> Sums:
         """Return a matrix that is given, not summed."""
@@ -328,7 +323,9 @@ class PencilModel(SumsModel[PencilResult]):
             found = [self._axes(*pair) for pair in pairs]
         else:
             refined = self._pencil.summed(self, again.state, roundings[0])
-            found = [self._axes(*one, again.x, *two) for one, two in zip(pairs, refined, strict=True)]
+            found = [
+                self._axes(*one, again.x, *(z.matrix for z in two)) for one, two in zip(pairs, refined, strict=True)
+            ]
         if pairs and self._pencil.unknown == "reported":
             warn_stored(max(one.stored for one in found), roundings)
         components = np.concatenate([one.components for one in found])
@@ -343,35 +340,32 @@ class PencilModel(SumsModel[PencilResult]):
         )  # fmt: skip
 
     def _axes(
-        self, A: Sums, B: Sums, frame: Frame | None = None, A_z: Sums | None = None, B_z: Sums | None = None
+        self, A: Sums, B: Sums, frame: Frame | None = None, A_z: Matrix | None = None, B_z: Matrix | None = None
     ) -> PencilAxes:
-        """Return the axes, from the sums of the rows, and from those of a second read in the coordinates of a frame."""
-        pencil, d = self._pencil, len(B.noise)
-        (a, b), order = (np.diagonal(one.matrix) for one in (A_z or A, B_z or B)), None
+        """Return the axes, from the sums of rows, or from matrices that a second read summed in a frame."""
+        pencil, d, b = self._pencil, len(B.noise), np.diagonal(B.matrix if B_z is None else B_z)
+        a = np.diagonal(A.matrix if A_z is None else A_z)
         units = np.divide(a, b, out=np.zeros(d), where=b > 0)
         graded = not pencil.signed and units.max() > GRADED * units[units > 0].min(initial=np.inf)
-        if graded and frame is None:
-            order = np.argsort(units)  # so that no step of a Cholesky factorization adds large numbers to small ones
-            A, B = A.ordered(order), B.ordered(order)
+        # So that no step of a Cholesky factorization adds large numbers to small ones.
+        order = np.argsort(units) if graded and frame is None else np.arange(d)
+        at, back = np.ix_(order, order), np.argsort(order)
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
-            if frame is None or A_z is None or B_z is None:
-                scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
-                inner, noise = scatter.frame.congruent(A.matrix), scatter.frame.congruent(np.diag(A.noise))
+            if frame is None or B_z is None:
+                scatter = Scatter.of(B.matrix[at], B.noise[order], EPS, B.freedom)
             else:
-                scatter, inner = Scatter(B_z.matrix, frame, EPS, B.freedom), A_z.matrix
-                noise = frame.congruent(np.diag(A.noise))
-            solution = scatter.solved()
+                scatter = Scatter(B_z, frame, EPS, B.freedom)
+            inner, solution = scatter.frame.congruent(A.matrix[at]) if A_z is None else A_z, scatter.solved()
             if not graded:
                 K = solution.across(solution.across(inner).T)
                 ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
             else:
-                F = Scatter.of(inner, noise, EPS, A.freedom).factor  # A = F F'
-                U, s, _ = graded_svd(solution.across(F))
+                noise = scatter.frame.congruent(np.diag(A.noise[order]))
+                U, s, _ = graded_svd(solution.across(Scatter.of(inner, noise, EPS, A.freedom).factor))  # A = F F'
                 ratios = np.append(s**2, np.zeros(len(U) - len(s)))
-        cut = scatter.cut
-        error = 1.0 if cut else solution.error
-        axes, patterns = solution.along(U).T, solution.products(U)
+        axes, patterns = solution.along(U).T[:, back], solution.products(U)[back]
+        cut = tuple(sorted(order[list(scatter.cut)].tolist()))
         ratios = ratios if pencil.signed else np.maximum(ratios, 0.0)
         # What rounding alone makes of v'A v: of the stored values, and of the solve.
         known = ratios > NOISE * (axes**2 @ A.noise) + d * EPS * float(ratios.max(initial=0.0))
@@ -401,12 +395,10 @@ class PencilModel(SumsModel[PencilResult]):
                 or f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the "
                 "rounding of their values, so their eigenvalues are not known. Give a larger lag, or fewer components."
             )
-        axes, patterns, changed = axes[own], patterns[:, own], float(rounded[own].max())
-        if order is not None:
-            back = np.argsort(order)
-            axes, patterns, cut = axes[:, back], patterns[back], tuple(sorted(order[list(cut)].tolist()))
+        axes, patterns, error = axes[own], patterns[:, own], 1.0 if cut else solution.error
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))
         root *= np.sign(axes[np.arange(k), np.abs(axes).argmax(axis=1)])  # as fix_signs, of the patterns too
+        changed = float(rounded[own].max())
         return PencilAxes(values[own], axes * root[:, None], patterns / root, rank, error, changed, cut)
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
@@ -448,14 +440,12 @@ class SteppedModel(PencilModel):
         return replace(super()._fit(rows, y), refine=unfitted(self)._refined)
 
     def _refined(self, state: SteppedMoments, omitted: int) -> Refinement | None:
-        """Return the rows of a second read, in coordinates in which B is near the identity and A near its diagonal."""
+        """Return the rows of a second read, or None where one leaves enough digits."""
         state = state.of_lag(state.lags[0])
-        ((A, B),) = self._pairs(state, omitted, EPS)
+        ((_, B),) = self._pairs(state, omitted, EPS)
         scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
-        if not scatter.cut and scatter.solved().error <= ENOUGH:
-            return None
-        frame = scatter.refined()
-        return Refinement(self._facts(state, 0)["mean_"], frame)
+        enough = not scatter.cut and scatter.solved().error <= ENOUGH
+        return None if enough else Refinement(self._facts(state, 0)["mean_"], scatter.refined())
 
     def _finished(self, state: SteppedMoments) -> SteppedMoments:
         return state.finished()
