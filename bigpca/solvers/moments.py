@@ -374,8 +374,8 @@ class Coefficients:
     def error(self) -> float:
         """Return the estimated error by the rounding of the computation.
 
-        Of a second read ``|M| rho``, where ``M = U diag(s / (s^2 + alpha)) W'L^-1/2`` with ``F = R V L^1/2 = U s W'`` is
-        what b is of ``V'S_ze`` in the eigenvectors V of S, and rho the error of that; of a first read a bound of it.
+        Of a second read ``|M| rho``: with ``F = R V L^1/2 = U s W'``, b is ``M = U diag(s / (s^2 + alpha)) W'L^-1/2``
+        times ``V'S_ze``, along the eigenvectors V of S, and rho the error of that; of a first read a bound of it.
         """
         x, size, totals = self.x, self._size(self.b), np.sqrt(self.totals)
         if size == 0.0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,51 @@ def penalised(X: Array, Y: Array, alpha: float) -> Array:
     below = np.vstack([Y - Y.mean(0), np.zeros((X.shape[1], Y.shape[1]))])
     found = np.linalg.lstsq(A / unit, below, rcond=1e-11)[0] / unit[:, None]
     return np.asarray(Y.mean(0) + centred @ found)
+
+
+def exact_ridge(X: Array, y: Array, alpha: float) -> Array:
+    """Coefficients of the stored numbers, in fractions."""
+    A = [[Fraction(float(value)) for value in (*row, target)] for row, target in zip(X, y, strict=True)]
+    means = [sum(column) / len(A) for column in zip(*A, strict=True)]
+    A = [[value - mean for value, mean in zip(row, means, strict=True)] for row in A]
+    S = [[sum(row[i] * row[j] for row in A) for j in range(len(means))] for i in range(len(means) - 1)]
+    for i in range(len(S)):
+        S[i][i] += Fraction(alpha)
+    for i, pivot in enumerate(S):  # Gauss and Jordan, of a positive definite matrix
+        pivot[:] = [value / pivot[i] for value in pivot]
+        for other in S[:i] + S[i + 1 :]:
+            other[:] = [value - other[i] * own for value, own in zip(other, pivot, strict=True)]
+    return np.array([float(row[-1]) for row in S])
+
+
+@pytest.mark.filterwarnings("ignore:values are stored")
+@pytest.mark.parametrize("once", [False, True])
+def test_coefficients_are_within_ten_times_their_estimated_error_or_a_warning_tells(once: bool) -> None:
+    """Dependent columns, small penalties, units, offsets and short floats, against fractions."""
+    told = 0
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        X = np.round(rng.standard_normal((14, 3)) * 50)
+        X[:, 2] = [X[:, 0] - 2 * X[:, 1], X[:, 0] + 10.0 ** -(seed // 3) * X[:, 2], X[:, 2]][seed % 3]
+        X = (X * 10.0 ** rng.uniform(-3, 3, 3) ** (seed % 2) + 10.0 ** rng.uniform(0, 4)).astype(
+            ["f8", "f4", "f2"][seed // 8]
+        )
+        y, alpha = (
+            rng.standard_normal(14) + X[:, 0].astype("f8") / X[:, 0].astype("f8").std(),
+            10.0 ** rng.uniform(-12, 1),
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore")
+            halves = [bp.Ridge(alpha).fit(X[own], y[own]) for own in (slice(0, 7), slice(7, 14))] if once else []
+            warnings.simplefilter("always")
+            model = bp.merge(*halves) if once else bp.Ridge(alpha).fit(X, y)
+            assert model.solve_error_ <= 1
+        truth, units = exact_ridge(X, y, alpha), X.astype("f8").std(axis=0)
+        error = np.linalg.norm(units * (model.coef_.ravel() - truth)) / np.linalg.norm(units * truth)
+        warned = any("solve_error_" in str(one.message) for one in caught)
+        told += warned
+        assert warned or error < max(10 * model.solve_error_, 1e-6), seed
+    assert told < (12 if once else 4)
 
 
 GROUPS = np.eye(6)[RNG.integers(0, 6, 300)]
