@@ -292,7 +292,7 @@ def column_names(path: str) -> list[str]:
             with open_regular(path) as opened:
                 dtype = read_npy_header(opened)[2]
             found = [name for name in dtype.names or () if not dtype[name].shape]
-    except (csv.Error, UnicodeDecodeError, ValueError, EOFError, ImportError):
+    except (csv.Error, UnicodeDecodeError, ValueError, TypeError, EOFError, ImportError):
         return []  # the reader of a column reports what is wrong
     return found
 
@@ -350,7 +350,8 @@ def _csv_column(path: str, name: str | None, word: str) -> Array:
     import pyarrow.csv as pc
 
     what = f"{path} cannot be read as comma-separated UTF-8 text"
-    with decoding(what, "Repair or write it again.", errors=(pa.ArrowInvalid,)), open_regular(path) as file:
+    errors = (pa.ArrowInvalid, UnicodeDecodeError)
+    with decoding(what, "Repair or write it again.", errors=errors), open_regular(path) as file:
         data = file.read().removeprefix(BOM).rstrip(b"\r\n") + b"\n"
         how: dict[str, Any] = {
             "read_options": pc.ReadOptions(use_threads=False, block_size=len(data)),  # so that errors name the row

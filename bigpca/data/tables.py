@@ -534,7 +534,8 @@ def table_column(pattern: str, form: str, name: str) -> Array:
             for table in _decoded(form, group, [name]) if form != "csv" else [_csv_texts(group, [name])]:
                 column = table.column(0)
                 exact = _is_number(column.type) and not column.null_count
-                parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), object))
+                with decoding(f"{path} cannot be decoded"):  # an index that its dictionary does not have
+                    parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), object))
     same = len({part.dtype for part in parts[1:]}) == 1
     return np.concatenate(parts[1:] if same else [part.astype(object) for part in parts])
 

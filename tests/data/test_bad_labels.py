@@ -39,6 +39,7 @@ CSV_FAULTS = [
     ("a\n1,2\n", "", ValueError, r"Row #2: Expected 1 columns, got 2"),
     ('a,b\n"1,2\n3,4\n', "::a", CorruptedChunkError, r"y.csv cannot be read as comma-separated UTF-8 text .*Repair"),
     (b"a,b\n\xff,2\n", "::a", CorruptedChunkError, r"cannot be read as comma-separated UTF-8 text"),
+    (b"\xffa\n1\n2\n", "", CorruptedChunkError, r"cannot be read as comma-separated UTF-8 text"),
 ]
 
 
@@ -239,6 +240,18 @@ def test_pickled_objects_are_never_loaded_and_broken_arrays_are_named(tmp_path: 
         path.write_bytes(whole)
     with pytest.raises(KeyError, match=r"y.npy is one array, so it has no member 'a'. Leave ::a out"):
         open_labels(f"{path}::a", N)
+
+
+def test_an_index_that_its_dictionary_does_not_have_is_named_by_the_file(tmp_path: Path) -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 20, pa.int8()), pa.array(["a", "b"]))
+    pq.write_table(pa.table({"y": names}), tmp_path / "y.parquet")
+    data = (tmp_path / "y.parquet").read_bytes()
+    for place in range(len(data)):  # of the packed indices, among others
+        (tmp_path / "y.parquet").write_bytes(data[:place] + bytes([data[place] ^ 0x40]) + data[place + 1 :])
+        try:
+            open_labels(str(tmp_path / "y.parquet"), 40)
+        except (ValueError, TypeError) as error:
+            assert "y.parquet" in str(error) or "labels" in str(error)
 
 
 def test_columns_of_parquet_are_named_and_broken_files_too(tmp_path: Path) -> None:
