@@ -6,7 +6,6 @@ extractors write, then ingested, fitted, transformed and plotted, while the memo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +20,7 @@ from numpy.typing import NDArray
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.events import PassCounter, Progress
 from bigpca.quality.memory import MemoryMeter
-from bigpca.storage import atomic_write_bytes
-from bigpca.storage.files import discard, file_mark, local_path, read_regular, repair, temporary_sibling
+from bigpca.storage.files import local_path, temporary_sibling
 
 PATCH = (16, 16, 3)
 BAND = 16
@@ -30,7 +28,6 @@ CHUNK_ROWS = 5000  # 14.6 MiB: small chunks keep reads small, and so the peak
 THREADS = 2  # the plan counts every thread, so more would exceed the budget
 BUDGET = 512 * 2**20  # above the idle process
 N_COMPONENTS = 64
-MARK = ".bigpca-demo"  # in the directory of a demonstration, what tells each thing that it has made from others
 
 
 @dataclass(frozen=True)
@@ -101,30 +98,13 @@ def write_shards(directory: Path, *, small: bool) -> int:
     return rows
 
 
-def _mark(path: Path) -> str:
-    return file_mark(path / "zarr.json" if path.is_dir() else path)
-
-
-def _made(directory: Path) -> dict[str, str]:
-    """Return the names of what a demonstration has made in a directory, and what tells each from others."""
-    try:
-        return dict(json.loads(read_regular(directory / MARK)))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _note(path: Path) -> None:
-    made = _made(path.parent) | {path.name: _mark(path)}
-    atomic_write_bytes(path.parent / MARK, json.dumps(made).encode())
-
-
 def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, ...] = ()) -> DemoReport:
     """Ingest, fit, transform and plot the patches in 512 MiB above the idle process, on two threads.
 
     Parameters
     ----------
     directory : Path
-        New, empty, or from an earlier demonstration, whose files are replaced.
+        New or empty.
     small : bool
         Use every sixteenth row of patches only: 32,500 instead of 515,000.
     progress : tuple of callables that receive events
@@ -132,7 +112,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     Raises
     ------
     OutputExistsError
-        If ``directory`` holds anything else, or something of these names that no demonstration has made.
+        If ``directory`` holds anything.
     MemoryBudgetError
         If the plan does not fit the budget, before the fit reads anything.
     """
@@ -142,17 +122,11 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     from bigpca.planning import SAFE_SHARE
 
     directory = Path(local_path(directory))
-    repair(directory / "shards")  # of a demonstration that was killed
-    there = [path for path in directory.iterdir() if path.name != MARK] if directory.is_dir() else []
-    made = _made(directory)
-    foreign = sorted(path.name for path in there if path.name not in made or made[path.name] != _mark(path))
-    if foreign:
+    if directory.is_dir() and (there := sorted(path.name for path in directory.iterdir())):
         raise OutputExistsError(
-            f"{directory} holds {len(foreign)} other entries (such as {foreign[0]}), but a new or empty directory was "
-            "expected. Choose another with --dir."
+            f"{directory} holds {len(there)} other entries (such as {there[0]}), but a new or empty directory was "
+            "expected. Remove that of an earlier demonstration, or choose another with --dir."
         )
-    for path in there:
-        discard(path)
     import_module("dask.array")  # which a first read would import: it is idle memory, and no plan contains it
     clock = _Clock()
     limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # a plan may use this share of the limit
@@ -162,7 +136,6 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
             write_shards(sibling / "shards", small=small)
             clock.stop("patches")
             bigpca.ingest(sibling / "shards", store, chunk_rows=CHUNK_ROWS, progress=progress)
-        _note(store)
         clock.stop("ingest")
         data = bigpca.open(store)
         pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)
@@ -170,13 +143,10 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
         solver = pca.plan(data).solver
         pca.fit(data, progress=(*progress, counter))
         pca.save(directory / "model.zarr")
-        _note(directory / "model.zarr")
         clock.stop("fit")
         pca.transform(data, out=directory / "scores.zarr", progress=progress)
-        _note(directory / "scores.zarr")
         clock.stop("scores")
-    if picture := _draw(pca, directory / "components.png", len(data)):
-        _note(picture)
+    picture = _draw(pca, directory / "components.png", len(data))
     clock.stop("picture")
     return DemoReport(
         n_samples=data.shape[0],

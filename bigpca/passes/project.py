@@ -48,7 +48,6 @@ from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
 from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
-from bigpca.storage.carriers import look_ahead
 from bigpca.storage.files import content_digest, digest, is_objects, is_within, public
 from bigpca.storage.forms import STORE, Form
 
@@ -303,7 +302,6 @@ def project_to(
     if not rows.order.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, f, out, form)
-    reserved = look_ahead(out, form.kind)
     keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
@@ -319,7 +317,7 @@ def project_to(
     plan = plan_writing(rows, f, width, size, name, form, place=out if is_objects(out) else None)
     plan.check()
     opened = create_output(
-        reserved,
+        out,
         shape=shape,
         dtype=dtype,
         chunk_rows=size,

@@ -38,12 +38,6 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
     return reserved
 
 
-def look_ahead(out: Any, kind: Kind) -> Reserved:
-    """Begin to look at what is there, where that takes long, for :func:`create_output`."""
-    reserved: Reserved = carrier(out).look_ahead(out, kind)
-    return reserved
-
-
 def create_output(
     out: Any,
     *,
@@ -64,8 +58,8 @@ def create_output(
 
     Parameters
     ----------
-    out : path of the array, whose missing parent folders are created; URL, store, Place, or what :func:`reserve` and
-        :func:`look_ahead` return.
+    out : path of the array, whose missing parent folders are created; URL, store, Place, or what :func:`reserve`
+        returns.
     shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).

@@ -260,11 +260,6 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
         return Reserved(target, _read_partial(_partial(target)), lock)
 
 
-def look_ahead(out: Any, kind: Kind) -> Reserved:
-    """Return the path: what is there is seen at once."""
-    return Reserved(out)
-
-
 def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> DiskOutput:

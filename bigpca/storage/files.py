@@ -403,14 +403,6 @@ def standing(target: Path) -> Path:
     return target if exists(target) else next(filter(exists, olds), target)
 
 
-def discard(old: Path) -> None:
-    """Remove an output that was replaced, or a file; what others have put there stays."""
-    found = None
-    with suppress(OSError, ValueError):
-        found = declared(read_document(old / ROOT))
-    remove(old, () if found is None else found[1])
-
-
 def _repair(target: Path) -> None:
     for sibling in _siblings(target):
         _restore(sibling, target)
@@ -429,7 +421,10 @@ def _restore(sibling: Path, target: Path) -> None:
 def _end(sibling: Path, target: Path) -> None:
     """Remove a temporary sibling, its proof last."""
     _restore(sibling, target)
-    discard(sibling / OLD)
+    found = None
+    with suppress(OSError, ValueError):
+        found = declared(read_document(sibling / OLD / ROOT))
+    remove(sibling / OLD, () if found is None else found[1])
     left = [path for path in sibling.glob("*") if path.name not in (OLD, PROOF)]
     for path in left:
         remove(path)

@@ -525,12 +525,11 @@ def put_group(
         As for :func:`bigpca.storage.carriers.create_output`.
     """
     place = Place(out)
-    listed = _looked(place, "model")()
     place.check_exclusive()
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
     staged = partial(put_members, place.at(f"{NEXT}{mark}"), fill, mark)
-    published = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, early=listed, staged=staged)[2]
+    published = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, staged=staged)[2]
     if not published:
         put_members(place, fill, mark)
     place.delete([entry.key for entry in place.list(CONTROL)])
@@ -580,8 +579,8 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
         If something is there that is neither to be resumed nor overwritten.
     """
     place = Place(out)
-    listed = _looked(place, kind)()
     place.check_exclusive()
+    listed = place.survey(ROOTS[kind])
     claim = _unfinished_claim(place, listed)
     if claim is None and listed and not overwrite:
         raise there(place.describe(), describe_objects(place, listed))
@@ -610,17 +609,6 @@ def _unfinished_claim(place: Place, listed: Collection[str]) -> Claim | None:
     return claim
 
 
-def look_ahead(out: Any, kind: Kind) -> Reserved:
-    """Begin to list what is at a prefix, and to ask its store about conditions."""
-    place = Place(out)
-    return Reserved(place, listing=_looked(place, kind))
-
-
-def _looked(place: Place, kind: Kind) -> Callable[[], dict[str, Entry]]:
-    asked, listed = requests().begin(0, place.conditions), requests().begin(0, partial(place.survey, ROOTS[kind]))
-    return lambda: (asked.result(), listed.result())[1]
-
-
 def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> ObjectOutput:
@@ -631,7 +619,6 @@ def begin(
             f"Tables need a URL, not an open store: pass the URL of {place.describe()}, with its settings in the "
             "environment, or write a Zarr array (.zarr)."
         )
-    early = None if reserved.listing is None else reserved.listing()
     place.check_exclusive()
     import numcodecs
 
@@ -641,7 +628,7 @@ def begin(
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,), form.kind)
-    claim, etag, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins, early=early)
+    claim, etag, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins)
     writer = ObjectChunks(
         place.describe(),
         "",
@@ -661,9 +648,7 @@ def begin(
             if not (joins and overwrite):
                 raise
             # What an equal run has claimed holds chunks of another one: they are no more than an output to replace.
-            output._claim, output._etag, _, _ = _claimed(
-                place, ours, overwrite=True, resume=False, joins=False, early=None
-            )
+            output._claim, output._etag, _, _ = _claimed(place, ours, overwrite=True, resume=False, joins=False)
     return output
 
 
@@ -674,13 +659,12 @@ def _claimed(
     overwrite: bool,
     resume: bool,
     joins: bool,
-    early: dict[str, Entry] | None,
     staged: Callable[[], object] | None = None,
 ) -> tuple[Claim, str, bool, dict[str, Entry]]:
     """Return the claim under which this run writes, its ETag, whether its output is published, and what is there."""
     deadline, root = time.monotonic() + 60, ROOTS[ours.kind]
     while True:
-        looked, listed, early = early is not None, place.survey(root) if early is None else early, None
+        listed = place.survey(root)
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise there(place.describe(), describe_objects(place, listed))
@@ -720,7 +704,6 @@ def _claimed(
                     _unfinished(place, held, f"This is the run {ours.identity[:24]}. {more}".strip())
                 )
             claim = replace(ours, clearing=True).naming(replaced(place, listed, ours.kind, held)).over(place, listed)
-        now = requests().begin(0, partial(place.survey, root)) if looked else None
         try:
             etag = place.put(CLAIM, claim.encoded(), if_absent=condition is None, if_etag=condition)
         except (OccupiedError, FileNotFoundError):
@@ -730,11 +713,7 @@ def _claimed(
                     "begin and end. Stop them, or wait until it is listed, and run this again; or delete that object."
                 ) from None
             continue  # another run was faster: look again
-        if now is not None and condition is None and now.result().keys() - {CLAIM} != listed.keys():
-            place.delete([CLAIM])  # another run has come and gone since that early look
-            continue
         if claim.clearing:
-            listed = listed if now is None else now.result()
             if staged is not None:
                 staged()
                 listed = {key: entry for key, entry in listed.items() if not key.startswith(f"{NEXT}{claim.marks[0]}/")}

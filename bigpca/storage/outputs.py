@@ -73,14 +73,11 @@ class Reserved:
         Of the unfinished output there, which is to be continued.
     lock : RunLock or None
         On a disk: held until the output is finished or aborted.
-    listing : callable or None
-        At an object store: returns what is there, for which it has been asked.
     """
 
     target: Any
     layout: OutputLayout | None = None
     lock: RunLock | None = None
-    listing: Callable[[], Any] | None = None
 
 
 class Output(ABC):
