@@ -649,6 +649,7 @@ def begin(
                 raise
             # What an equal run has claimed holds chunks of another one: they are no more than an output to replace.
             output._claim, output._etag, _, _ = _claimed(place, ours, overwrite=True, resume=False, joins=False)
+            output.writer = replace(writer, separator=output._claim.separator)
     return output
 
 

@@ -880,11 +880,11 @@ def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> Non
         assert not [line for line in done.output.splitlines() if len(line) > 100 and "Next: " not in line], command
     assert [run_command(*commands[i]).exit_code for i in (0, 3, 4)] == [0, 0, 0]  # all is made
     other = ["ingest", rows, "--dtype", "float64", "--out", url]
-    for command in other, commands[9], commands[10], commands[11], commands[12]:
+    for command in other, commands[9], commands[10], commands[11]:
         done = run_command(*command)
         assert (done.exit_code, "exists already" in words(done.output)) == (5, True), (command, done.output)
     names = [Path(entry.key).name for entry in place.list() if ".zarr/" not in entry.key]
-    assert sorted(names) == ["model.npz", "model.onnx", "report.html", "scores.parquet", "scores.png"]
+    assert sorted(names) == ["model.npz", "model.onnx", "report.html", "scores.parquet"]
     assert words(run_command("verify", scores).output).count("all chunks exist and decode") == 1
     damaged = Place(scores)
     damaged.put("c/0/0", damaged.get("c/0/0").data[:-3])
