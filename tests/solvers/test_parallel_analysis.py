@@ -167,3 +167,17 @@ def test_what_has_no_further_read_rejects_it_and_it_is_saved() -> None:
 def test_impossible_parameters_are_rejected(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bp.rules.ParallelAnalysis(**given)
+
+
+def test_wide_rows_are_analysed_by_their_small_side_with_the_result_of_their_covariance() -> None:
+    X = np.random.default_rng(0).standard_normal((60, 1200))
+    X[:, :400] += 4 * np.random.default_rng(1).standard_normal((60, 1))
+    model, known = bp.PCA("parallel-analysis"), bp.PCA("parallel-analysis", solver="covariance").fit(X)
+    plan = model.plan(X)
+    assert plan.solver == model.fit(X).solver_ == "dot"
+    assert plan.process_bytes < known.plan_.process_bytes / 5
+    assert model.n_components_ == known.n_components_ >= 1
+    np.testing.assert_allclose(model.explained_variance_, known.explained_variance_, rtol=1e-10)
+    once = bp.PCA("parallel-analysis").fit(bp.from_batches(iter([X[:30], X[30:]]), shape=X.shape))
+    assert once.solver_ == "covariance"  # these rows cannot be read again
+    assert once.n_components_ == known.n_components_
