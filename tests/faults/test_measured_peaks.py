@@ -195,7 +195,7 @@ PATTERNS: dict[str, dict[str, Any]] = {
 }
 NEAR = {
     "covariance of one chunk": 2,
-    "fisher of one chunk": 2,
+    "fisher of one chunk": 3,
     "krylov of one chunk": 3,
     "sparse covariance": 4,
     "dense of wide rows": 3,
