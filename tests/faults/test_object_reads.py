@@ -37,7 +37,6 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import ObjectStore
 
 import bigpca as bp
-from bigpca.data.source import DecodedRows
 from bigpca.data.sources import row_source, source_of
 from bigpca.errors import CorruptedChunkError, MissingChunksError, UnansweredError
 from bigpca.passes import fold
@@ -265,7 +264,6 @@ def test_2500_objects_are_listed_in_3_requests(url: str, object_server: Server) 
     assert len(source.stamps(0, 2500)) == 2500
     assert asked(object_server) == {"LIST": 3}
     assert source.requests == (2503, 4 * requests.MAX_REQUESTS)
-    assert DecodedRows.of(source, 0.5).requests == source.requests  # the scores of codes
 
 
 @pytest.mark.parametrize(("nbytes", "most"), [(512, requests.MAX_REQUESTS), (requests.MAX_BYTES // 4, 4)])
