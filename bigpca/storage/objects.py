@@ -383,12 +383,18 @@ class ObjectOutput(Output):
         claim = requests().begin(0, self._check_claim)
         if self._claim.replaces:
             claim.result()  # before anything goes
+            root = listed.get(ROOT, Entry(ROOT, 0, None, ""))
+            if root.size and root.etag != self._claim.replaces and self.place.mark(ROOT) != self.writer.mark:
+                raise _appeared(self.place.describe(ROOT))
             self._withdraw()
         members = put_members(self.place, annotations.write, self.writer.mark, over=self._claim.replaces != "")
+        if self._claim.replaces:
+            self._check_claim()
         kept = {*members, ROOT, *(self.writer.chunk_key(index) for index in range(self.n_chunks))}
         own, _ = sort_keys(listed, self._claim.members)
         self.place.delete([key for key in own if key not in kept and not key.startswith(f"{CONTROL}/")])
-        if claim.result():  # checked last: who takes the output over changes it before anything else
+        # Checked last: who takes the output over changes it before anything else.
+        if self._check_claim() if self._claim.replaces else claim.result():
             self._publish_listed(finished, annotations)  # and has left again, perhaps without these chunks: list again
             return
         try:
@@ -715,6 +721,10 @@ def _claimed(
                 ) from None
             continue  # another run was faster: look again
         if claim.clearing:
+            listed = place.survey(root)  # the run whose claim this was may have published meanwhile
+            if claim.kind != "model" and (listed[root].etag if root in listed else "") != claim.replaces:
+                place.delete([CLAIM])
+                continue
             if staged is not None:
                 staged()
                 listed = {key: entry for key, entry in listed.items() if not key.startswith(f"{NEXT}{claim.marks[0]}/")}

@@ -260,7 +260,9 @@ class Place:
             return self.url
         import zarr
 
-        store = zarr.storage.ObjectStore(self.store, read_only=True)
+        from bigpca.storage.regular_store import ObjectDocuments
+
+        store = ObjectDocuments(self.store, read_only=True)
         try:
             return self._request("read", "", lambda: zarr.open(store, path=self.prefix, mode="r"))
         except FileNotFoundError:

@@ -31,7 +31,7 @@ from bigpca.data import provenance_of
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.reading import layout
-from bigpca.storage import places
+from bigpca.storage import objects, places
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
 from bigpca.storage.objects import unfinished
@@ -591,6 +591,29 @@ def test_a_foreign_zarr_json_is_named_and_kept(place: Place) -> None:
         with pytest.raises(OutputExistsError, match="appeared while this run wrote"):
             output.finish()
     assert stored(place)["zarr.json"] == b'{"zarr_format": 3}'
+
+
+@pytest.mark.parametrize("place", ["memory"], indirect=True)
+def test_a_run_that_is_taken_over_while_it_replaces_deletes_nothing_of_the_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_output(place)
+    real, others = objects.put_members, list[Any]()
+
+    def taken_over(*given: Any, **more: Any) -> list[str]:
+        found = real(*given, **more)
+        if not others:
+            others.append(begin(place, identity="two", overwrite=True))
+            fill(others[0], change=1)
+        return found
+
+    monkeypatch.setattr(objects, "put_members", taken_over)
+    with begin(place, identity="three", overwrite=True) as output:
+        fill(output, change=2)
+        with pytest.raises(OutputLockedError, match="was taken over by run"):
+            output.finish()
+    others[0].finish()
+    assert np.array_equal(read(place), EXPECTED + 1)
 
 
 @every_store
