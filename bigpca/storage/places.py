@@ -260,12 +260,10 @@ class Place:
             return self.url
         import zarr
 
-        from bigpca.storage.regular_store import ObjectDocuments
-
-        store = ObjectDocuments(self.store, read_only=True)
+        store = zarr.storage.ObjectStore(self.store, read_only=True)
         try:
             return self._request("read", "", lambda: zarr.open(store, path=self.prefix, mode="r"))
-        except FileNotFoundError:
+        except (FileNotFoundError, json.JSONDecodeError):  # which an object without bytes is
             raise FileNotFoundError(
                 f"{self.describe()} is neither a Zarr array nor a group. Pass the URL of a table instead of a store."
             ) from None
