@@ -163,8 +163,7 @@ class SummedRows(RowCounts):
         Sufficient statistics, for ``partial_fit`` and ``merge``; for each group, if there are groups; None if they are
         not kept.
     roundings : tuple of float
-        Relative rounding of the stored values, of rows and of covariates: by these floors rows are solved that are
-        added later.
+        Relative rounding of the stored values, of rows and of covariates: what it changes in later solves is told.
     """
 
     _: KW_ONLY
