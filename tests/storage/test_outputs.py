@@ -19,7 +19,8 @@ import zarr
 
 from bigpca import FeatureWriter
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import ChunkRecord, chunks, disk, files, objects
+from bigpca.storage import ChunkRecord, RunLock, chunks, disk, files, objects
+from bigpca.storage.carriers import carrier
 from bigpca.storage.disk import DiskOutput
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
@@ -252,6 +253,23 @@ def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_ne
     with pytest.raises(OutputExistsError):
         begin(path)
     assert os.listdir(path.parent) == [path.name]
+
+
+@local_or_memory
+def test_what_a_run_left_that_was_killed_once_its_output_was_visible_goes_with_the_next_look(place):
+    write(place)
+    before = stored(place)
+    if isinstance(place, Place):
+        claim = objects.Claim("one", [[1, 1], "<f4", 1], "w", (place.mark("zarr.json"),))
+        place.put(".bigpca/claim", claim.encoded())
+        place.put(".bigpca/chunks-0", b"[]")
+    else:
+        dead(place)
+        dead(place.with_name(f"{place.name}.partial"))
+        RunLock(place.with_name(f"{place.name}.lock"), "it").acquire()  # by nobody who lives
+    carrier(place).tidy(place)
+    assert stored(place) == before
+    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
 
 
 @pytest.mark.parametrize("killed", [False, True])
