@@ -116,8 +116,7 @@ class Hdf5Rows(StoredRows):
         h5t, plist = required("h5py", self.path).h5t, dataset.id.get_create_plist()
         filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
         plain, chunks = dataset.id.get_type() == h5t.py_create(dataset.dtype, logical=True), self.chunks or ()
-        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-        bounds[1:] = [columns] if len(bounds) == 2 else bounds[1:]
+        bounds = self._bounds(start, stop, columns)
         out = np.empty([hi - lo for lo, hi in bounds], dataset.dtype)
         there = _chunks_there(file_stamp(self.path), self.member, self.array_shape, chunks)
         expected = math.prod(chunks) * dataset.dtype.itemsize
@@ -138,8 +137,7 @@ class Hdf5Rows(StoredRows):
                     f"but its shape {chunks} has {expected:,}, and was not decoded: it is damaged or forged. Copy the "
                     "file again."
                 )
-            plain = plain and data is not None
-            if plain and data is not None:
+            if plain := plain and data is not None:
                 out[part] = np.frombuffer(data, dataset.dtype).reshape(chunks)[own]
         return out if plain else None
 
@@ -152,7 +150,8 @@ class Hdf5Rows(StoredRows):
                 return
             what = "its values were never written"
         else:
-            cells = self._cells(start, stop, columns)
+            bounds = self._bounds(start, stop, columns)
+            cells = tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks, strict=True))
             there = _chunks_there(file_stamp(self.path), self.member, self.array_shape, self.chunks)[cells]
             if there.all():
                 return
@@ -167,12 +166,10 @@ class Hdf5Rows(StoredRows):
             'or intended the fill value. Write them or, if they should hold it, pass missing_chunks="fill".'
         )
 
-    def _cells(self, start: int, stop: int, columns: tuple[int, int]) -> tuple[slice, ...]:
-        """Return the ranges of chunks that hold those rows and columns."""
-        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
-        if len(bounds) == 2:
-            bounds[1] = columns
-        return tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks or (), strict=False))
+    def _bounds(self, start: int, stop: int, columns: tuple[int, int]) -> list[tuple[int, int]]:
+        """Return the ranges that hold those rows and columns; of feature maps, whole rows."""
+        rest = [(0, size) for size in self.array_shape[1:]]
+        return [(start, stop), *([columns] if len(rest) == 1 else rest)]
 
     def details(self) -> dict[str, Any]:
         """Return chunks, byte order, and the policy for missing chunks."""
@@ -187,9 +184,12 @@ def _unfiltered(chunk: tuple[int, bytes], filters: list[int], itemsize: int, mos
         if skipped >> i & 1:
             continue
         if filters[i] == _DEFLATE:
-            data = zlib.decompressobj().decompress(data, most + 1)
+            stream = zlib.decompressobj()
+            data = stream.decompress(data, most + 1)
             if len(data) > most:
                 break
+            if not stream.eof:
+                raise ValueError("a compressed chunk ends early")
         elif filters[i] == _FLETCHER32:  # beside the checksum of zlib
             data = data[:-4]
         elif filters[i] == _SHUFFLE:

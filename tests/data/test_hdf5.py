@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import bigpca as bp
 from bigpca.data.sources import row_source
-from bigpca.errors import MissingChunksError
+from bigpca.errors import CorruptedChunkError, MissingChunksError
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype("f4")
 # What is asked of the dataset, and which of its rows and columns are written before the writer stops.
@@ -121,3 +122,13 @@ def test_a_compressed_chunk_is_read_once(filters: dict[str, bool], tmp_path: Pat
     before = read()
     np.testing.assert_array_equal(source.read(150, 4000, (7, 61)), rows[150:4000, 7:61])
     assert read() - before < 1.3 * path.stat().st_size
+
+
+def test_a_compressed_chunk_without_its_last_bytes_is_damaged(tmp_path: Path) -> None:
+    """Those are the checksum of zlib, without which all values are there."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", shape=X.shape, dtype=X.dtype, chunks=X.shape, compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), zlib.compress(X.tobytes())[:-4])
+    with pytest.raises(CorruptedChunkError, match="rows 0:40 of x cannot be decoded"):
+        bp.open(path).compute()
