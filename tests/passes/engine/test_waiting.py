@@ -454,11 +454,11 @@ def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
         with one_blas_thread():
             order.append("fold")
 
-    threads = [threading.Thread(target=work, daemon=True) for work in (fold, solve, later_fold)]
-    for thread in threads:
+    begun = {fold: folding.is_set, solve: lambda: blas._waiting, later_fold: lambda: len(blas._alarms) > 1}
+    threads = [threading.Thread(target=work, daemon=True) for work in begun]
+    for thread, begins in zip(threads, begun.values(), strict=True):
         thread.start()
-        folding.wait(20)
-        time.sleep(0.1)
+        wait_until(begins)
     leave.set()
     for thread in threads:
         thread.join(20)
