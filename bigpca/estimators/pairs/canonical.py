@@ -102,7 +102,7 @@ class CCA(SideScores, Predicts):
     """
 
     _traits = Traits(
-        CCAResult, "cca", frozenset({"covariates"}), summary=(("correlation", "correlations_"),), ranges=SCALED,
+        CCAResult, "cca", frozenset({"covariates", "scores of y"}), summary=(("correlation", "correlations_"),), ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
@@ -256,7 +256,7 @@ class PLSSVD(SideScores):
     _traits = Traits(
         PLSResult,
         "plssvd",
-        frozenset({"covariates"}),
+        frozenset({"covariates", "scores of y"}),
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
         ranges=SCALED,
     )

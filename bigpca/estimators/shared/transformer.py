@@ -66,7 +66,7 @@ from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force
 from bigpca.storage.files import digest
 
-# scikit-learn's name -> (bigpca's name or "", a remark).
+# scikit-learn's name -> (bigpca's names, of which a class has one, or ""; a remark on the first).
 TRANSLATIONS = {
     "svd_solver": (
         "solver",
@@ -74,8 +74,11 @@ TRANSLATIONS = {
         'and "tsqr" of dask-ml is "dot" or "covariance".',
     ),
     "eigen_solver": ("solver", '"dense", "krylov" or "auto".'),
+    "svd_method": ("solver", "By default it is chosen by cost."),
+    "algorithm": ("solver", "By default it is chosen by cost."),
     "iterated_power": ("max_passes", "solver='krylov' iterates until tol or max_passes."),
     "max_iter": ("max_passes", "An iteration stops at tol, or after max_passes reads of X."),
+    "n_iter": ("max_passes max_iter", "An iteration stops at tol, or after max_passes reads of X."),
     "n_oversamples": ("tol", "An iteration chooses its block, and stops at tol."),
     "power_iteration_normalizer": ("", "Bases are always orthonormalized. Leave it out."),
     "shrinkage": ("regularization", "It is added to the within-class scatter."),
@@ -89,9 +92,10 @@ TRANSLATIONS = {
     "store_covariance": ("", "PCA(...).get_covariance() returns it. Leave it out."),
     "priors": ("", "Class priors are their shares in y. Leave it out."),
     "seed": ("random_state", ""),
-    "alpha": ("fit_inverse_transform", "It takes the penalty in place of True, which is 1.0."),
+    "alpha": ("fit_inverse_transform alphas", "It takes the penalty in place of True, which is 1.0."),
     "missing_chunks": ("", 'It belongs to the rows: fit(bigpca.open(X, missing_chunks="fill")).'),
     "k": ("n_components", ""),
+    "dim": ("n_components", ""),
 }
 
 
@@ -130,13 +134,14 @@ def check_parameter_names(estimator: str, given: Iterable[str], known: Iterable[
     for name in given:
         if name in own:
             continue
-        ours, remark = TRANSLATIONS.get(name, ("", ""))
+        names, remark = TRANSLATIONS.get(name, ("", ""))
+        ours = next((one for one in names.split() if one in own), "")
         if name in RUN_SETTINGS:
             hint = f" It is a setting of runs: with bigpca.config({name}=...), or bigpca.config({name}=...).keep()."
-        elif ours in own:
-            hint = f" It is called {ours} here. {remark}".rstrip()
-        elif not ours and remark:
-            hint = f" {remark}"
+        elif ours:
+            hint = f" It is called {ours} here. {remark if names.startswith(ours) else ''}".rstrip()
+        elif name in TRANSLATIONS:
+            hint = f" {'Nothing of the kind is chosen here. Leave it out.' if names else remark}"
         else:
             hint = closest(name, own)
         if hint:
@@ -476,7 +481,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            Scores. Lazy if X is lazy.
+            Scores. Lazy if X is lazy. Of CCA, PLSSVD and PLSRegression, as in scikit-learn, a tuple of the scores of X
+            and of those of y.
         """
         if is_lazy(X):
             reject_container(self, self._traits.output, X)
@@ -487,6 +493,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
                 )
             reject_batches(opened, self._traits.output)
         own = {"given": options["given"]} if options.get("given") is not None else {}
+        if "scores of y" in self._traits.accepts:
+            own["Y"] = y
         return self.fit(X, y, **options).transform(X, **own)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:

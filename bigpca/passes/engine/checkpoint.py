@@ -13,7 +13,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +47,25 @@ FORMAT = 2
 PASS = "pass.json"  # of each pass: what its states are of
 STATE = r"(segment|prefix)-(\d+)\.npz"
 STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state
+# Words for what identifies a computation, by the last part of its name; those of parameters are their names.
+WORDS = {
+    "computes": "the estimator or its solver",
+    "seed": "random_state",
+    "maps": "preprocess",
+    "lags": "lag",
+    "count": "n_landmarks",
+    "codes": "the labels",
+    "crc32": "the values of X",
+    "row_chunks": "the chunks of X",
+    "shape": "the shape of X",
+    "dtype": "the dtype of X",
+    "path": "the path of X",
+    "metadata_sha256": "the metadata of X",
+    "shards_sha256": "the shards of X",
+}
+DIGESTED = {
+    word for name, word in WORDS.items() if name in ("codes", "crc32", "row_chunks") or "sha256" in name
+}  # whose digests say nothing to a reader
 MAX_RECORD = 1 << 26  # bytes of the stamps and small arrays of a state
 
 
@@ -321,7 +340,17 @@ def _place_of(given: str | os.PathLike[str]) -> Folder | Place:
 
 
 def _belongs_to_another(path: Path | str, stored: Mapping[str, object], description: object) -> CheckpointError:
-    differences = "; ".join(_differences(stored.get("description", {}), description)) or "another format"
+    found = list(_differences(stored.get("description", {}), description))
+    if any(name == "computes" for name, *_ in found):  # whose parameters are others
+        found = [one for one in found if one[0] == "computes" or (one[0].startswith("input.") and None not in one)]
+    else:  # what is derived from parameters follows these
+        found = [one for one in found if not one[0].startswith("iteration.")] or found
+    lines = dict[str, str]()
+    for name, there, here in found:
+        last = name.rpartition(".")[2]
+        lines.setdefault(WORDS.get(last, last), f": {_short(there)} there, {_short(here)} here")
+    differences = "; ".join(f"{word}{' differ' if word in DIGESTED else line}" for word, line in lines.items())
+    differences = differences or "another format"
     return CheckpointError(
         f"the checkpoint {path} belongs to another computation ({differences}). Resume with the same "
         "input and parameters, pass another checkpoint path, or delete the directory to start again."
@@ -381,11 +410,13 @@ def warn_unwritten(error: WriteFailed, path: Path | str) -> None:
     )
 
 
-def _differences(stored: object, current: object, name: str = "") -> list[str]:
+def _differences(stored: object, current: object, name: str = "") -> Iterator[tuple[str, object, object]]:
+    """Yield what differs between two descriptions: its name in them, what it is there and here."""
     if isinstance(stored, dict) and isinstance(current, dict):
-        keys = sorted(stored.keys() | current.keys())
-        return [line for k in keys for line in _differences(stored.get(k), current.get(k), f"{name}.{k}".lstrip("."))]
-    return [] if stored == current else [f"{name}: {_short(stored)} there, {_short(current)} here"]
+        for k in sorted(stored.keys() | current.keys()):
+            yield from _differences(stored.get(k), current.get(k), f"{name}.{k}".lstrip("."))
+    elif stored != current:
+        yield name, stored, current
 
 
 def _short(value: object) -> str:

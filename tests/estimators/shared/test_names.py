@@ -29,7 +29,11 @@ from tests.estimators.test_every_estimator import CASES, fitted
         ("KernelPCA", "n_jobs", "Dask's scheduler sets the threads"),
         ("NystromKernelPCA", "kernel_params", "It is called kernel here"),
         ("FisherDiscriminantAnalysis", "shrinkage", "It is called regularization here"),
-        ("SupervisedPCA", "svd_solver", "unexpected keyword argument 'svd_solver'"),
+        ("SupervisedPCA", "svd_solver", "Nothing of the kind is chosen here. Leave it out"),
+        ("PCA", "n_iter", "It is called max_passes here. An iteration stops"),
+        ("FactorAnalysis", "n_iter", "It is called max_iter here."),
+        ("Ridge", "alpha", "It is called alphas here."),
+        ("TICA", "dim", "It is called n_components here."),
     ],
 )
 def test_a_name_of_scikit_learn_s_is_translated(estimator: str, name: str, message: str) -> None:
@@ -56,6 +60,8 @@ def test_a_hint_names_what_the_class_has(name: str) -> None:
         words = re.findall(r"(?<![\w.(])(\w+)=(?!\.)", re.sub(r"\(.*\)", "", str(translated.value)))
         words += re.findall(r"called (\w+)", str(translated.value))
         assert not set(words) - model.get_params().keys()
+        assert "has no parameter" in str(translated.value)
+        assert "Did you mean" not in str(translated.value)
     assert checked or name in ("SketchTransformer", "ScoredPCA")  # which have nothing of the kind
 
 
@@ -71,3 +77,16 @@ def test_a_constructor_still_is_its_signature(name: str) -> None:
 
 def test_an_abstract_class_shows_no_parameters() -> None:
     assert not inspect.signature(LinearModel).parameters
+
+
+SCIKIT_NAMES = ["max_iter", "svd_method", "dim", "algorithm", "n_iter"]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_says_what_to_do_about_a_parameter_of_scikit_learn_s(name: str) -> None:
+    kind = getattr(bp, name)
+    for parameter in set(SCIKIT_NAMES) - set(inspect.signature(kind).parameters):
+        with pytest.raises(
+            TypeError, match=rf"{name} has no parameter '{parameter}'\. (It is called \w+ here|.*Leave it)"
+        ):
+            kind(**{parameter: 5})

@@ -140,7 +140,7 @@ def test_a_changed_chunk_under_a_general_array_is_rejected_on_resume(store: Path
     with pytest.raises(KeyboardInterrupt):
         moments_of(X(), checkpoint=tmp_path / "c", progress=interrupt_after(5))
     os.utime(store / "c" / "70" / "0", ns=(0, 0))
-    with pytest.raises(bp.errors.CheckpointError, match=r"another computation \(input\.source\.name"):
+    with pytest.raises(bp.errors.CheckpointError, match=r"another computation \(name: "):
         moments_of(X(), checkpoint=tmp_path / "c")
 
 
@@ -159,9 +159,7 @@ def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(place: Any)
     A = normal(N, D)
     moments_of(bp.open(A), checkpoint=place)
     A[7, 3] += 1
-    with pytest.raises(
-        bp.errors.CheckpointError, match=r"belongs to another computation \(input.source.crc32: \d+ there, \d+ here\)"
-    ):
+    with pytest.raises(bp.errors.CheckpointError, match=r"belongs to another computation \(the values of X differ\)"):
         moments_of(bp.open(A), checkpoint=place)
 
 
@@ -171,11 +169,11 @@ def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(place: Any)
     [
         (
             lambda path, c: moments_of(bp.open(path), checkpoint=c, nan_policy="omit"),
-            "input.nan_policy: raise there, omit here",
+            "(nan_policy: raise there, omit here)",
         ),
         (
             lambda path, c: moments_of(bp.open(path, missing_chunks="fill"), checkpoint=c),
-            "input.source.missing_chunks: raise there, fill here",
+            "(missing_chunks: raise there, fill here)",
         ),
     ],
 )
@@ -191,7 +189,7 @@ def test_other_parameters_are_rejected_and_named(again: Any, difference: str, st
 def test_another_input_is_rejected_and_named(store: Path, place: Any, tmp_path: Path) -> None:
     interrupted(store, place, 2)
     write_store(tmp_path / "y.zarr", normal(N + 25, D), (25, D))
-    with pytest.raises(bp.errors.CheckpointError, match=r"input\.shape: \[2000, 16\] there, \[2025, 16\] here"):
+    with pytest.raises(bp.errors.CheckpointError, match=r"the shape of X: \[2000, 16\] there, \[2025, 16\] here"):
         moments_of(bp.open(tmp_path / "y.zarr"), checkpoint=place)
 
 
@@ -342,7 +340,7 @@ def without_blocks(record: Path) -> None:
 
 @pytest.mark.parametrize(
     ("age", "difference"),
-    [(earlier, r"\(another format\)"), (without_blocks, r"\(iteration\.block: None there, 12 here\)")],
+    [(earlier, r"\(another format\)"), (without_blocks, r"\(block: None there, 12 here\)")],
 )
 def test_the_checkpoint_of_an_older_iteration_is_rejected_and_left_alone(
     age: Callable[[Path], None], difference: str, store: Path, tmp_path: Path
