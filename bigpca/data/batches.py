@@ -957,7 +957,16 @@ class BatchStream:
     def _side_by_side(self, batch: Any, label: str) -> Any:
         """Return the blocks of a batch as rows (b, sum of their columns), in the order of the first batch."""
         named = batch if isinstance(batch, Mapping) else dict(enumerate(_parts(batch)))
-        values = {name: batch_values(block, f"{label}, block {name!r}") for name, block in named.items()}
+        try:
+            values = {name: batch_values(block, f"{label}, block {name!r}") for name, block in named.items()}
+        except TypeError as error:
+            vectors = [name for name, block in named.items() if len(getattr(block, "shape", ())) > 1]
+            if not isinstance(batch, Mapping):
+                raise
+            raise TypeError(
+                f"{error} If one column of the dict holds the rows, name it: from_batches(batches, "
+                f"column={vectors[0] if vectors else 'name'!r}), and keys= for texts that name them."
+            ) from None
         shapes = {name: block.shape[1:] or (1,) for name, block in values.items()}
         if not self._blocks:
             self._blocks, self.single = shapes, [block.ndim == 1 for block in values.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import zlib
@@ -222,8 +223,18 @@ def _chunks_there(stamp: Stamp, name: str, shape: tuple[int, ...], chunks: tuple
 def _opened(path: str) -> Iterator[Any]:
     h5py = required("h5py", path)
     check_regular(path)
-    with decoding(f"{path} is not a complete HDF5 file"):
-        file = h5py.File(path, "r")
+    try:
+        with decoding(f"{path} is not a complete HDF5 file"):
+            file = h5py.File(path, "r")
+    except (BlockingIOError, CorruptedChunkError) as error:
+        if "already open for write" not in str(error) and not isinstance(error, BlockingIOError):
+            raise
+        raise BlockingIOError(
+            errno.EAGAIN,
+            "another process has this HDF5 file open for writing, and rows that may change are not read: close it "
+            "there. If that process was killed, clear its mark with h5clear -s",
+            path,
+        ) from error
     with file:
         try:
             yield file

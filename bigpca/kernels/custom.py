@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.errors import check_switch
+from bigpca.errors import brief, check_switch
 from bigpca.kernels.base import Block, Kernel, strips
 
 SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest entry of the block
@@ -206,7 +207,19 @@ class FromFunction(Kernel):
         return 32
 
     def _checked_block(self, A: Array, B: Array) -> Block:
-        result = np.asarray(self.function(A, B))
+        try:
+            result = np.asarray(self.function(A, B))
+        except (TypeError, ValueError) as error:
+            of_rows = False
+            with suppress(Exception):
+                of_rows = np.ndim(self.function(A[0], B[0])) == 0
+            if not of_rows:
+                raise
+            raise ValueError(
+                f"the kernel function takes two rows, but it is called with two blocks of rows, of shapes {A.shape} "
+                f"and {B.shape}, for which it raised {type(error).__name__} ({brief(error)}). Write it for blocks, "
+                "such as lambda A, B: A @ B.T; or, slowly, np.array([[function(a, b) for b in B] for a in A])."
+            ) from error
         if result.shape != (len(A), len(B)):
             raise ValueError(
                 f"the kernel function returned shape {result.shape} for blocks of {len(A)} and {len(B)} rows; "

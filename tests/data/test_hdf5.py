@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -82,6 +84,22 @@ def test_a_file_that_is_still_open_for_writing_is_read_as_it_is_now(tmp_path: Pa
         for i, given in enumerate((dataset, da.from_array(dataset))):
             dataset[0] = rows[0] = i
             np.testing.assert_allclose(bp.PCA(2).fit(given).mean_, rows.mean(0), atol=1e-12)
+
+
+def test_a_file_that_another_process_writes_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        file.create_dataset("x", data=X, chunks=(10, 6))
+        file.swmr_mode = True
+        file.flush()
+        shutil.copy(tmp_path / "x.h5", tmp_path / "killed.h5")  # with the mark of a writer
+    words = "another process has this HDF5 file open for writing, .* clear its mark with h5clear -s"
+    with pytest.raises(BlockingIOError, match=words):
+        bp.open(tmp_path / "killed.h5")
+    with open(tmp_path / "x.h5", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as HDF5 holds what it writes
+        with pytest.raises(BlockingIOError, match=words):
+            bp.open(tmp_path / "x.h5")
+    np.testing.assert_array_equal(bp.open(tmp_path / "x.h5"), X)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -461,6 +461,10 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "NaN": (lambda: _spoilt(X), bp.errors.NonFiniteError, "row 137"),
     "sparse behind dense": (lambda: iter([X[:50], sp.csr_array(X[50:])]), TypeError, "batch 1 .* first batch is dense"),
+    "a column of texts": (
+        lambda: [{"id": list("ab") * (len(X) // 2), "b": X}], TypeError,
+        r"block 'id': .* from_batches\(batches, column='b'\), and keys= for texts"
+    ),
     "sparse blocks": (lambda: [{"a": sp.csr_array(X), "b": X}], TypeError, "are dicts of several arrays"),
     "damaged CSR": (lambda: [_falling()], ValueError, "indptr falls from"),
     "text": (lambda: iter([np.array([["a"]])]), TypeError, "batch 0 .*: dtype <U1 cannot be used"),

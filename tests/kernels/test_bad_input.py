@@ -135,6 +135,10 @@ def row_function(x: Any, y: Any) -> float:
             row_function,
             r"returned shape \(\) for blocks of 12 and 12 rows; \(12, 12\) was expected.*not for two single rows",
         ),
+        (
+            lambda a, b: float(a @ b),
+            r"takes two rows, but .* blocks of rows, of shapes \(12, 4\) and \(12, 4\).*raised \w+Error.*lambda A, B:",
+        ),
         (lambda A, B: (A @ B.T)[:, :-1], r"returned shape \(12, 11\)"),
         (lambda A, B: A @ B.T * np.nan, r"returned nan for rows 0 and 0"),
         (lambda A, B: (A @ B.T).astype(complex), r"returned complex128, not real numbers"),

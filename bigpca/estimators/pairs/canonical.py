@@ -102,7 +102,8 @@ class CCA(SideScores, Predicts):
     """
 
     _traits = Traits(
-        CCAResult, "cca", frozenset({"covariates", "scores of y"}), summary=(("correlation", "correlations_"),), ranges=SCALED,
+        CCAResult, "cca", frozenset({"covariates", "scores of y"}), summary=(("correlation", "correlations_"),),
+        ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
