@@ -309,33 +309,51 @@ def decoding(
         raise CorruptedChunkError(f"{what} ({brief(error)}). {remedy}") from error
 
 
-def arrow_leaf(kind: Any) -> tuple[Any, int]:
-    """Return the type of what lists of Arrow hold, and how many of them one has; -1 for lists of any length."""
-    length = 1
+def arrow_leaf(kind: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the type of what lists of Arrow hold, and the shape of one row; -1 for lists of any length."""
+    shape, order = _tensor_shape(kind)
+    sizes = list[int]()
     while True:
         kind = getattr(kind, "storage_type", kind)
         if not hasattr(kind, "value_type"):
-            return kind, length
-        size = getattr(kind, "list_size", -1)
-        length, kind = length * size if min(length, size) > 0 else -1, kind.value_type
+            return kind, tuple(sizes) if shape is None else tuple(shape[axis] for axis in order)
+        sizes.append(getattr(kind, "list_size", -1))
+        kind = kind.value_type
+
+
+def _tensor_shape(kind: Any) -> tuple[tuple[int, ...] | None, Sequence[int]]:
+    """Return the shape in which the values of a tensor are stored, and the order of its axes; None for lists."""
+    shape = getattr(kind, "shape", None)
+    if shape is None or None in shape:
+        return None, ()
+    return tuple(shape), getattr(kind, "permutation", None) or range(len(shape))
 
 
 def arrow_rows(column: Any, label: str, width: int | None = None) -> Array:
     """Return the numbers of a column of lists of Arrow, (n, d), or with more dimensions for lists of lists.
 
+    Nulls in place of a list of floats are rows of NaN; they have ``width`` columns where there is nothing else.
+
     Raises
     ------
     ValueError
-        For nulls, and for lists of another length than that of the first, or of another width; names it.
+        For other nulls, and for lists of another length than that of the first, or of another width; names it.
     """
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    shape, column = getattr(column.type, "shape", None), getattr(column, "storage", column)
+    (shape, order), column = _tensor_shape(column.type), getattr(column, "storage", column)
     n, sizes = len(column), list[int]()
+    leaf = arrow_leaf(column.type)[0].to_pandas_dtype()
+    if column.null_count and hasattr(column, "value_lengths") and np.dtype(leaf).kind == "f":
+        present = np.asarray(column.is_valid())
+        rows = arrow_rows(column.drop_null(), label, width) if present.any() else np.zeros((0, width or 0), leaf)
+        filled = np.full((n, *rows.shape[1:]), np.nan, rows.dtype)
+        filled[present] = rows
+        return filled if shape is None else filled.reshape(n, *shape).transpose(0, *(axis + 1 for axis in order))
     while hasattr(column, "value_lengths"):
         values, present = column.flatten(), len(column) - column.null_count
         lengths = np.asarray(column.drop_null().value_lengths())
         if len(column) == present and not len(lengths):
-            return np.zeros((n, *sizes, 0), arrow_leaf(column.type)[0].to_pandas_dtype())
+            return np.zeros((n, *sizes, 0), leaf)
         check_lengths(lengths, len(column), label)
         sizes.append(int(lengths[0]))
         column = getattr(values, "storage", values)
@@ -346,7 +364,8 @@ def arrow_rows(column: Any, label: str, width: int | None = None) -> Array:
             f"{label}: the list of row 0 has {size} values; {width} were expected, as in the first rows. Drop or "
             "repair such rows first."
         )
-    return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *(shape or sizes))
+    rows = np.asarray(column.to_numpy(zero_copy_only=False)).reshape(n, *(shape or sizes))
+    return rows if shape is None else rows.transpose(0, *(axis + 1 for axis in order))
 
 
 def check_lengths(lengths: Array, n: int, label: str) -> None:

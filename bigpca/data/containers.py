@@ -273,9 +273,16 @@ def _rows_of_lists(column: Any, label: str) -> NDArray[Any]:
         column = column.array.__arrow_array__()
     if hasattr(column, "type"):
         return arrow_rows(column, label)
+    present = np.array([isinstance(one, np.ndarray | list | tuple) for one in column], bool)
     rows = [np.asarray(one) for one in column if isinstance(one, np.ndarray | list | tuple)]
-    check_lengths(np.array([row.size for row in rows]), len(column), label)
-    return np.stack(rows) if rows else np.zeros((0, 0))
+    gaps = bool(rows) and rows[0].dtype.kind == "f"  # which can be NaN
+    check_lengths(np.array([row.size for row in rows]), len(rows) if gaps else len(column), label)
+    found = np.stack(rows) if rows else np.zeros((0, 0))
+    if len(rows) < len(column):
+        filled = np.full((len(column), *found.shape[1:]), np.nan, found.dtype)
+        filled[present] = found
+        return filled
+    return found
 
 
 def _is_number(value: object) -> bool:

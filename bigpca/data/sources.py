@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 import warnings
@@ -479,7 +480,12 @@ def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
     else:
         names = feature_names(source)
     view = replace(view, missing=None)
-    return None if names is None else names[view.apply(np.arange(len(names))[None])[0]]
+    # A column of lists has one name.
+    return (
+        None
+        if names is None or len(names) != math.prod(view.sample)
+        else names[view.apply(np.arange(len(names))[None])[0]]
+    )
 
 
 def open_in_memory(array: Any) -> da.Array:

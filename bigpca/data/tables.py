@@ -47,6 +47,7 @@ MAX_WHOLE = 2.0**53  # from which float64 rounds integers
 LONG_INTEGER = re.compile(r"\s*[+-]?\d{16,}\s*")
 UNNAMED = "__index_level_0__"  # the index of pandas in Parquet; in CSV, a first column without a name
 DICTIONARY, RECORDS = 2, 3  # messages of Arrow
+FIRST_ROWS = 1000  # among which one must hold a list
 FEW_ROWS = 5  # in so few rows, integers may increase by chance
 
 
@@ -248,7 +249,8 @@ class DatasetRows(StoredRows):
                 f"{_listed(schema)}."
             )
         name = member or lists[0]
-        first = arrow_rows(data[:1].column(name), f"column {brief(repr(name))} of the Dataset")
+        known = data[:FIRST_ROWS].column(name).drop_null()[:1]
+        first = arrow_rows(known, f"column {brief(repr(name))} of the Dataset")
         stored = check_dtype(first.dtype).str
         return cls((len(data), *first.shape[1:]), stored, data.select_columns([name]), member=name)
 
@@ -256,10 +258,11 @@ class DatasetRows(StoredRows):
         """Read a range of rows, and choose columns of it."""
         if start == stop:
             return np.empty((0, columns[1] - columns[0]), self.dtype)
-        rows = arrow_rows(self.data[start:stop].column(self.member), f"rows {start}:{stop} of {self.member!r}")
-        if rows.shape[1:] != self.array_shape[1:]:
+        where, absent = f"rows {start}:{stop} of {self.member!r}", (self.shape[1],)
+        rows = arrow_rows(self.data[start:stop].column(self.member), where, *absent)
+        if rows.shape[1:] not in (self.array_shape[1:], absent):
             raise ValueError(
-                f"rows {start}:{stop} of {self.member!r} are lists of {rows.shape[1:]} values; {self.array_shape[1:]} "
+                f"{where} are lists of {rows.shape[1:]} values; {self.array_shape[1:]} "
                 "were expected, as in the first row. Drop or repair such rows first."
             )
         return np.asarray(rows, self.dtype).reshape(stop - start, -1)[:, slice(*columns)]
@@ -325,7 +328,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def _lists(schema: Any) -> list[Any]:
-    found = re.compile(r"(fixed_size_|large_)?list<|extension<.*array", re.IGNORECASE)
+    found = re.compile(r"(fixed_size_|large_)?list<|extension<.*(array|tensor)", re.IGNORECASE)
     return [field for field in schema if found.match(str(field.type))]
 
 
@@ -420,24 +423,27 @@ def _check_unique(path: str, names: list[str]) -> None:
 def _of_list_column(
     form: str, pattern: str, stamps: tuple[Stamp, ...], member: str | None, wanted: Wanted
 ) -> TableRows:
-    name, stored, d = "", "", -1
+    name, stored, shape = "", "", tuple[int, ...]((-1,))
     for stamp in stamps:
         found = _list_column(form, stamp, member or name or None)
         if name and found[1] != stored:
             raise TypeError(
                 f"{stamp[0]}: {brief(repr(name))} has dtype {found[1]}; {stored} was expected, as in {stamps[0][0]}."
             )
-        if d >= 0 and found[2] not in (-1, d):
+        if min(shape) >= 0 and found[2] not in ((-1,), shape):
+            lists, expected = ((one[0] if len(one) == 1 else one) for one in (found[2], shape))
             raise ValueError(
-                f"{stamp[0]}: {brief(repr(name))} has lists of {found[2]}; {d} were expected, as in {stamps[0][0]}."
+                f"{stamp[0]}: {brief(repr(name))} has lists of {lists}; {expected} were expected, as in {stamps[0][0]}."
             )
-        name, stored, d = found[0], found[1], max(d, found[2])
+        name, stored, shape = found[0], found[1], shape if found[2] == (-1,) else found[2]
     n = sum(group.rows for group in _groups_of(form, stamps))
-    return TableRows((n, max(d, 0)), stored, wanted.keys or "", path=pattern, member=name, format=form)
+    return TableRows(
+        (n, *shape) if min(shape) >= 0 else (n, 0), stored, wanted.keys or "", path=pattern, member=name, format=form
+    )
 
 
-def _list_column(form: str, stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
-    """Return name, dtype and list length (-1 if there are no rows) of the list column of one file."""
+def _list_column(form: str, stamp: Stamp, wanted: str | None) -> tuple[str, str, tuple[int, ...]]:
+    """Return name, dtype and shape of one row (-1 if there are no rows) of the list column of one file."""
     path, schema = stamp[0], FORMS[form].schema(stamp)
     lists = [field.name for field in _lists(schema)]
     if (wanted is None and len(lists) != 1) or (wanted is not None and wanted not in lists):
@@ -449,36 +455,54 @@ def _list_column(form: str, stamp: Stamp, wanted: str | None) -> tuple[str, str,
             f"a column, leave member out, or pass dask.dataframe.read_parquet(path). Its columns: {_listed(schema)}."
         )
     name = wanted or lists[0]
-    kind, length = arrow_leaf(schema.field(name).type)
+    kind, shape = arrow_leaf(schema.field(name).type)
     try:
         stored = check_dtype(kind.to_pandas_dtype()).str
     except (TypeError, NotImplementedError) as error:
         shown = brief(schema.field(name).type)
         raise TypeError(f"{path}: column {brief(repr(name))} holds {shown}: {error}") from None
-    if length < 0 and form == "parquet":
-        length = _list_length(parquet_metadata(stamp), name, path)
-    elif length < 0:
-        group = next((one for one in _groups_of(form, (stamp,)) if one.rows), None)
-        where = f"{path}: column {brief(repr(name))}"
-        length = -1 if group is None else arrow_rows(next(_decoded(form, group, [name])).column(0)[:1], where)[0].size
-    return name, stored, length
+    if min(shape) >= 0:
+        return name, stored, shape
+    length = _list_length(parquet_metadata(stamp), schema, name, path) if form == "parquet" else None
+    groups, where = _groups_of(form, (stamp,)), f"{path}: column {brief(repr(name))}"
+    parts = (part for group in groups if group.rows for part in _decoded(form, group, [name]))
+    known = (part.column(0).drop_null()[:1] for part in parts)
+    if length is None:
+        length = next((arrow_rows(one, where)[0].size for one in known if len(one)), -1)
+    return name, stored, (length,)
 
 
-def _list_length(metadata: Any, name: str, path: str) -> int:
-    """Return the values per row from the counts in the footer, without reading data."""
+def _leaves(kind: Any) -> int:
+    """Return how many columns of Parquet hold a type of Arrow."""
+    kind = getattr(kind, "storage_type", kind)
+    if hasattr(kind, "item_type"):  # a map
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    if hasattr(kind, "value_type"):
+        return _leaves(kind.value_type)
+    return sum(_leaves(one.type) for one in kind) if str(kind).startswith("struct<") else 1
+
+
+def _leaf_columns(schema: Any, names: Iterable[str]) -> list[int]:
+    """Return the numbers of the columns of Parquet that hold fields; their paths are ambiguous, as names have dots."""
+    ends = dict(zip(schema.names, accumulate(_leaves(one.type) for one in schema), strict=True))
+    return [j for name in names for j in range(ends[name] - _leaves(schema.field(name).type), ends[name])]
+
+
+def _list_length(metadata: Any, schema: Any, name: str, path: str) -> int | None:
+    """Return the values per row from the counts in the footer, without reading data; None where it has nulls."""
     for i in range(metadata.num_row_groups):
-        group = metadata.row_group(i)
-        for j in range(group.num_columns):
-            leaf = group.column(j)
-            if leaf.path_in_schema.split(".")[0] == name and group.num_rows:
-                length, rest = divmod(leaf.num_values, group.num_rows)
-                if rest:
-                    raise ValueError(
-                        f"{path}: row group {i} of {brief(repr(name))} has {leaf.num_values} values in "
-                        f"{group.num_rows} rows: "
-                        "lists of one length were expected. Drop or repair the rows of other lengths first."
-                    )
-                return int(length)
+        group, (j,) = metadata.row_group(i), _leaf_columns(schema, [name])
+        leaf = group.column(j)
+        length, rest = divmod(leaf.num_values, max(1, group.num_rows))
+        if leaf.statistics is None or not leaf.statistics.has_null_count or leaf.statistics.null_count:
+            return None
+        if rest:
+            raise ValueError(
+                f"{path}: row group {i} of {brief(repr(name))} has {leaf.num_values} values in {group.num_rows} rows: "
+                "lists of one length were expected. Drop or repair the rows of other lengths first."
+            )
+        if group.num_rows:
+            return int(length)
     return -1
 
 
@@ -582,8 +606,7 @@ def _parquet_read(group: _Group, names: list[str]) -> Iterator[Any]:
     known, file = parquet_metadata(stamp), _opened(stamp)
     if not isinstance(file, str):  # the columns of an object are got at the same time
         stored = known.row_group(group.number)
-        chunks = [stored.column(i) for i in range(stored.num_columns)]
-        chunks = [one for one in chunks if one.path_in_schema.split(".")[0] in names]
+        chunks = [stored.column(i) for i in _leaf_columns(known.schema.to_arrow_schema(), names)]
         starts = [one.dictionary_page_offset or one.data_page_offset for one in chunks]
         file.get([(a, a + one.total_compressed_size) for a, one in zip(starts, chunks, strict=True)])
     # A column of lists is as large as all others together: it is read and decoded in parts.

@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 
@@ -268,3 +270,43 @@ def test_a_new_column_does_not_stop_a_command_that_names_its_columns(end: str, a
     write(frame[list("bad")], tmp_path / f"1.{end}")
     with pytest.raises(ValueError, match="3 columns whose names, types or order differ from the 4 of"):
         bp.open(tmp_path, columns=["c", "a"])
+
+
+TENSORS = matrix("f4", (30, 6, 4))
+FLAT = TENSORS.reshape(30, -1)
+ABSENT = pa.array([None if i in (0, 7) else row for i, row in enumerate(FLAT.tolist())], pa.list_(pa.float32()))
+TURNED = pa.fixed_shape_tensor(pa.float32(), (4, 6), permutation=[1, 0])
+OF_LISTS: dict[str, tuple[Any, bool]] = {  # a column, and whether its type has the shape of a row
+    "fixed lists of fixed lists": (pa.FixedSizeListArray.from_arrays(
+        pa.FixedSizeListArray.from_arrays(pa.array(TENSORS.ravel()), 4), 6), True),
+    "a tensor": (pa.FixedShapeTensorArray.from_numpy_ndarray(TENSORS), True),
+    "a tensor stored by columns": (pa.ExtensionArray.from_storage(
+        TURNED, pa.FixedSizeListArray.from_arrays(pa.array(TENSORS.transpose(0, 2, 1).ravel()), 24)), True),
+    "lists": (pa.array(FLAT.tolist(), pa.list_(pa.float32())), False),
+    "lists, some missing": (ABSENT, False),
+    "fixed lists, some missing": (ABSENT.cast(pa.list_(pa.float32(), 24)), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_LISTS)
+@pytest.mark.parametrize("form", ["parquet", "feather", "table"])
+def test_columns_of_lists_of_every_type_are_rows_and_null_lists_are_missing(
+    form: str, name: str, tmp_path: Path
+) -> None:
+    column, shaped = OF_LISTS[name]
+    table = pa.table({"layer": pa.array([[1.0]] * 30), "layer.0": column})  # names with dots, one of which begins so
+    source: Any = table
+    if form == "parquet":
+        pq.write_table(table, source := tmp_path / "x.parquet", row_group_size=10)
+    elif form == "feather":
+        feather.write_feather(table, source := tmp_path / "x.feather", chunksize=10)
+    expected = FLAT.copy()
+    expected[[0, 7]] = np.nan if "missing" in name else expected[[0, 7]]
+    rows = bp.open(source, member="layer.0")
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(rows[7], expected[7])
+    if shaped:
+        tokens = bp.open(source, member="layer.0", pattern="n t d -> (n t) d")
+        np.testing.assert_array_equal(tokens, TENSORS.reshape(-1, 4))
+    if "missing" in name:
+        assert bp.PCA(2, nan_policy="omit").fit(rows).n_omitted_ == 2

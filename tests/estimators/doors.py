@@ -274,7 +274,7 @@ REJECTED: dict[str, Door] = {
         lambda p, X: pytest.importorskip("pyarrow").array([[[1.0, 2.0]], [[3.0]]] * 30), "list of row 1 has 1 values; 2"
     ),
     "lists that are missing": Door(
-        lambda p, X: pytest.importorskip("polars").Series([[1.0, 2.0], None] * 30), "has 30 nulls in 60 rows.* Drop or"
+        lambda p, X: pytest.importorskip("polars").Series([[1, 2], None] * 30), "has 30 nulls in 60 rows.* Drop or"
     ),
     "several columns of lists": Door(
         lambda p, X: _listed(p, X).to_pandas().assign(other=list(X)), "2 columns of .* hold lists.*'e', 'other'"
