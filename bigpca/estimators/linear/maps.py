@@ -37,6 +37,7 @@ from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
 if TYPE_CHECKING:
     import xarray as xr
 
+LEAST_SHORT = 1e-30  # of the largest entry of rows that float32 holds; 1 / this is the most
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
 TILE_BYTES = 2**22  # of rows in float64 at a time
 STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
@@ -373,15 +374,23 @@ class Reconstruction(RowMap):
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""
-        dtype = working_dtype(rows.dtype)
-        axes = self.components if self.deviations is None else self.components * self.deviations[:, None]
-        if self.scale is not None:
-            axes = axes * self.scale
-        back: Array = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
+        dtype = self.output_dtype(rows.dtype)
+        back: Array = rows.astype(dtype, copy=False) @ self._axes.astype(dtype) + self.mean.astype(dtype)
         return back
+
+    @property
+    def _axes(self) -> Matrix:
+        axes = self.components if self.deviations is None else self.components * self.deviations[:, None]
+        return axes if self.scale is None else axes * self.scale
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """As of the scores, but float64 where rows leave the range of float32, in which whitened scores may be."""
+        largest = max(float(np.abs(one).max(initial=0.0)) for one in (self._axes, self.mean))
+        return working_dtype(dtype) if not largest or LEAST_SHORT < largest < 1 / LEAST_SHORT else np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Scaled axes (k, p), and rows (b, p) before and after the mean is added; here d is k."""
+        itemsize = self.output_dtype(np.dtype(f"f{itemsize}")).itemsize
         scaled = (self.scale is not None) + (self.deviations is not None)
         return self.components.size * (itemsize + 8 * scaled) + 2 * rows * self.components.shape[1] * itemsize, 0
 

@@ -135,14 +135,16 @@ class PLSRegression(SideScores, Predicts):
         if found.ended and rule is None:
             warn_approximation(found.ended)
         W, R, P, Q = found.weights, found.rotations, found.x_loadings, found.y_loadings
-        explained = found.variances * (Q**2).sum(axis=0)
+        e = int(np.frexp(np.abs(Q).max())[1])  # of the unit of Y in that of X, whose square may be out of range
+        own = np.ldexp(Q, -e)
+        explained = np.ldexp(found.variances * (own**2).sum(axis=0), 2 * e)
         coef = ((R @ Q.T) * std[p:]).T / std[:p]
         total = float(np.trace(joint.scatter[p:, p:] / np.outer(std[p:], std[p:]))) / joint.freedom
         return {
             "x_weights_": W,
             "y_weights_": Q.copy(),
             "x_rotations_": R,
-            "y_rotations_": Q @ pinv(Q.T @ Q),
+            "y_rotations_": np.ldexp(own @ pinv(own.T @ own), -e),
             "x_loadings_": P,
             "y_loadings_": Q,
             "coef_": coef,
@@ -181,7 +183,9 @@ class Latent:
         """Return k components, one after the other (Dayal & MacGregor 1997, modified kernel algorithm 2)."""
         p, std = joint.p, joint.deviations()
         S = joint.scatter / np.outer(std, std) / joint.freedom
-        C_xx, C_xy = S[:p, :p], S[:p, p:].copy()
+        # Columns that are not divided may have any unit: each side in one by which squares of products are in range.
+        e_x, e_y = (int(np.frexp(np.sqrt(side.max(initial=0.0)))[1]) for side in np.split(np.diagonal(S), [p]))
+        C_xx, C_xy = np.ldexp(S[:p, :p], -2 * e_x), np.ldexp(S[:p, p:], -e_x - e_y)
         q = C_xy.shape[1]
         W, R, P, Q, variances = np.zeros((p, k)), np.zeros((p, k)), np.zeros((p, k)), np.zeros((q, k)), np.zeros(k)
         least = ROUNDED * max(joint.summed.precision, EPS) * np.sqrt(p * q)
@@ -206,7 +210,7 @@ class Latent:
             # 3. Loadings, and X'Y without the part that the score explains.
             W[:, a], R[:, a], P[:, a], Q[:, a], variances[a] = w, r, Cr / variance, C_xy.T @ r / variance, variance
             C_xy -= variance * np.outer(P[:, a], Q[:, a])
-        return cls(W, R, P, Q, variances, ended)
+        return cls(W, R, P, np.ldexp(Q, e_y - e_x), np.ldexp(variances, 2 * e_x), ended)
 
 
 def _held_out_errors(folds: FoldStates, joint: JointMoments, k: int) -> tuple[Matrix, Vector]:

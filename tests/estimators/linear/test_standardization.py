@@ -236,6 +236,17 @@ def test_whitening_divides_scores_by_powers_of_the_variances(whiten: Any) -> Non
     np.testing.assert_allclose(example_importance(model, X), example_importance(plain, X))
 
 
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("unit", [1e-140, 1e-60, 1.0, 1e60, 1e140])
+def test_rows_come_back_from_float32_codes_in_any_unit(unit: float, scale: bool) -> None:
+    model = bp.PCA(D, whiten=True, scale=scale).fit(X * unit)
+    codes = model.transform(X * unit).astype("f4")
+    for given in (codes, da.from_array(codes, chunks=(50, D))):
+        found = model.inverse_transform(given)
+        assert found.dtype == np.asarray(found).dtype == ("f4" if unit == 1 else "f8")
+        np.testing.assert_allclose(np.asarray(found, "f8") / unit, X, atol=1e-5)
+
+
 def test_scores_along_axes_of_rounding_are_zero_whatever_the_rule() -> None:
     flat = np.hstack([X[:, :3], X[:, :3]])
     for rule in (True, bp.rules.Whitening(0.3, 1e-3), bp.rules.Whitening(1.0, l2=True)):

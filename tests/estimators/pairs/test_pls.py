@@ -70,6 +70,20 @@ def test_columns_may_have_any_units(units: Any) -> None:
     np.testing.assert_allclose(model.coef_ * units / 1e60, plain.coef_, rtol=1e-7)
 
 
+@pytest.mark.parametrize("n_components", [K, CrossValidated(max_components=4)])
+@pytest.mark.parametrize(("of_x", "of_y"), [(1e80, 1e78), (1e140, 1e140), (1e-80, 1e80), (1e-140, 1e-140)])
+def test_sides_that_are_not_scaled_may_have_any_unit(of_x: float, of_y: float, n_components: Any) -> None:
+    plain = bp.PLSRegression(n_components, scale=False).fit(X, Y)
+    model = bp.PLSRegression(n_components, scale=False).fit(X * of_x, Y * of_y)
+    for name in ("x_weights_", "x_loadings_", "r2_", "vip_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(plain, name), rtol=1e-9, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(model.coef_ * (of_x / of_y), plain.coef_, rtol=1e-9)
+    np.testing.assert_allclose(model.y_rotations_ * (of_y / of_x), plain.y_rotations_, rtol=1e-9)
+    np.testing.assert_allclose(model.predict(X * of_x) / of_y, plain.predict(X), rtol=1e-9, atol=1e-12)
+    if n_components != K:
+        np.testing.assert_allclose(model.cv_errors_, plain.cv_errors_, rtol=1e-9)
+
+
 def test_components_that_explain_nothing_are_zero_and_reported() -> None:
     with pytest.warns(bp.errors.ApproximationWarning, match="1 components explain all of Y that X can: the other 2 "):
         model = bp.PLSRegression(3, scale=False).fit(X[:, :1] * np.eye(4)[:1], X[:, 0])
