@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import pinvh, solve_triangular
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils.validation import check_is_fitted
@@ -60,6 +60,11 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
     not. Solved from the covariance of one read: no iteration reads rows. Columns are divided by their deviations during
     the iteration, so that units do not change the factors. Names and numbers are those of scikit-learn's
     FactorAnalysis, which approaches them slowly: at its default ``tol`` it stops earlier.
+
+    The likelihood may have several maxima, and the one that is found may be lower than another. In simulations with 4 to
+    24 columns this was so for 4 % of fits with as many factors as the data have, by at most 1.0 in the log-likelihood of
+    all rows, and for about 20 % of fits with too many factors or few rows. Compare ``loglike_[-1]`` with that of fewer
+    factors: it must not be lower.
 
     Parameters
     ----------
@@ -205,7 +210,8 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
 
         bounds = [(np.log(LEAST), 0.0)] * d
         options = {"maxiter": self.max_iter, "maxfun": 20 * self.max_iter, "ftol": 0.0, "gtol": self.tol, "maxcor": 20}
-        start = np.full(d, np.log(0.5))
+        # What the other columns do not explain of each, 1 less the squared multiple correlation (Jöreskog 1967).
+        start = -np.log(np.clip(np.diagonal(pinvh(R)), 1.05, 200.0))
         found = minimize(
             negative,
             start,

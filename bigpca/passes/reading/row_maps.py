@@ -811,7 +811,7 @@ class Standardize(RowPreprocessor):
     Parameters
     ----------
     max_value : float > 0, or None, default None
-        Where both ends are clipped; None for no clipping.
+        Where both ends are clipped; None for no clipping, with results in float64.
     mean, scale : sequence of float, or None, default None
         Of the columns; None for those of the rows, after the steps before this one, with divisor n - 1, which one more
         read of ``fit`` finds. ``model.preprocess_`` has them. A scale of 0, of a column without variance, counts as 1.
@@ -819,7 +819,8 @@ class Standardize(RowPreprocessor):
     Raises
     ------
     ValueError
-        For rows of another width; and with None outside a fit, or in the first ``partial_fit``.
+        For rows of another width; and with None outside a fit, in the first ``partial_fit``, or for sparse columns that
+        vary too little, compared with their mean, for their deviation to be known.
 
     Notes
     -----
