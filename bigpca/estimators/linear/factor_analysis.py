@@ -61,10 +61,10 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
     the iteration, so that units do not change the factors. Names and numbers are those of scikit-learn's
     FactorAnalysis, which approaches them slowly: at its default ``tol`` it stops earlier.
 
-    The likelihood may have several maxima, and the one that is found may be lower than another. In simulations with 4 to
-    24 columns this was so for 4 % of fits with as many factors as the data have, by at most 1.0 in the log-likelihood of
-    all rows, and for about 20 % of fits with too many factors or few rows. Compare ``loglike_[-1]`` with that of fewer
-    factors: it must not be lower.
+    The likelihood may have several maxima, and the one that is found may be lower than another. In simulations with 4
+    to 24 columns this was so for 4 % of fits with as many factors as the data have, by at most 1.0 in the
+    log-likelihood of all rows, and for about 20 % of fits with too many factors or few rows. Compare ``loglike_[-1]``
+    with that of fewer factors: it must not be lower.
 
     Parameters
     ----------
