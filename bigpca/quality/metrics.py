@@ -19,8 +19,7 @@ from bigpca.arrays import Array, Input, Integers, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.errors import Shown, an, positive_integer
-from bigpca.estimators.linear.model import in_units_of_rows, residual_state
-from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.pca import moments_of_both
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, rows_like
@@ -543,14 +542,7 @@ def frechet_distance(a: Any, b: Any) -> float:
     25.0
     """
     with solving_with(setting(a, "solve_threads")):
-        one, other = _moments_of(a, "a"), _moments_of(b, "b")
-        _check_same_preprocess(a, b)
-        if one.n_features != other.n_features:
-            raise ValueError(
-                f"the models have {one.n_features} and {other.n_features} features; the same number was "
-                "expected. Fit both to features of the same network."
-            )
-        (mean, first), (other_mean, second) = _gaussian(one), _gaussian(other)
+        (mean, first), (other_mean, second) = map(_gaussian, moments_of_both(a, b, "frechet_distance"))
         apart = float(((mean - other_mean) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
@@ -568,15 +560,6 @@ def _check_same_preprocess(a: Any, b: Any) -> None:
             f"the models have preprocess={list(one) or None} and {list(other) or None}, so their rows are in different "
             "spaces. Fit both with the same."
         )
-
-
-def _moments_of(model: Any, name: str) -> Moments:
-    if not isinstance(model, PCA):
-        raise TypeError(
-            f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
-        )
-    check_is_fitted(model)
-    return in_units_of_rows(model, residual_state(model, "frechet_distance"))
 
 
 def _gaussian(moments: Moments) -> tuple[Vector, Matrix]:

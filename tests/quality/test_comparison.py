@@ -187,7 +187,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no state": (lambda: frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
     "a sketch": (
         lambda: frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),
-        "a is of class ApproximatePCA; a fitted PCA was expected",
+        "an ApproximatePCA was given; two fitted PCAs were expected",
     ),
     "axes of a kernel": (lambda: similarity(KERNEL, PLAIN), "a KernelPCA has no components_: it has no axes in"),
     "angles of a kernel": (lambda: principal_angles(PLAIN, KERNEL), "a KernelPCA has no components_"),
@@ -199,7 +199,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: eigenvalue_difference(bp.FisherDiscriminantAnalysis(2).fit(X[:, :3], LABELS), PLAIN),
         "FisherDiscriminantAnalysis and PCA have no eigenvalues of one kind",
     ),
-    "other widths": (lambda: frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "the models have 8 and 5 features"),
+    "other widths": (lambda: frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "models of 8 and 5 features"),
 }  # fmt: skip
 
 

@@ -436,7 +436,7 @@ def residual_state(model: LinearModel[State], what: str) -> State:
 def in_units_of_rows(model: LinearModel[State], state: Moments) -> Moments:
     """Return moments that a model keeps, which are of ``(x - center) / scale`` where these are given, as those of x.
 
-    Whatever compares two models, or moments with a model, gets them from here, because units and centres may differ.
+    Whatever compares moments gets them from here, because units and centres of models may differ.
 
     Raises
     ------

@@ -14,7 +14,15 @@ from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import Standardization
-from bigpca.estimators.linear.model import LinearModel, rows_to_fit, standardization_of, whole_state, with_apart
+from bigpca.estimators.linear.model import (
+    LinearModel,
+    in_units_of_rows,
+    residual_state,
+    rows_to_fit,
+    standardization_of,
+    whole_state,
+    with_apart,
+)
 from bigpca.estimators.linear.spectrum import (
     CovarianceFit,
     PCAResult,
@@ -377,6 +385,28 @@ def place_of(group: Unchecked, known: list[str | int]) -> int:
         shown = brief(", ".join(map(repr, known)), 200)
         raise ValueError(f"group = {group!r} is none of the {len(known)} groups with rows: {shown}.")
     return known.index(group)
+
+
+def moments_of_both(a: Unchecked, b: Unchecked, what: str) -> tuple[Moments, Moments]:
+    """Return the moments of the rows of two PCAs in one unit, that of the rows; without the effect of covariates.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other models, of other features or preprocessing, and for those without moments.
+    """
+    for one in (a, b):
+        if not isinstance(one, PCA):
+            raise TypeError(f"{an(type(one).__name__)} was given; two fitted PCAs were expected.")
+        check_is_fitted(one)
+    names = [list(getattr(one, "feature_names_in_", range(one.n_features_in_))) for one in (a, b)]
+    maps = [one._steps.preprocessing for one in (a, b)]
+    if names[0] != names[1] or maps[0] != maps[1]:
+        raise ValueError(
+            f"models of {len(names[0])} and {len(names[1])} features, preprocessed by {maps[0]} and {maps[1]}, cannot "
+            "be compared. Fit both on the same columns, with the same preprocess."
+        )
+    return in_units_of_rows(a, residual_state(a, what)), in_units_of_rows(b, residual_state(b, what))
 
 
 def model_of(model: PCA, state: Moments, n_components: NComponents = None, what: str = "array") -> PCA:

@@ -20,10 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes, reject_gaps
-from bigpca.errors import an, brief, counted, listed, positive_integer, real_number, warn_approximation
+from bigpca.errors import brief, counted, listed, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.linear.model import in_units_of_rows, whole_state
-from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.pca import PCA, moments_of_both
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import Refinement, SumsFit, SumsModel, SumsResult
 from bigpca.estimators.shared.fit import unfitted
@@ -824,24 +823,13 @@ class ContrastivePCA(PencilModel):
         >>> np.abs(contrast.components_).round(1).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
         """
-        both = (background, model)
-        for one in both:
-            if not isinstance(one, PCA):
-                raise TypeError(f"{an(type(one).__name__)} was given; two fitted PCAs were expected.")
-            check_is_fitted(one)
-        names = [list(getattr(one, "feature_names_in_", range(one.n_features_in_))) for one in both]
-        steps = [(one._steps.preprocessing, one._steps.covariates) for one in both]
-        if names[0] != names[1] or steps[0] != steps[1] or steps[0][1]:
-            raise ValueError(
-                f"models of {len(names[1])} and {len(names[0])} features, preprocessed by {steps[1][0]} and "
-                f"{steps[0][0]}, with {steps[1][1]} and {steps[0][1]} covariates, cannot be compared. Fit both on the "
-                "same columns, with the same preprocess, without covariates."
-            )
         # The two states that a fit would have kept: first the background, then the rows of interest.
+        states = moments_of_both(model, background, "ContrastivePCA.of")[::-1]
+        if model._steps.covariates or background._steps.covariates:
+            raise ValueError("models with covariates (given) cannot be contrasted. Fit both without.")
         made = cls(n_components, alpha=alpha, **{name: getattr(model, name) for name in OF_ALL})
-        states = tuple(in_units_of_rows(one, whole_state(one, "ContrastivePCA.of")) for one in both)
         template = made._template(model.n_features_in_)
-        roundings = tuple(map(max, *(kept_by(one).roundings for one in both)))
+        roundings = tuple(map(max, kept_by(background).roundings, kept_by(model).roundings))
         omitted = background.n_omitted_ + model.n_omitted_
         made._found = made._solved(replace(template, states=states), omitted, roundings)
         made.n_features_in_, made.solver_ = model.n_features_in_, model.solver_
