@@ -109,5 +109,5 @@ def test_tables_download_from_the_file_itself(browser: Any, reports: dict[str, P
         link.click()
     content = Path(waiting.value.path()).read_bytes()
     assert content == base64.b64decode(link.get_attribute("href").partition(",")[2])
-    assert content.startswith(b"component,eigenvalue,lower bound,upper bound")
+    assert content.startswith(b"component,eigenvalue,variance,% of the variance,% so far,lower bound,upper bound\r\n")
     page.close()
