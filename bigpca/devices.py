@@ -397,7 +397,8 @@ class Device:
             # CUDA copies what is not pinned before it returns; torch would wait for all work besides.
             pending, here = self.place.startswith("cuda"), np.require(values, requirements=["C", "W"])
             return xp.from_numpy(here).to(self._device, non_blocking=pending)
-        return xp.asarray(values, device=self._device)
+        with self.precise():  # elsewhere JAX makes float32 of float64
+            return xp.asarray(values, device=self._device)
 
     def rows(self, values: Any) -> Any:
         """Return rows as RowsThere on the device: those of this process may still be on their way there."""
