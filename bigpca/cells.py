@@ -128,7 +128,8 @@ def pca(
     target_sum : float or None, default None
         With ``counts``, the sum of each cell; None for the median of those of all cells with counts.
     max_value : float or None, default 10
-        With ``counts``, where standard scores are clipped at both ends; None for no clipping.
+        With ``counts``, where standard scores are clipped at both ends; None leaves scaling out: components of the
+        logarithms, as of scanpy without ``scale``. A number above all scores, such as 1e6, scales and clips nothing.
     **parameters
         Other parameters of :class:`bigpca.PCA`: ``solver``, ``tol``, ``scale``, ``preprocess``, ``memory_limit`` and so
         on.
@@ -226,9 +227,9 @@ def pca(
 
 
 def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, progress: Any) -> NDArray[Any]:
-    """Search for genes and fit a model to their standard scores, in one plan, and return its scores.
+    """Search for genes and fit a model to their standard scores, or logarithms, in one plan, and return its scores.
 
-    The features of the model have names of standard scores, so that it rejects counts.
+    The features of the model have names of these, so that it rejects counts.
     """
     d, width = rows.n_columns, search.found.n_top_genes
     rows = replace(rows, seed=draw_fit_seed(model, checkpoint))
@@ -237,7 +238,8 @@ def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, pro
     found, made = execute(model, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
     names = np.asarray(rows.origin.names if rows.origin.names is not None else range(d))[list(search.found.genes or ())]
     standard = project_lazily(rows.X, search.found, width)
-    named = np.array([f"standard score of {name}" for name in names], dtype=object)
+    kind = "logarithm" if search.found.max_value is None else "standard score"
+    named = np.array([f"{kind} of {name}" for name in names], dtype=object)
     finish(model, replace(rows.shown(standard, names=named), seed=seed), planned.plan, found)
     model._provenance = made
     whole = chained((search.found,), model._row_map())

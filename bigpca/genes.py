@@ -88,9 +88,10 @@ class Limited(Float64Map):
 
 @dataclass(frozen=True)
 class GeneMap(RowPreprocessor):
-    """Row map from the counts of all genes to clipped standard scores of the genes that vary most.
+    """Row map from the counts of all genes to clipped standard scores of the genes that vary most, or to logarithms.
 
-    Counts are divided by the sum of the row over all genes, and standardised as logarithms, as by
+    Counts are divided by the sum of the row over all genes, and standardised as logarithms, unless ``max_value`` is
+    None, as by
     :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p` and :class:`bigpca.rows.Standardize`.
 
     Attributes
@@ -117,6 +118,8 @@ class GeneMap(RowPreprocessor):
         """Return rows (b, m) of the chosen genes."""
         normalised = NormalizeTotal(self.target).apply_at(rows, numbers, where)
         logs = Log1p().apply_at(normalised[:, np.array(self.genes)], numbers, where)
+        if self.max_value is None:
+            return logs
         return Standardize(self.max_value, self.mean, self.scale).apply_at(logs, numbers, where).astype(logs.dtype)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:

@@ -227,13 +227,15 @@ def test_counts_to_components_is_one_plan(flavor: str, target: Any, place: str, 
         model.transform(bp.open(cells))
 
 
-@pytest.mark.parametrize("flavor", [*FLAVORS, "seurat_v3"])
-def test_counts_to_components_is_the_chain_of_scanpy(flavor: str) -> None:
+@pytest.mark.parametrize(
+    ("flavor", "clipped"), [*((flavor, 10) for flavor in (*FLAVORS, "seurat_v3")), ("seurat", None)]
+)
+def test_counts_to_components_is_the_chain_of_scanpy(flavor: str, clipped: float | None) -> None:
     scanpy = pytest.importorskip("scanpy")
     if flavor == "seurat_v3":
         pytest.importorskip("skmisc")
     own, other = cells_of(sp.csr_matrix(COUNTS)), cells_of(sp.csr_matrix(COUNTS))
-    model = bp.cells.pca(own, 4, counts=True, n_top_genes=TOP, flavor=flavor)
+    model = bp.cells.pca(own, 4, counts=True, n_top_genes=TOP, flavor=flavor, max_value=clipped)
     with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
         if flavor == "seurat_v3":
             scanpy.pp.highly_variable_genes(other, n_top_genes=TOP, flavor=flavor)
@@ -243,11 +245,15 @@ def test_counts_to_components_is_the_chain_of_scanpy(flavor: str) -> None:
             scanpy.pp.highly_variable_genes(other, n_top_genes=TOP, flavor=flavor)
         np.testing.assert_array_equal(own.var["highly_variable"], other.var["highly_variable"])
         other = other[:, other.var["highly_variable"]].copy()
-        scanpy.pp.scale(other, max_value=10)
+        if clipped is not None:
+            scanpy.pp.scale(other, max_value=clipped)
         scanpy.pp.pca(other, n_comps=4)
     assert model.plan_.passes == 3
     np.testing.assert_allclose(np.abs(own.obsm["X_pca"]), np.abs(other.obsm["X_pca"]), rtol=0, atol=5e-5)
     np.testing.assert_allclose(own.uns["pca"]["variance"], other.uns["pca"]["variance"], rtol=1e-5)
+    if clipped is None:
+        assert model.feature_names_in_[0].startswith("logarithm of ")
+        return
     kept = own.var[own.var["highly_variable"]]
     np.testing.assert_allclose(kept["mean"], other.var["mean"], rtol=1e-5)
     np.testing.assert_allclose(kept["std"], other.var["std"], rtol=1e-5)
