@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import permutations
@@ -34,6 +35,7 @@ from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.passes.reading import layout
 from tests.estimators.stores import stored, unreadable
 from tests.passes.kit import logged, reads_in, write_store
+from tests.test_docstrings import entries_of, sections_of
 
 Array = NDArray[Any]
 N, D, CHUNK = 240, 6, 40
@@ -144,6 +146,53 @@ def fitted(name: str, rows: Any = X, **options: Any) -> Any:
 
 
 known = cache(fitted)  # of X in memory, for tests that do not change it
+
+NAMED = pd.DataFrame(X, columns=list("abcdef"))
+GIVEN = NAMED[["b"]] ** 2
+INDEFINITE = {"kernel": "sigmoid", "gamma": 0.1}
+FITS: list[Callable[[], Any]] = [  # with attributes that fits of the table above have not
+    lambda: bp.PCA(2).fit(NAMED, given=GIVEN, groups=CODES),
+    lambda: bp.PCA(bp.rules.CrossValidated(3)).fit(X),
+    lambda: bp.PCA(2).fit(csr_matrix(X)),
+    lambda: bp.SketchTransformer(bp.sketches.Gaussian(3)).fit(NAMED),
+    lambda: bp.KernelPCA(2, solver="krylov", **INDEFINITE).fit(X),
+    lambda: bp.ApproximateKernelPCA(2, **INDEFINITE).fit(X),
+    lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=1.0).fit(X, CLASSES),
+    lambda: bp.KernelSupervisedPCA(2, label_kernel="rbf", label_gamma=0.1, **LANDMARKS).fit(X, NUMBERS),
+    lambda: bp.ScoredPCA(2, n_features_to_select="cv").fit(X, CLASSES),
+    *(
+        lambda make=CASES[name].make: make().fit(NAMED, NUMBERS, given=GIVEN)
+        for name in ("CCA", "PLSSVD", "PLSRegression", "Ridge")
+    ),
+]
+
+
+@cache
+def attributes() -> dict[type, set[str]]:
+    """The fitted attributes that each class has after some fit."""
+    found: dict[type, set[str]] = {}
+    for model in [*map(known, CASES), *(make() for make in FITS)]:
+        names = {*dir(model), *model._traits.result.names()}
+        found.setdefault(type(model), set()).update(name for name in names if hasattr(model, name))
+    return found
+
+
+def documented(one: type) -> dict[str, str]:
+    """The entries of the fitted attributes that a docstring lists."""
+    entries = entries_of(sections_of(one).get("Attributes", ""))
+    return {name: text for name, text in entries.items() if re.fullmatch(r"[a-z]\w*_", name)}
+
+
+SOME = re.compile(r"\b([Ii]f|[Oo]nly|Where|Under|Of an?|Of kernel PCA|Of the same fits|Not of|Of ``fit)\b")
+
+
+@pytest.mark.parametrize("one", {type(CASES[name].make()) for name in CASES}, ids=lambda one: one.__name__)
+def test_every_attribute_that_a_docstring_names_exists_after_some_fit(one: type) -> None:
+    has = attributes()[one]
+    assert sorted(documented(one).keys() - has) == []
+    bases = [base for base in one.__mro__[1:] if base.__module__.startswith("bigpca")]
+    of_all = {name for base in bases for name, text in documented(base).items() if not SOME.search(text)}
+    assert sorted(of_all - has) == [], "say in the docstring of the family who has them"
 
 
 @cache

@@ -232,7 +232,6 @@ class ApproximateKernelPCA(KernelModel):
     Attributes
     ----------
     eigenvectors_ : ndarray of shape (n, k); unit vectors, orthogonal except for "tutorial"
-    sketch_ : Sketch
     negative_mass_ : float
         For kernels that are not positive semi-definite: a lower bound, from the Ritz values of the sketch.
 

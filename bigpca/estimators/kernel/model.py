@@ -148,10 +148,9 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
     eigenvalues_ : ndarray of shape (k,), descending
         Of the centred kernel matrix HKH, as scikit-learn's. Where it has fewer eigenvalues above 0 than the requested
         components, the others are 0, and so are their scores; a warning gives their number.
-    explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
-    explained_variance_ratio_ : ndarray of shape (k,)
-        Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can
-        exceed 1.
+    explained_variance_, explained_variance_ratio_ : ndarray of shape (k,)
+        Of kernel PCA: ``eigenvalues_ / (n - 1)``, and their share of the trace of HKH; of an indefinite kernel, whose
+        negative eigenvalues are in the trace, the sum can exceed 1.
     total_variance_ : float
         ``trace(HKH) / (n - 1)``; with landmarks, an upper bound of it.
     kernel_evaluations_ : int
@@ -160,11 +159,15 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
     sum_weights_, n_effective_ : float
         As of :class:`bigpca.PCA`.
     eigenvalue_bounds_ : ndarray of shape (k, 2)
-        Bounds of the eigenvalues of HKH; this and the next attributes only if the fit is not exact.
-    captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
-        As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature
-        space. Indefinite kernels have no bounds of variance and subspaces, because their trace has negative parts.
-        Fits with landmarks have none of subspaces, because HKH is never multiplied.
+        Of kernel PCA that is not exact: bounds of the eigenvalues of HKH.
+    captured_variance_bounds_, bounds_confidence_, n_passes_
+        Of the same fits, as in :class:`bigpca.PCA`, for HKH; only kernels that are not indefinite have bounds of the
+        variance, because the trace of others has negative parts.
+    subspace_error_bounds_, residuals_
+        Of the same fits, but only where HKH is multiplied, which fits with landmarks never do: bounds of its
+        eigenvectors and of the axes in feature space, not for indefinite kernels.
+    converged_ : bool
+        Of an iteration.
     transform_dtype_ : dtype
         Precision in which float32 rows are scored: float32, unless the scores of about 256 training rows would have
         relative errors above 1e-4, as for data far from the origin; float64 after a fit to float64. The scores are

@@ -151,6 +151,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     n_passes_ : float
         Reads of X by the fit.
     converged_ : bool
+        Of an iteration: whether it met its tolerance.
     """
 
     center: Center = True

@@ -103,7 +103,7 @@ class PCA(LinearModel[Moments]):
         :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p`, :class:`bigpca.rows.Standardize`. What a step
         is not given, such as a target, takes one more read, and is in ``preprocess_``.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
-        Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
+        Rows with NaN or infinities raise an error, or are omitted from the fit (not by "dot") and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
         projects the observed values of a row by least squares. Infinities and columns that are entirely NaN raise an
         error.

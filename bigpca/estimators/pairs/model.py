@@ -459,7 +459,7 @@ class PairModel(Estimator[PairResult], Grows):
     x_mean_, y_mean_ : ndarray of shape (p,), (q,)
         0 without an intercept.
     x_std_, y_std_ : ndarray of shape (p,), (q,)
-        Standard deviations by which columns are divided; ones without ``scale``.
+        Not of Ridge: standard deviations by which columns are divided; ones without ``scale``.
     n_samples_, n_omitted_ : int
         Rows used, and rows with missing values on either side.
     sum_weights_, n_effective_ : float

@@ -389,7 +389,11 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
 
     Attributes
     ----------
-    See :class:`bigpca.estimators.kernel.model.KernelModel`.
+    landmarks_, landmark_indices_, landmark_transform_
+        Of the solver "landmarks", as of :class:`bigpca.NystromKernelPCA`.
+    classes_, n_unlabelled_, missed_label_trace_, rank_
+        As of :class:`bigpca.estimators.supervised.model.SupervisedModel`; see
+        :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
 
     Examples
     --------
@@ -462,7 +466,11 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
 
     Attributes
     ----------
-    See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
+    landmarks_, landmark_indices_, landmark_transform_
+        As of :class:`bigpca.NystromKernelPCA`; components are not orthonormal if r2 > 0.
+    classes_, n_unlabelled_, rank_
+        As of :class:`bigpca.estimators.supervised.model.SupervisedModel`; see
+        :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
     """
 
     _traits = Traits(KernelSpectrum, "kroweis", LABELS, UNWEIGHTED)

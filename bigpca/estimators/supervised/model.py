@@ -74,9 +74,8 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         Of the (generalised) eigenproblem.
     mean_ : ndarray of shape (d,)
         Of the labelled rows.
-    classes_, class_counts_ : ndarray of shape (c,), sorted
-    class_means_ : ndarray of shape (c, d)
-        If labels are classes.
+    classes_, class_counts_, class_means_ : ndarray of shape (c,), (c,), (c, d)
+        If labels are classes: them, sorted, their numbers of rows, and the means of these.
     total_variance_ : float
         Trace of the covariance of the labelled rows.
     n_samples_, n_unlabelled_, n_omitted_ : int
@@ -90,13 +89,12 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         (up to 256 distinct labels, and for smooth kernels). The fit warns above 1e-3.
     rank_ : int
         Number of eigenvalues above rounding: of all for supervised PCA, else of those computed.
-    coef_ : ndarray of shape (c, d), or (1, d) of two classes
-    intercept_ : ndarray of shape (c,), or (1,)
+    coef_, intercept_ : ndarray of shape (c, d), (c,); or (1, d), (1,) of two classes
         Of a classifier's discriminant functions ``x'coef + intercept``, or of their difference.
     explained_variance_ratio_ : ndarray of shape (k,)
         Of a classifier: share of ``tr(R2^-1 S_B)``, the scatter between classes, that each component holds.
     discriminants_ : Discriminants
-        The functions themselves, about the mean.
+        Of a classifier: the functions themselves, about the mean.
     solve_error_ : float
         Where r2 > 0, the estimated relative error of the axes by rounding; above 1e-3 with a warning.
     """
