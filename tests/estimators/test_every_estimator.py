@@ -195,6 +195,22 @@ def test_every_attribute_that_a_docstring_names_exists_after_some_fit(one: type)
     assert sorted(of_all - has) == [], "say in the docstring of the family who has them"
 
 
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("solver", ["covariance", "krylov", "dot"])
+def test_rows_in_memory_are_cut_by_their_shape_and_those_that_are_computed_by_their_chunks(
+    solver: str, tmp_path: Path
+) -> None:
+    rows = np.random.default_rng(0).standard_normal((2000, 50))
+    stored(tmp_path, rows, (300, 50))
+    one, other = (da.from_array(rows, chunks) for chunks in ((300, 50), (70, 20)))
+    (place,) = tmp_path.iterdir()
+    memory, *same, computed, store = (
+        bp.PCA(3, solver=solver).fit(given).components_.tobytes() for given in (rows, one, other, one * 1, place)
+    )
+    assert same == [memory, memory]
+    assert computed == store != memory
+
+
 @cache
 def stored_bits(name: str, store: Path) -> tuple[Any, ...]:
     """Of the fit and the scores of stored rows, on one thread; to be called with ``small_groups``."""
