@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,12 @@ from bigpca.planning import BlockForm, Work
 
 
 @dataclass
-class SteppedMoments(Accumulator):
-    """Moments of the rows, or of the sums ``x_t + x_{t+lag}``, and of the differences ``x_{t+lag} - x_t``.
+class PairedRows(Accumulator):
+    """Rows in an order, and sums of the pairs ``x_t, x_{t+lag}`` at several lags, which a subclass forms.
 
-    Differences are rows with moments of their own: slow columns keep the digits that the difference of two scatters
-    would cancel. A state has the rows at its two ends, from which a merge forms the pairs across the border: so a
-    pair counts once, however the rows are cut. A pair counts if both of its rows are there, have one code, and are
-    not on two sides of the end of a line.
+    A state has the rows at its two ends, from which a merge forms the pairs across the border: so a pair counts once,
+    however the rows are cut. A pair counts if both of its rows are there, have one code, and are not on two sides of
+    the end of a line.
 
     Attributes
     ----------
@@ -43,16 +43,8 @@ class SteppedMoments(Accumulator):
         Rows ``first : first + reach`` and ``last - reach + 1 : last + 1``; any numbers where there is no row.
     head_codes, tail_codes : ndarray of shape (reach,)
         Their codes, 0 without any; NaN where there is no row.
-    level : tuple of Moments
-        Of the sums at each lag, or one of the rows.
-    steps : tuple of Moments
-        Of the differences at each lag.
-    sums : bool
-        Whether ``level`` is of sums.
     """
 
-    tag: ClassVar[str] = "SteppedMoments"
-    lives_there: ClassVar[bool] = True
     by_row: ClassVar[str | None] = "codes"
     gaps: ClassVar[tuple[str, ...]] = ("head_codes", "tail_codes")
 
@@ -69,20 +61,26 @@ class SteppedMoments(Accumulator):
     tail: Matrix = kept("_ends", "n_features")
     head_codes: Vector = kept("_ends", here=True)
     tail_codes: Vector = kept("_ends", here=True)
-    level: tuple[Moments, ...] = field(kw_only=True, metadata=KEPT)
-    steps: tuple[Moments, ...] = field(kw_only=True, metadata=KEPT)
-    sums: bool = field(default=False, kw_only=True)
-    _steps: dict[int, Vector] = field(default_factory=dict, repr=False)
     _shift: Vector | None = field(default=None, repr=False)
     _recent: Matrix | None = field(default=None, repr=False)
     _numbers: Integers | None = field(default=None, repr=False)
     _codes: Vector | None = field(default=None, repr=False)
 
-    @classmethod
-    def of(cls, d: int, *lags: int, sums: bool = False, edges: tuple[tuple[int, int], ...] = ()) -> SteppedMoments:
-        """Return a template."""
-        steps = (Moments(d),) * len(lags)
-        return cls(d, lags, edges, sums=sums, level=steps if sums else steps[:1], steps=steps)
+    @abstractmethod
+    def _add_rows(self, block: Block) -> None:
+        """Add the rows of a block themselves, in place."""
+
+    @abstractmethod
+    def _add_pairs(self, i: int, earlier: Matrix, later: Matrix, block: Block) -> None:
+        """Add pairs at the i-th lag, about the shift of the block that has the later rows; they may be overwritten."""
+
+    @abstractmethod
+    def _add_across(self, i: int, earlier: Matrix, later: Matrix) -> None:
+        """Add pairs across the border of two states, to the sums of both."""
+
+    @abstractmethod
+    def _merged(self, other: Self) -> Self:
+        """Return a state with the sums of both."""
 
     @property
     def reach(self) -> int:
@@ -93,10 +91,10 @@ class SteppedMoments(Accumulator):
     def _ends(self) -> int:
         return self.reach * self.ends
 
-    def bare(self) -> SteppedMoments:
+    def bare(self) -> Self:
         return replace(self, codes=None)
 
-    def finished(self) -> SteppedMoments:
+    def finished(self) -> Self:
         """Return the state of whole trajectories, without its ends: rows that are added begin others."""
         rows, codes = np.zeros((0, self.n_features)), np.zeros(0)
         return replace(self, ends=False, head=rows, tail=rows, head_codes=codes, tail_codes=codes)
@@ -164,9 +162,7 @@ class SteppedMoments(Accumulator):
         return own
 
     def close(self) -> None:
-        for one in (*self.level, *self.steps):
-            one.close()
-        self.codes, self._steps = None, {}
+        self.codes = None
         if self._recent is not None and self._numbers is not None and self._shift is not None:
             at, shift = self._numbers - (self.last - self.reach + 1), self.put(self._shift)
             self.head, self.tail = self.head + shift, self._placed(self.tail, at, self._recent) + shift
@@ -174,7 +170,7 @@ class SteppedMoments(Accumulator):
             self.tail_codes[at] = self._codes
         self._shift = self._recent = self._numbers = self._codes = None
 
-    def merge(self, other: SteppedMoments) -> SteppedMoments:
+    def merge(self, other: Self) -> Self:
         if not other.count or not self.count:
             return self if self.count else other
         a, b = (self, other) if self.first <= other.first else (other, self)
@@ -198,6 +194,38 @@ class SteppedMoments(Accumulator):
         both.tail = xp.concat([a.tail[added:, :], b.tail[reach - added :, :]])
         both.tail_codes = np.concatenate([a.tail_codes[added:], b.tail_codes[reach - added :]])
         return both
+
+
+@dataclass
+class SteppedMoments(PairedRows):
+    """Moments of the rows, or of the sums ``x_t + x_{t+lag}``, and of the differences ``x_{t+lag} - x_t``.
+
+    Differences are rows with moments of their own: slow columns keep the digits that the difference of two scatters
+    would cancel.
+
+    Attributes
+    ----------
+    level : tuple of Moments
+        Of the sums at each lag, or one of the rows.
+    steps : tuple of Moments
+        Of the differences at each lag.
+    sums : bool
+        Whether ``level`` is of sums.
+    """
+
+    tag: ClassVar[str] = "SteppedMoments"
+    lives_there: ClassVar[bool] = True
+
+    level: tuple[Moments, ...] = field(kw_only=True, metadata=KEPT)
+    steps: tuple[Moments, ...] = field(kw_only=True, metadata=KEPT)
+    sums: bool = False
+    _steps: dict[int, Vector] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, d: int, *lags: int, sums: bool = False, edges: tuple[tuple[int, int], ...] = ()) -> SteppedMoments:
+        """Return a template."""
+        steps = (Moments(d),) * len(lags)
+        return cls(d, lags, edges, sums=sums, level=steps if sums else steps[:1], steps=steps)
 
     def of_lag(self, lag: int) -> SteppedMoments:
         """Return the finished state of one of its lags."""
@@ -226,6 +254,12 @@ class SteppedMoments(Accumulator):
         if device is None:
             return replace(like, values=values, rows=rows, shift=shift, sums=column_sums(values))
         return replace(like, values=device.rows(values), rows=rows, shift=shift, sums=device.sums(values))
+
+    def close(self) -> None:
+        for one in (*self.level, *self.steps):
+            one.close()
+        self._steps = {}
+        super().close()
 
     def _merged(self, other: SteppedMoments) -> SteppedMoments:
         level = tuple(a.merge(b) for a, b in zip(self.level, other.level, strict=True))
