@@ -257,7 +257,7 @@ def open(
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
-        options["code"] = missing_code(missing_value)
+        options["code"] = described.missing
         options["gridded"] = described == RowPattern()
         if keys is not None or (columns is not None and isinstance(source, str | os.PathLike | list)):
             own = columns if isinstance(columns, list | tuple) else (None,)

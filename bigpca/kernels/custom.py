@@ -211,7 +211,7 @@ class FromFunction(Kernel):
             result = np.asarray(self.function(A, B))
         except (TypeError, ValueError) as error:
             of_rows = False
-            with suppress(Exception):
+            with suppress(Exception):  # whatever it raises for two rows, it is not a function of these
                 of_rows = np.ndim(self.function(A[0], B[0])) == 0
             if not of_rows:
                 raise

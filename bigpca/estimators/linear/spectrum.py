@@ -206,7 +206,7 @@ class Regression:
                 f"what is left by {self.error:.1g} of its size (solve_error_). Leave out columns that covariates "
                 "determine, and covariates that follow from others, or fit all rows at once."
             )
-        elif self.coarse > TOLD:
+        elif self.coarse > TOLD:  # not an error of the solve, whose result is that of the stored values
             warn_approximation(
                 "the covariates explain so nearly everything that the rounding of the stored values is "
                 f"{min(self.coarse, 1.0):.1g} of the variance that is left. The result is that of the stored values. "

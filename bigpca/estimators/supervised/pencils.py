@@ -77,6 +77,7 @@ class Sums:
         matrix, n = unpack(moments.packed, moments.n_features), moments.weight
         if about_zero:
             matrix += n * np.outer(moments.mean, moments.mean)
+        # Sums and differences of ``terms`` rows have the rounding of each: the offset of these is in it, too.
         size, times = (level.squares, level.mean, level.weight), terms * n / max(level.weight, 1)
         noise, stored = rounded_squares(*size) * times, stored_squares(*size, rounding) * times
         return cls(matrix, n if about_zero else n - 1, noise, stored, moments.count - 1)
