@@ -264,7 +264,7 @@ def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> DiskOutput:
     """Lock the path of an output, and create or resume it: see :func:`bigpca.storage.carriers.create_output`."""
-    target = Path(files.real_path(reserved.target))
+    target = Path(files.real_path(files.path_of(reserved.target, "out")))
     lock = reserved.lock or RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
     with _locked(target, lock, overwrite, form.kind):
         return DiskOutput(target, _open_partial(target, layout, resume, form.kind == "table"), lock, form, overwrite)

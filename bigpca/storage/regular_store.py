@@ -30,7 +30,8 @@ class _Documents:
     def _given(self, key: str, found: Any) -> Any:
         if found is None or key.rpartition("/")[2] not in DOCUMENTS:
             return found
-        if not len(found):  # what stands for a root that is being replaced, or the mark of a folder
+        # What stands for a root that is being replaced, or the mark of a folder; attributes are lost, not absent.
+        if not len(found) and not key.endswith(".zattrs"):
             return None
         check_size(len(found), key, MAX_DOCUMENT_BYTES)
         document = None if self.rewritten is None else json.loads(found.to_bytes())

@@ -588,7 +588,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "krylov": [(lambda X: bp.PCA(K, solver="krylov").plan(X), {"product"}, {"sample"})],
     "sketch": [(lambda X: bp.ApproximatePCA(K).plan(X), {"sketch"}, set())],
     "labels": [
-        (lambda X: bp.FisherDiscriminantAnalysis(1).plan(X, Y), {"labels"}, set()),
+        (lambda X: bp.FisherDiscriminantAnalysis(1).plan(X, Y), {"labels", "refined"}, set()),
         (lambda X: bp.RoweisDiscriminantAnalysis(1, solver="krylov").plan(X, Y), {"labels", "within"}, set()),
         (lambda X: bp.SupervisedPCA(1).plan(X, Y), {"labels"}, set()),
         (lambda X: bp.ScoredPCA(1).plan(X, Y / 2), {"scores: labels", "fit: moments"}, set()),
@@ -598,12 +598,12 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "folds": [
         (lambda X: bp.ContrastivePCA(K).plan(X, Y > 0), {"sums"}, set()),
         (lambda X: bp.PCA("cross-validated", solver="covariance").plan(X), {"moments"}, set()),
-        (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"pairs"}, set()),
+        (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"pairs", "refined"}, set()),
     ],
     "steps": [
-        (lambda X: bp.SlowFeatureAnalysis(K).plan(X), {"sums"}, set()),
-        (lambda X: bp.TICA(K, lag=(1, 5)).plan(X), {"sums"}, set()),
-        (lambda X: bp.MinimumNoiseFraction(K).plan(X), {"sums"}, set()),
+        (lambda X: bp.SlowFeatureAnalysis(K).plan(X), {"sums", "refined"}, set()),
+        (lambda X: bp.TICA(K, lag=(1, 5)).plan(X), {"sums", "refined"}, set()),
+        (lambda X: bp.MinimumNoiseFraction(K).plan(X), {"sums", "refined"}, set()),
     ],
     "profiles": [(lambda X: bp.CorrespondenceAnalysis(K).plan(X), {"sums"}, set())],
     "features": [
@@ -619,7 +619,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     ],
     "made": [
         (lambda X: bp.PCA(K, solver="covariance", preprocess=bp.rows.L2()).plan(X), {"moments"}, set()),
-        (lambda X: bp.CCA(2).plan(X, X[:, :2]), {"pairs"}, set()),
+        (lambda X: bp.CCA(2).plan(X, X[:, :2]), {"pairs", "refined"}, set()),
         (lambda X: bp.PLSRegression(2).plan(X, X[:, :2]), {"pairs"}, set()),
     ],
     "nothing": [

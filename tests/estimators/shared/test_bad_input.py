@@ -385,6 +385,8 @@ def test_missing_truncated_and_flipped_chunks_stop_the_fit(solver: str, tmp_path
         pca.transform(opened, out=tmp_path / "s.zarr").compute(), pca.transform(filled), atol=1e-12
     )
     with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
+        PCA(2).fit(X).transform(bp.open(source_of(lazy).path)).compute()
+    with pytest.raises(bp.errors.InputChangedError, match="store-"):  # opened while the chunk was there
         PCA(2).fit(X).transform(lazy).compute()
 
 

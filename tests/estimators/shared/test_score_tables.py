@@ -73,7 +73,7 @@ def test_a_table_is_replaced_only_when_asked_and_never_the_input(name: str, rows
     np.save(shards / "0.npy", X)
     for out in ("0.npy", "../rows.zarr"):
         source = rows if out.endswith("zarr") else shards
-        with pytest.raises(bp.errors.OutputExistsError, match="the input that is being read"):
+        with pytest.raises(bp.errors.OutputExistsError, match="the input that is read"):
             MODEL.transform(source, out=shards / out, overwrite=True)
     assert np.array_equal(np.load(shards / "0.npy"), X)
 
