@@ -59,8 +59,9 @@ def test_a_fit_looks_at_a_chunk_once_and_opens_it_once_a_read(
         # one open a read, or two where tiles of rows meet each other; the first rows once more, for a shift
         assert looks.most("open") <= (2 if "Kernel" in name else 1) * passes + 1
         # One look, before reads that compare how files are as they open them; two more by reads of a graph, of the
-        # features of a kernel: its tasks compare, and so does the end. Another of sparse rows beside others. First rows that are sparse ask whether indptr has
-        # changed. ScoredPCA looks before its runs and after them, however many there are.
+        # features of a kernel: its tasks compare, and so does the end. Another of sparse rows beside others. First
+        # rows that are sparse ask whether indptr has changed. ScoredPCA looks before its runs and after them, however
+        # many there are.
         sparse, graph = store == "sparse", name == "KernelPCA features"
         assert 1 <= looks.most("stat") <= (3 if graph else 2 if sparse or name == "ScoredPCA" else 1)
         assert {called for called, _ in looks} <= {"stat", "open"}
