@@ -89,7 +89,7 @@ def norm_of_upper(S: Matrix) -> float:
 
 
 def tied(values: Vector) -> Vector:
-    """Return values of which those that are equal to rounding are equal, so that choices do not depend on the rounding.
+    """Return the values, made equal where they are equal to rounding: choices then do not depend on the rounding.
 
     In the order of the values, neighbours that differ by at most 1e-10 of the larger are in one chain, whose values all
     become the smallest of them. A stable sort then orders them by their places.

@@ -217,7 +217,7 @@ class Scatter:
 
     @property
     def cut(self) -> tuple[int, ...]:
-        """Columns, of which none is constant, along whose combinations one read knows no digit."""
+        """Columns, none of them constant, along whose combinations one read knows no digit."""
         values, V, _ = self._eigen
         live = np.diagonal(self.S) > 0
         if self.frame.T.ndim == 2 or int(self.kept.sum()) >= min(int(live.sum()), self.freedom):

@@ -212,7 +212,7 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def local_path(given: str | os.PathLike[str]) -> str:
-    """Return the absolute path at which a user's path is read and written, of which others are made nowhere.
+    """Return the absolute path at which a user's path is read and written; no other function makes one.
 
     ``~`` is a home; ``..`` leads out of the folder to which a link before it leads, as for the system; a link at the
     end stays.
