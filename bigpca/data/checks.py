@@ -233,7 +233,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def check_numbering(paths: Iterable[str]) -> None:
-    """Reject files named ``i-of-n``, counted from 0 or 1, some of which are not there; others have no such names.
+    """Reject files named ``i-of-n``, counted from 0 or 1, if some are missing; other names are not looked at.
 
     Raises
     ------

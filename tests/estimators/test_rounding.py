@@ -260,7 +260,7 @@ COARSE: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 def coarse_rows(dtype: str) -> Any:
-    """Rows of three classes, one column of which is far from 0, where the unit of its last digit is 2 or 64."""
+    """Rows of three classes. One column is far from 0, where the unit of its last digit is 2 or 64."""
     rows = np.random.default_rng(3).standard_normal((len(COARSE_CLASSES), 5)) * [2, 1.2, 1.1, 1, 0.9]
     rows[:, 1:3] += 2 * np.eye(3)[COARSE_CLASSES][:, :2]
     rows[:, 0] = {"f2": 4000 + rows[:, 0], "f4": 1e9 + 30 * rows[:, 0]}[dtype]

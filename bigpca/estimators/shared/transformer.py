@@ -66,7 +66,7 @@ from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force
 from bigpca.storage.files import digest
 
-# scikit-learn's name -> (bigpca's names, of which a class has one, or ""; a remark on the first).
+# scikit-learn's name -> (bigpca's names: a class has one of them, or ""; a remark on the first).
 TRANSLATIONS = {
     "svd_solver": (
         "solver",
