@@ -15,6 +15,7 @@ from bigpca.data.containers import is_cells
 from bigpca.data.sources import open as open_rows
 from bigpca.data.sources import source_of
 from bigpca.data.views import view_of
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import ShortTraceback, an, brief, check_choice, closest, positive_integer, real_number
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
@@ -23,7 +24,6 @@ from bigpca.estimators.shared.opening import FLOPS_PER_VALUE
 from bigpca.estimators.shared.outputs import check_float
 from bigpca.estimators.shared.transformer import finish
 from bigpca.genes import FLAVORS, GeneMap, GeneSearch, marked_genes
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.graphs import computed
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import MapStep, Standardize, chained

@@ -17,8 +17,8 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from bigpca.engine.events import PassCounter, Progress
 from bigpca.errors import OutputExistsError
-from bigpca.passes.engine.events import PassCounter, Progress
 from bigpca.quality.memory import MemoryMeter
 from bigpca.storage.files import local_path, temporary_sibling
 
@@ -119,7 +119,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
     import dask.config
 
     import bigpca
-    from bigpca.planning import SAFE_SHARE
+    from bigpca.engine.planning import SAFE_SHARE
 
     directory = Path(local_path(directory))
     if directory.is_dir() and (there := sorted(path.name for path in directory.iterdir())):

@@ -14,12 +14,12 @@ from scipy.stats import norm
 from bigpca.arrays import Integers, Vector, tied
 from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import with_values
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import required
 from bigpca.estimators.shared.opening import read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import (
     Float64Map,

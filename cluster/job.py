@@ -31,7 +31,7 @@ from distributed.security import Security
 
 import bigpca as bp
 from bigpca.cli.output import RESUMABLE, ExitCode, describe, exit_code_for
-from bigpca.passes.engine.events import LogProgress, TerminalProgress
+from bigpca.engine.events import LogProgress, TerminalProgress
 from bigpca.storage.files import kind_of
 
 TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")

@@ -12,7 +12,7 @@ import dask
 import numpy as np
 
 import bigpca as bp
-from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
+from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 
 # %%
 # A fit reports its progress as events. This callable raises KeyboardInterrupt once a few segments are in the

@@ -29,11 +29,13 @@ from obstore.store import MemoryStore
 from snailmail import ObjectStore, StoreBehavior
 from threadpoolctl import threadpool_limits
 
+from bigpca.engine import layout
 from bigpca.estimators import HOMES
-from bigpca.passes.reading import blocks, layout
+from bigpca.passes.reading import blocks
 from bigpca.storage.places import Place
+from tests.engine.conftest import small_disk as small_disk
+from tests.engine.conftest import start_cluster
 from tests.operators.counting import Reads
-from tests.passes.conftest import start_cluster
 
 # Files whose few tests take long, the longest first.
 LONG = (

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import bigpca as bp
-from bigpca.passes.engine.events import CheckpointEvent, PassEvent
+from bigpca.engine.events import CheckpointEvent, PassEvent
 
 ad = pytest.importorskip("anndata")
 N, D, K = 230, 40, 5
@@ -148,8 +148,8 @@ def test_the_default_number_of_components_is_that_of_scanpy(n: int, d: int, k: i
 
 
 def test_a_stopped_run_is_resumed_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 256)
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", 12)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", 12)
     cells, events = PLACES["Zarr"](cells_of(sp.csr_array(X)), tmp_path), list[Any]()
     cells.X = cells.X.rechunk((20, -1))
 

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import bigpca as bp
-from bigpca.passes.engine.events import PassEvent
+from bigpca.engine.events import PassEvent
 from tests.test_cells import FORMS, PLACES, written
 
 ad = pytest.importorskip("anndata")

@@ -33,7 +33,7 @@ PROTOCOLS = {
     "passes/reading/blocks.py:CodeRows": "arrays of codes, labels that come with batches",
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",
-    "passes/engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",
+    "engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",
     "passes/reading/readers.py:Reader": "DirectReader, GraphReader",
     "solvers/krylov.py:Multiplied": "KernelOperator, CovarianceOperator",
 }

@@ -1,4 +1,4 @@
-"""Imports point down only, and only data/ and passes/ build Dask graphs: read from the source itself."""
+"""Imports point down only, and only data/, engine/ and passes/ build Dask graphs: read from the source itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ TIERS: list[tuple[str, ...]] = [
     ("arrays", "seeds", "settings"),
     ("devices",),
     ("records",),
-    ("planning",),
+    ("engine.planning",),
+    ("engine.layout",),
     ("csr",),
     ("expressions",),  # of Dask
     ("kernels", "sketches", "solvers"),
@@ -30,9 +31,9 @@ TIERS: list[tuple[str, ...]] = [
     ("passes.reading",),
     ("rows",),  # names of passes.reading
     ("passes.accumulators",),
-    ("passes.engine",),
-    ("passes.engine.cluster",),
-    ("passes.engine.driver",),  # picks the local or the cluster runner
+    ("engine",),
+    ("engine.cluster",),
+    ("engine.driver",),  # picks the local or the cluster runner
     ("passes",),  # the verbs
     ("data.ingest",),
     ("operators",),
@@ -69,7 +70,15 @@ PURE = (
     "sketches",
     "solvers",
 )
-GRAPHS = ("dask_array", "expressions", "data", "passes", "estimators", "landmarks")  # what may build or take them
+GRAPHS = (
+    "dask_array",
+    "expressions",
+    "data",
+    "engine",
+    "passes",
+    "estimators",
+    "landmarks",
+)  # may build or take them
 HARMLESS_DASK = ("dask.config", "dask.system", "dask.utils")
 
 
@@ -140,11 +149,12 @@ def problem(importer: str, imported: str) -> str | None:
         "dask_array",
         "expressions",
         "data",
+        "engine",
         "passes",
         "estimators",
         "landmarks",
     ):
-        return f"bigpca.{importer} imports {imported}: only data/ and passes/ build Dask graphs"
+        return f"bigpca.{importer} imports {imported}: only data/, engine/ and passes/ build Dask graphs"
     return None
 
 
@@ -161,7 +171,7 @@ def test_one_module_takes_urls_apart_and_makes_them() -> None:
         for node in ast.walk(file.tree)
         if isinstance(node, ast.Constant) and "://" in str(node.value) and " " not in str(node.value)  # no sentence
     }
-    assert found == {"storage.files", "passes.engine.cluster.watch"}  # whose function runs where bigpca may be missing
+    assert found == {"storage.files", "engine.cluster.watch"}  # whose function runs where bigpca may be missing
 
 
 def test_no_two_modules_import_each_other_not_even_inside_functions() -> None:
@@ -214,11 +224,11 @@ def test_what_dask_keeps_private_of_its_schedulers_and_clients_is_named_here() -
         if isinstance(node.value, ast.Name) and node.value.id in ("client", "clients", "dask_scheduler", "dask_worker")
     }
     assert found == {
-        ("passes.engine.local", "_global_clients"),  # all that a forked process inherits: Dask tells the current one
-        ("passes.engine.cluster.watch", "_comms"),  # an earlier connection: events and plugins lose sight of it
+        ("engine.local", "_global_clients"),  # all that a forked process inherits: Dask tells the current one
+        ("engine.cluster.watch", "_comms"),  # an earlier connection: events and plugins lose sight of it
         # A client that was told that its connection ends does not make it again.
-        *(("passes.engine.cluster.watch", name) for name in ("_handle_report", "_handle_report_task", "_reconnect")),
-        ("passes.engine.cluster.tasks", "_release_key"),  # whose futures live on in a traceback
+        *(("engine.cluster.watch", name) for name in ("_handle_report", "_handle_report_task", "_reconnect")),
+        ("engine.cluster.tasks", "_release_key"),  # whose futures live on in a traceback
     }
 
 

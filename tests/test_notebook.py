@@ -27,7 +27,7 @@ N, D, CHUNK = 4000, 24, 25
 SECONDS = 600
 # In the place of the notebook's X: 160 slow reads in 80 groups, each leaving a file.
 SLOW = """
-from bigpca.passes.reading import layout
+from bigpca.engine import layout
 from tests.passes.kit import logged
 layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80
 X = logged(folder / "x.zarr", folder / "log", delay=0.05)

@@ -20,8 +20,8 @@ from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import settings
+from bigpca.engine.driver import Counted, solving_with
 from bigpca.estimators import loading
-from bigpca.passes.engine.driver import Counted, solving_with
 from bigpca.settings import setting
 from tests.interrupts import Interrupt, lines_of
 

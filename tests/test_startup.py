@@ -13,7 +13,7 @@ import bigpca as bp
 
 # scikit-learn's base classes are what no estimator can do without, and dask.array no fit; they import what else is
 # installed.
-UNUSED = ["bigpca.data.files", "bigpca.data.hdf5", "bigpca.kernels", "bigpca.passes.engine.cluster.run"]
+UNUSED = ["bigpca.data.files", "bigpca.data.hdf5", "bigpca.kernels", "bigpca.engine.cluster.run"]
 PROGRAM = """
 import json, sys
 import dask.base, dask.highlevelgraph, dask.threaded, numpy, sklearn.base

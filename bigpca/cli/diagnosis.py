@@ -19,9 +19,9 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.output import ExitCode, Streams, plain, reporting
 from bigpca.cli.runtime import running, shown
+from bigpca.engine.events import TerminalProgress
+from bigpca.engine.planning import format_seconds
 from bigpca.errors import brief, counted, format_bytes
-from bigpca.passes.engine.events import TerminalProgress
-from bigpca.planning import format_seconds
 from bigpca.storage.files import public
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def cluster_facts(client: Client) -> dict[str, Any]:
     dict
         ``workers``: a dict for each; ``problems`` and ``notes``: sentences.
     """
-    from bigpca.passes.engine.cluster.watch import join_workers, package_versions
-    from bigpca.passes.engine.local import workers_of
+    from bigpca.engine.cluster.watch import join_workers, package_versions
+    from bigpca.engine.local import workers_of
 
     workers = workers_of(client)
     _, found = package_versions(client, workers)

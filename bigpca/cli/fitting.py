@@ -32,9 +32,9 @@ from bigpca.cli.runtime import (
     shown,
 )
 from bigpca.cli.stores import components_table, describe, facts
+from bigpca.engine.events import PassCounter, TerminalProgress
+from bigpca.engine.planning import Plan, format_seconds, format_times
 from bigpca.errors import an, counted, format_bytes
-from bigpca.passes.engine.events import PassCounter, TerminalProgress
-from bigpca.planning import Plan, format_seconds, format_times
 from bigpca.storage.carriers import carrier
 from bigpca.storage.files import is_objects, kind_of, local_path, real_path, temporary_sibling
 from bigpca.storage.forms import STORES, check_extension

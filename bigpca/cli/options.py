@@ -66,7 +66,7 @@ def parse_size(text: str) -> int:
     >>> parse_size("512MiB"), parse_size("2 GB")
     (536870912, 2000000000)
     """
-    from bigpca.passes.engine.resources import parse_limit
+    from bigpca.engine.resources import parse_limit
 
     try:
         return parse_limit(text) or 0

@@ -21,8 +21,8 @@ import typer
 
 from bigpca.cli.options import Cluster, Labelling, SourceOptions, parse_size
 from bigpca.cli.output import Streams
+from bigpca.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, counted, format_bytes
-from bigpca.passes.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
 from bigpca.settings import config
 from bigpca.storage.files import is_within, kind_of, local_path, real_path
 
@@ -88,8 +88,8 @@ def _joined(address: str) -> Iterator[Client]:
 
     from distributed import Client
 
-    from bigpca.passes.engine.cluster.watch import Watch
-    from bigpca.passes.engine.run import Run
+    from bigpca.engine.cluster.watch import Watch
+    from bigpca.engine.run import Run
 
     try:
         asyncio.run(asyncio.wait_for(_greet(address), CONNECT_SECONDS))

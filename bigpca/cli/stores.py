@@ -23,9 +23,9 @@ from bigpca.cli.runtime import (
     running,
     shown,
 )
+from bigpca.engine.events import TerminalProgress
+from bigpca.engine.planning import format_seconds
 from bigpca.errors import brief, listed
-from bigpca.passes.engine.events import TerminalProgress
-from bigpca.planning import format_seconds
 
 # ``describe`` gives the JSON record of a model; ``facts`` and ``components_table`` are its text, with what ``summary``
 # has of the leading components. ``bigpca fit`` shows the model that it has fitted in the same way.

@@ -183,30 +183,6 @@ def regular_chunks(n: int, rows: int | None = None, *, row_bytes: int = 0) -> tu
     return (rows,) * whole + ((rest,) if rest else ())
 
 
-def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, ...]:
-    """Join neighbouring whole chunks up to ``limit`` bytes; a chunk over the limit stays alone.
-
-    Examples
-    --------
-    >>> coalesce((4, 4, 4, 2), row_bytes=1, limit=8)
-    (8, 6)
-    """
-    sizes = np.fromiter(chunks, np.int64)
-    sizes = sizes[sizes > 0]
-    ends = np.cumsum(sizes)
-    # For each chunk, the one after the last that fits beside it: a million chunks are searched at once.
-    # 1e-9: rows of no columns have no bytes.
-    fitting = np.searchsorted(ends, ends - sizes + int(limit / max(row_bytes, 1e-9)), side="right")
-    alone = np.arange(1, len(sizes) + 1)
-    if (fitting <= alone).all():
-        return tuple(sizes.tolist()) or (0,)
-    after, stops, i = np.maximum(fitting, alone).tolist(), [], 0
-    while i < len(after):
-        i = after[i]
-        stops.append(i - 1)
-    return tuple(np.diff(ends[stops], prepend=0).tolist()) or (0,)
-
-
 def whole_chunks(chunks: Sequence[int], start: int, stop: int) -> tuple[int, int]:
     """Return the rows of all chunks that have some of rows ``start:stop``, which are not none.
 

@@ -12,14 +12,14 @@ from bigpca.arrays import Input, working_dtype
 from bigpca.data.checks import check_dtype
 from bigpca.data.provenance import Made
 from bigpca.data.sources import open as open_array
+from bigpca.engine.events import ProgressArgument, resolve_progress
+from bigpca.engine.layout import SLAB_BYTES
+from bigpca.engine.planning import MIN_GROUP_BYTES, PIECES
+from bigpca.engine.run import Run
 from bigpca.errors import format_bytes
-from bigpca.passes.engine.events import ProgressArgument, resolve_progress
-from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_to
-from bigpca.passes.reading.layout import SLAB_BYTES
 from bigpca.passes.reading.row_maps import Copy
 from bigpca.passes.rows import Rows
-from bigpca.planning import MIN_GROUP_BYTES, PIECES
 
 
 def ingest(

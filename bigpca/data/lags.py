@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input
-from bigpca.data.checks import READABLE_BYTES, coalesce
+from bigpca.data.checks import READABLE_BYTES
 from bigpca.data.grids import Coordinate, Labels, feature_names
 from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.views import carried, carrying, named
+from bigpca.engine.layout import coalesce
 from bigpca.errors import brief
 
 LAG = "lag"  # the dimension of the columns, of windows of a DataArray

@@ -16,8 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bigpca.blas import during
+from bigpca.engine.planning import format_times
 from bigpca.errors import CorruptedChunkError, ModelFormatError, Shown, brief, counted, format_bytes, shorten
-from bigpca.planning import format_times
 from bigpca.records import Held, pack, stored, unpack
 from bigpca.storage.carriers import read_provenance
 from bigpca.storage.files import kind_of, local_path, public

@@ -18,7 +18,7 @@ from dask.base import tokenize
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
 from bigpca.data import containers
-from bigpca.data.checks import ValidRange, check_dtype, check_shape, coalesce, decoding, regular_chunks, row_width
+from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks, row_width
 from bigpca.data.grids import check_field, feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (
@@ -37,6 +37,7 @@ from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, s
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, view_of, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
+from bigpca.engine.layout import coalesce
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import digest, kind_of, local_path, one_look, open_regular, this_look
 

@@ -21,12 +21,12 @@ from bigpca.arrays import Path
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import AGAIN, from_batches, has_batches, unread_batches
 from bigpca.data.sources import open as open_array
+from bigpca.engine.events import Event, PlanEvent
+from bigpca.engine.local import threads_here
+from bigpca.engine.planning import Plan, SolveCost
 from bigpca.errors import an, brief
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.transformer import AnyEstimator
-from bigpca.passes.engine.events import Event, PlanEvent
-from bigpca.passes.engine.local import threads_here
-from bigpca.planning import Plan, SolveCost
 
 Failure = TypeVar("Failure", bound=BaseException)
 AHEAD = 2  # batches that a layer may be behind the one that is read next

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.engine.driver import solving_with
+from bigpca.engine.local import threads_here
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
@@ -17,8 +19,6 @@ from bigpca.estimators.shared.inputs import summed
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.supervised.model import SupervisedModel
-from bigpca.passes.engine.driver import solving_with
-from bigpca.passes.engine.local import threads_here
 from bigpca.settings import setting
 
 MAX_SHOWN = 60  # characters of a parameter in a message

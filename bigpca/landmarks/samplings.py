@@ -27,6 +27,10 @@ from bigpca.data.containers import table_rows
 from bigpca.data.label_files import whole
 from bigpca.data.sources import dense_chunk_rows, whole_rows
 from bigpca.data.sparse import as_csr, is_sparse
+from bigpca.engine.driver import get_watched
+from bigpca.engine.local import current_client
+from bigpca.engine.planning import LOOPS, PassCost, Work, peak_bytes
+from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -42,16 +46,12 @@ from bigpca.passes.accumulators.landmark_moments import (
     tile_rows,
 )
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
-from bigpca.passes.engine.driver import get_watched
-from bigpca.passes.engine.local import current_client
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.graphs import paths_in
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows, check_any_order, reject_weights
-from bigpca.planning import LOOPS, PassCost, Work, peak_bytes
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, spread_share, truncation_for
 from bigpca.solvers.pivoting import BLOCK, Race, rejection_pivots

@@ -14,19 +14,19 @@ import numpy as np
 
 from bigpca import csr
 from bigpca.arrays import Matrix, Vector
+from bigpca.engine.jobs import PassState
+from bigpca.engine.local import threads_here
+from bigpca.engine.planning import Layout, PassCost
+from bigpca.engine.run import Run
 from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale, joined
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, runs_layout, sample_runs, sample_size, shift_pass
 from bigpca.passes.panels import column_layout, column_pass, fold_columns_to
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import Rows
-from bigpca.planning import Layout, PassCost
 from bigpca.solvers.certificates import product_slack
 from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes

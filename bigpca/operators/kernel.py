@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of, working_dtype
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost
+from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.operators.base import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.kernel_product import (
@@ -16,11 +19,8 @@ from bigpca.passes.accumulators.kernel_product import (
     reject_underflow,
 )
 from bigpca.passes.accumulators.thin_products import probe_vectors
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, refined_sweep, sweep_pass
-from bigpca.planning import PassCost
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 

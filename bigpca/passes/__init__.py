@@ -11,11 +11,10 @@ The verbs, which estimators call:
 - ``summaries``  what there is in each column: which have no values, means that fill missing ones, the rows at its ends
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
 
-Below them, bottom to top:
+Below them, bottom to top; and ``bigpca/engine`` executes, checkpoints and reports one pass, here or on a cluster:
 
 - ``reading/``       rows become blocks
 - ``accumulators/``  what blocks are folded into
-- ``engine/``        one pass executed, checkpointed and reported, here or on a cluster
 
 Each verb has two halves. ``row_pass`` declares a read: how rows are cut, the precision of products, and the cost; a
 plan is the sum of such declarations. ``fold`` executes it: it cuts rows into group tasks and passes a ``Pass`` to

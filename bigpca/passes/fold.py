@@ -18,12 +18,14 @@ from bigpca.blas import in_strips, one_blas_thread, solve_paused
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
+from bigpca.engine.driver import run_pass
+from bigpca.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, Pass, PassState
+from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
+from bigpca.engine.local import check_cancelled
+from bigpca.engine.planning import Layout, PassCost, peak_bytes
+from bigpca.engine.run import Run
 from bigpca.errors import listed
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
-from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, Pass, PassState
-from bigpca.passes.engine.local import check_cancelled
-from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
     Block,
     CountedRows,
@@ -36,11 +38,9 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
     sparse_block,
 )
-from bigpca.passes.reading.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
 from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states, pass_over
-from bigpca.planning import Layout, PassCost, peak_bytes
 from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
@@ -104,7 +104,7 @@ def row_pass(
     finish_bytes : int or None
         None for three states: that of all rows, and two that are computed from it.
     collected : bool
-        As in :class:`bigpca.planning.PassCost`.
+        As in :class:`bigpca.engine.planning.PassCost`.
     """
     states = list(templates)
     check_states(rows, states)

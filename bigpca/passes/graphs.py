@@ -32,9 +32,9 @@ from bigpca.data.sparse import is_csr
 from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import RowsThere
+from bigpca.engine.driver import get_watched
+from bigpca.engine.jobs import Inputs
 from bigpca.errors import MemoryBudgetError
-from bigpca.passes.engine.driver import get_watched
-from bigpca.passes.engine.jobs import Inputs
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.storage.files import address_of
 
@@ -312,7 +312,7 @@ def computed(given: Any) -> Any:
 
 
 def paths_in(X: da.Array) -> dict[str, str]:
-    """Return the paths that the sources of an array read, as in :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
+    """Return the paths that the sources of an array read, as in :attr:`bigpca.engine.jobs.Pass.paths`."""
     found = set[str]()
     for value in _held_by(X):
         if is_zarr_array(value):  # of any dtype: labels may be strings

@@ -18,15 +18,17 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import each_piece, one_blas_thread
-from bigpca.data.checks import coalesce, note_rounded
+from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, gram_bytes, precisely
+from bigpca.engine.driver import run_pass
+from bigpca.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
+from bigpca.engine.layout import coalesce, plan_layout, split_evenly
+from bigpca.engine.local import check_cancelled
+from bigpca.engine.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
+from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
-from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
-from bigpca.passes.engine.local import check_cancelled
-from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.blocks import (
     Block,
     Look,
@@ -40,11 +42,9 @@ from bigpca.passes.reading.blocks import (
     sparse_block,
     within_range,
 )
-from bigpca.passes.reading.layout import plan_layout, split_evenly
 from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, sent_to, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
-from bigpca.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
 
 R = TypeVar("R")
 PARTS = 8  # of the rows after a panel, which idle threads take; each part is read ahead of

@@ -34,19 +34,19 @@ from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
 from bigpca.data.views import carrying
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
+from bigpca.engine.driver import run_pass
+from bigpca.engine.events import Event, PassEvent
+from bigpca.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState
+from bigpca.engine.layout import MIB, SLAB_ROWS
+from bigpca.engine.local import check_cancelled, check_end, current_client, local_threads
+from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
+from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError
-from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState
-from bigpca.passes.engine.local import check_cancelled, check_end, current_client, local_threads
-from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
-from bigpca.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, digest, is_objects, is_within, public
 from bigpca.storage.forms import STORE, Form
@@ -508,7 +508,7 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
     if client is not None and output.place is not None and not rows.order.in_process:
         output.place.check_sendable()
     elif client is not None and output.place is None and rows.order.in_process:  # written here
-        from bigpca.passes.engine.cluster.watch import check_visible  # imports distributed, which is slow
+        from bigpca.engine.cluster.watch import check_visible  # imports distributed, which is slow
 
         check_visible(client, output.writer.store)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
-from bigpca.data.checks import READABLE_BYTES, coalesce, whole_chunks
+from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
@@ -29,14 +29,15 @@ from bigpca.data.views import View, array_of, carried, graph_of, sources_in, vie
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, opens_regular, place_at
 from bigpca.devices import Device, RowsThere
+from bigpca.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R
+from bigpca.engine.layout import coalesce, plan_layout
+from bigpca.engine.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
+from bigpca.engine.resources import find_resources
+from bigpca.engine.run import Run
 from bigpca.errors import InputChangedError, NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R
-from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.engine.run import Run
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import CountedRows
-from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import (
     FILL,
     ColumnFill,
@@ -48,7 +49,6 @@ from bigpca.passes.reading.readers import (
     ViewReader,
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
-from bigpca.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
 from bigpca.settings import setting
 from bigpca.storage.files import (
     Seen,
@@ -256,7 +256,7 @@ class Origin:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Files and directories that tasks read, for :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
+        """Files and directories that tasks read, for :attr:`bigpca.engine.jobs.Pass.paths`."""
         direct = self.direct if self.stored is None else (self.stored,)
         return {source.path: "reads" for source in direct} if direct else paths_in(self.samples)
 
@@ -929,7 +929,7 @@ def pass_over(
     templates : dict of str to Accumulator
         By the names of the states.
     cut, finish, stamp
-        As in :class:`bigpca.passes.engine.jobs.Pass`.
+        As in :class:`bigpca.engine.jobs.Pass`.
     shift : ndarray of shape (d,) or None
         What tasks subtract from rows, if that is the same in all groups.
     """

@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, working_dtype
 from bigpca.data.views import carried
+from bigpca.engine.events import ProgressArgument, resolve_progress
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost, SolveCost, plan_of
+from bigpca.engine.run import Run
 from bigpca.errors import Shown, counted, listed, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator, centring_error
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
-from bigpca.passes.engine.events import ProgressArgument, resolve_progress
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost, plan_of
 
 SHOWN_COLUMNS = 5  # in messages
 

@@ -22,19 +22,19 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import made_ahead
-from bigpca.data.checks import coalesce, note_rounded
+from bigpca.data.checks import note_rounded
 from bigpca.devices import Device, tile_bytes
+from bigpca.engine.driver import run_pass
+from bigpca.engine.jobs import Finish, GroupTask, Inputs, PassState
+from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
+from bigpca.engine.planning import Layout, PassCost, peak_bytes
+from bigpca.engine.run import Run
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
-from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import Finish, GroupTask, Inputs, PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import Held, PanelGroup, Prepare, Steps
 from bigpca.passes.reading.blocks import Look, Values, check_looks, product_dtype
-from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
-from bigpca.planning import Layout, PassCost, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 Tile: TypeAlias = tuple[Array, int, int, float]  # of K; its first row and column; the error of its entries

@@ -21,6 +21,7 @@ from bigpca.data.grids import feature_names
 from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
 from bigpca.data.sources import open as open_array
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation
 from bigpca.estimators.linear.model import LinearModel, in_units_of_rows, whole_state
 from bigpca.estimators.linear.monitoring import check_centred
@@ -30,7 +31,6 @@ from bigpca.estimators.shared.inputs import compare_own_columns
 from bigpca.estimators.shared.opening import read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows

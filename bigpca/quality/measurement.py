@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, working_dtype
+from bigpca.engine.layout import MIB
 from bigpca.estimators.shared.opening import read_once
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.fold import runs_layout
-from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.rows import Rows
 

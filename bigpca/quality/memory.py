@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from bigpca.data.provenance import measuring
-from bigpca.passes.engine.local import workers_of
+from bigpca.engine.local import workers_of
 
 if TYPE_CHECKING:
     from distributed import Client

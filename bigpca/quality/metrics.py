@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
+from bigpca.engine.driver import solving_with
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, an, positive_integer
 from bigpca.estimators.linear.pca import moments_of_both
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
@@ -25,8 +27,6 @@ from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.engine.driver import solving_with
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowPreprocessor, preprocessors
 from bigpca.passes.rows import Rows, check_paired
 from bigpca.quality.measurement import SquaredScores, read_rows, strip_rows

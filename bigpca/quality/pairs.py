@@ -19,6 +19,7 @@ from scipy.stats import chi2
 
 from bigpca.arrays import DType, Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import (
     ApproximationWarning,
     check_choice,
@@ -36,7 +37,6 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total

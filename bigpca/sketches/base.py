@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Matrix, Vector
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.errors import positive_integer
-from bigpca.planning import BlockForm, Work
 from bigpca.seeds import check_seed
 
 CACHE_BYTES = 256 << 20

@@ -18,8 +18,8 @@ from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.engine.planning import LOOPS, BlockForm, Work
 from bigpca.errors import check_switch, positive_integer
-from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import integers, normals, signs, uniforms
 from bigpca.sketches.base import CACHE, REARRANGED_BYTES, RandomSketch, pair_products, spans
 

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from bigpca.passes.engine import jobs
+from bigpca.engine import jobs
 
 
 def dask_setup(worker: Any) -> None:

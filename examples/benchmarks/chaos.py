@@ -43,7 +43,7 @@ from chaos_runs import (
     values_read,
 )
 
-from bigpca.passes.engine.events import GroupEvent
+from bigpca.engine.events import GroupEvent
 
 SILENCE_SECONDS = 120.0 * PATIENCE  # without any word from the client: a hang
 LITTER_SECONDS = 10.0 * PATIENCE  # orphaned tasks may end in

@@ -34,10 +34,10 @@ import dask
 from chaos_runs import CHUNKS, ESTIMATORS, NAMES, PATIENCE, WORKERS, Places, Work, compute, prepare
 from distributed import Client, LocalCluster
 
-from bigpca.passes.engine import run as engine
-from bigpca.passes.engine.cluster import run as cluster_run
-from bigpca.passes.engine.cluster import watch
-from bigpca.passes.engine.events import GroupEvent, PassEvent, PlanEvent
+from bigpca.engine import run as engine
+from bigpca.engine.cluster import run as cluster_run
+from bigpca.engine.cluster import watch
+from bigpca.engine.events import GroupEvent, PassEvent, PlanEvent
 
 FOLDER = Path(__file__).resolve().parent
 SILENCE_SECONDS = 120.0 * PATIENCE

@@ -32,10 +32,10 @@ import bigpca as bp
 from bigpca.data import lagged
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
+from bigpca.engine import layout
+from bigpca.engine.events import CheckpointEvent, GroupEvent, PassEvent
+from bigpca.engine.run import Run
 from bigpca.passes import rows, sweeps
-from bigpca.passes.engine.events import CheckpointEvent, GroupEvent, PassEvent
-from bigpca.passes.engine.run import Run
-from bigpca.passes.reading import layout
 from bigpca.records import pack
 from bigpca.report.describing import write_report
 

@@ -25,7 +25,7 @@ import numpy as np
 
 import bigpca as bp
 from bigpca.devices import Device
-from bigpca.passes.engine.events import DoneEvent
+from bigpca.engine.events import DoneEvent
 from bigpca.passes.reading import blocks
 
 EXACT = 2e-6  # of a product of 8,192 float32 rows, relative to its diagonal; TF32 had 2.5e-5 on an H100

@@ -24,10 +24,10 @@ import numpy as np
 import zarr
 
 import bigpca as bp
+from bigpca.engine.events import PassEvent
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.krylov import KrylovDotFit, KrylovFit, size_iteration
 from bigpca.estimators.linear.spectrum import Settings
-from bigpca.passes.engine.events import PassEvent
-from bigpca.passes.engine.run import Run
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
 

@@ -18,7 +18,7 @@ import zarr
 from contenders import PeakMemory
 
 import bigpca as bp
-from bigpca.passes.engine.events import GroupEvent
+from bigpca.engine.events import GroupEvent
 
 COLUMNS, CHUNK = 64, 8
 

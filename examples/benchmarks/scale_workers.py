@@ -25,9 +25,9 @@ from dask.sizeof import sizeof
 from distributed import Worker
 
 from bigpca.data.source import Source, Stamp
+from bigpca.engine import jobs
+from bigpca.engine.jobs import PassState
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine import jobs
-from bigpca.passes.engine.jobs import PassState
 from bigpca.passes.project import WriteGroup
 
 RANK = 96  # of the rows that stand for the data

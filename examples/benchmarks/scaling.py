@@ -32,7 +32,7 @@ from dump import write_dump
 
 import bigpca as bp
 from bigpca.blas import one_blas_thread, symmetric_rank_update
-from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
+from bigpca.engine.events import Event, GroupEvent, PassEvent
 
 WARM_UP = 16
 PRODUCTS = 16  # tasks of bare products

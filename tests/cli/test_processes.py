@@ -13,8 +13,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca.passes.engine.cluster.watch import Watch
-from bigpca.passes.engine.run import Run
+from bigpca.engine.cluster.watch import Watch
+from bigpca.engine.run import Run
 from tests.cli.running import interrupted, run, run_json, start
 
 
@@ -96,7 +96,7 @@ def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
 def test_doctor_separates_versions_that_break_a_run_from_those_that_do_not(
     there: str, code: int, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigpca.passes.engine.cluster import watch as joining
+    from bigpca.engine.cluster import watch as joining
 
     def other(packages: list[str]) -> dict[str, dict[str, str | None]]:
         found: dict[str, dict[str, str | None]] = get_versions(packages)

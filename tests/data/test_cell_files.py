@@ -195,8 +195,8 @@ def test_a_changed_chunk_of_any_of_the_three_vectors_rejects_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_groups: None
 ) -> None:
     monkeypatch.setattr(sparse, "NATIVE_BYTES", 512)
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_SLAB_BYTES", 512)
-    monkeypatch.setattr("bigpca.passes.reading.layout.SLAB_BYTES", 512)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_SLAB_BYTES", 512)
+    monkeypatch.setattr("bigpca.engine.layout.SLAB_BYTES", 512)
     root = zarr.open_group(tmp_path / "x.zarr", mode="w")
     root.attrs.update({"encoding-type": "csr_matrix", "shape": list(X.shape)})
     for part in ("data", "indices", "indptr"):

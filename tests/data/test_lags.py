@@ -15,8 +15,8 @@ import zarr
 import bigpca as bp
 from bigpca.data import lagged, unlagged
 from bigpca.data.sources import source_of
-from bigpca.passes.engine.events import GroupEvent
-from bigpca.passes.reading import layout
+from bigpca.engine import layout
+from bigpca.engine.events import GroupEvent
 from tests.operators.counting import Reads
 from tests.peaks import traced_peak
 

@@ -25,9 +25,9 @@ from pyarrow.dataset import dataset
 import bigpca as bp
 from bigpca.data import batches, checks
 from bigpca.data.verification import verify
+from bigpca.engine import layout
+from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
 from bigpca.passes import project
-from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
-from bigpca.passes.reading import layout
 from tests.estimators.doors import RIGHT
 from tests.estimators.test_every_estimator import CASES, READING, bits
 from tests.forks import ended
@@ -377,7 +377,7 @@ import polars as pl
 import pyarrow as pa
 import bigpca as bp
 from bigpca.data import checks
-from bigpca.passes.reading import layout
+from bigpca.engine import layout
 
 checks.READABLE_BYTES, layout.MIN_GROUP_BYTES, layout.GROUP_BYTES, layout.MIN_GROUPS = 480, 256, 480, 12
 X, place, stop, name = np.load(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]

@@ -26,13 +26,13 @@ from sklearn.utils import get_tags
 
 import bigpca as bp
 from bigpca.cli.stores import describe
+from bigpca.engine import layout
+from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import declared_parameters
 from bigpca.passes import rows as rows_module
 from bigpca.passes import sweeps
-from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
-from bigpca.passes.reading import layout
 from tests.estimators.stores import stored, unreadable
 from tests.passes.kit import logged, reads_in, write_store
 from tests.test_docstrings import entries_of, sections_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.passes.conftest import small_disk
+from tests.engine.conftest import small_disk
 
 __all__ = ["small_disk"]
 

@@ -41,8 +41,8 @@ import zarr
 import bigpca as bp
 from bigpca.data import checks
 from bigpca.data.batches import BatchStream
+from bigpca.engine import layout
 from bigpca.passes import project
-from bigpca.passes.reading import layout
 from bigpca.storage.carriers import write_file
 from tests.cli.running import run as command
 from tests.interrupts import Interrupt, Line, lines_of

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from bigpca.passes.engine.events import RetryEvent
+from bigpca.engine.events import RetryEvent
 
 # A busy machine is no hang: only what never ends fails.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.getcwd(), "CHAOS_PATIENCE": "10"}

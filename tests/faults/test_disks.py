@@ -18,9 +18,9 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.engine.events import Event, GroupEvent
+from tests.engine.conftest import fill_disk, start_cluster
 from tests.faults.kit import wait_until
-from tests.passes.conftest import fill_disk, start_cluster
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 4000, 32

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bigpca.data.batches import BatchStream
-from bigpca.passes.engine.local import run_in_order
+from bigpca.engine.local import run_in_order
 from tests.faults.every_line import WORKS, Attack, attack_all, attack_each, small
 from tests.interrupts import lines_of
 

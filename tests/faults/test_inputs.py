@@ -24,7 +24,7 @@ from scipy.sparse import csr_matrix
 import bigpca as bp
 from bigpca.data.sources import open_source, row_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.passes.engine.events import DoneEvent, Event, PassEvent, PlanEvent
+from bigpca.engine.events import DoneEvent, Event, PassEvent, PlanEvent
 from bigpca.storage import files
 from bigpca.storage.files import comparing, one_look, open_regular, seen_file
 from tests.data import savers

@@ -13,8 +13,8 @@ from distributed import Client
 import bigpca as bp
 from bigpca.data.source import Source, Stamp
 from bigpca.data.sources import open_source
-from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.reading import layout
+from bigpca.engine import layout
+from bigpca.engine.events import Event, GroupEvent
 from tests.passes.kit import moments_of, rows_read
 
 CHUNKS, ROWS, D = 100_000, 4, 16

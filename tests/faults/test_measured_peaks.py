@@ -25,7 +25,7 @@ from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec
 
 import bigpca as bp
 from tests.data.sparse_savers import write_parts
-from tests.passes.conftest import start_cluster
+from tests.engine.conftest import start_cluster
 
 SHAPES = {
     "tall": (12_000, 400),

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.engine.events import Event, GroupEvent
 from tests.faults.kit import Link, SlowRelay, linked_namespace, process, worker_command
 from tests.passes.kit import bits, logged, moments_of, normal, rows_read, write_store
 

@@ -38,9 +38,9 @@ from zarr.storage import ObjectStore
 
 import bigpca as bp
 from bigpca.data.sources import row_source, source_of
+from bigpca.engine.events import GroupEvent
 from bigpca.errors import CorruptedChunkError, MissingChunksError, UnansweredError
 from bigpca.passes import fold
-from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.storage import places, requests
 from bigpca.storage.places import Place
@@ -184,7 +184,7 @@ def test_a_fit_lists_its_objects_before_and_after_it_reads_and_not_between(
 def test_the_next_group_is_read_while_one_is_folded_and_a_thread_holds_two_reads(
     threads: int, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1)
     begun, folded, ahead, most = threading.Semaphore(0), [0], [0], [0]
     read, update = DirectReader.read, fold.update_all
 
@@ -216,7 +216,7 @@ def test_the_next_group_is_read_while_one_is_folded_and_a_thread_holds_two_reads
 
 
 def test_an_error_does_not_wait_for_reads_that_were_begun(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1)
     stuck, answers, read, ended = threading.Event(), threading.Event(), DirectReader.read, []
 
     def reading(self: DirectReader, start: int, stop: int) -> Any:

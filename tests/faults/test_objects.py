@@ -28,7 +28,7 @@ import bigpca as bp
 from bigpca.data import zarr_arrays
 from bigpca.data.sources import rows_stamp
 from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
+from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
 from bigpca.passes.rows import Rows
 from tests.cli.running import run, run_json, words
 from tests.forks import ended
@@ -223,8 +223,8 @@ RESUMED = """
 import sys
 import dask, icechunk, zarr
 import bigpca as bp
-from bigpca.passes.engine.events import PassEvent
-from bigpca.passes.reading import layout
+from bigpca.engine.events import PassEvent
+from bigpca.engine import layout
 
 layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80  # as small_groups
 dask.config.set(scheduler="sync")

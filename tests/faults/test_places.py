@@ -28,9 +28,9 @@ from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
 from bigpca.data import provenance_of
+from bigpca.engine import layout
+from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.reading import layout
 from bigpca.storage import objects, places
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE

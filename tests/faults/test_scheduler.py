@@ -13,8 +13,8 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.engine import local
-from bigpca.passes.engine.cluster.run import ClusterRun
+from bigpca.engine import local
+from bigpca.engine.cluster.run import ClusterRun
 from tests.faults.kit import PYTHON, process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
 

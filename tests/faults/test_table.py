@@ -11,20 +11,20 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 FAULTS: dict[str, tuple[str, ...]] = {
     "1 a worker is killed in mid-pass": (
-        "passes/engine/test_same_bits.py::test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported",
+        "engine/test_same_bits.py::test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported",
         "estimators/linear/test_krylov_bits.py::test_a_worker_that_dies_with_the_shared_factor_changes_no_bit",
         "faults/test_chaos.py::test_twenty_random_kills_change_no_bit_and_lose_nothing",
         "faults/test_chaos.py::test_a_worker_killed_and_a_connection_broken_at_a_phase_change_no_bit",
     ),
     "2 all workers are gone": (
-        "passes/engine/test_waiting.py::test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait",
-        "passes/engine/test_waiting.py::test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout",
+        "engine/test_waiting.py::test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait",
+        "engine/test_waiting.py::test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout",
         "faults/test_workers.py::"
         "test_a_last_worker_that_dies_with_a_finished_state_is_an_error_after_the_timeout_and_no_endless_wait",
-        "passes/engine/test_kills.py::test_all_workers_killed_and_new_ones_started_go_on_to_the_same_bits",
+        "engine/test_kills.py::test_all_workers_killed_and_new_ones_started_go_on_to_the_same_bits",
     ),
     "3 the scheduler is killed": (
-        "passes/engine/test_kills.py::"
+        "engine/test_kills.py::"
         "test_a_killed_scheduler_is_an_error_that_names_the_checkpoint_and_a_rerun_has_the_same_bits",
     ),
     "3 the scheduler is killed at the last moment": (
@@ -35,11 +35,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "faults/test_scheduler.py::test_a_scheduler_that_is_stopped_before_a_plan_is_named_and_not_waited_for",
     ),
     "4 the client is killed or interrupted": (
-        "passes/engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
-        "passes/engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",
+        "engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
+        "engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",
         "passes/test_project.py::test_an_output_whose_writer_was_killed_resumes_with_what_is_missing",
-        "passes/engine/test_waiting.py::test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading",
-        "passes/engine/test_interrupts.py::test_an_interrupt_at_any_line_leaves_no_task",
+        "engine/test_waiting.py::test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading",
+        "engine/test_interrupts.py::test_an_interrupt_at_any_line_leaves_no_task",
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",
     ),
     "5 the disk fills up under an output": (
@@ -48,9 +48,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "faults/test_disks.py::test_a_limit_on_the_size_of_files_is_an_error_too",
     ),
     "6 the disk fills up under a checkpoint or the spill": (
-        "passes/engine/test_full_disk.py::test_a_disk_full_from_the_start_is_rejected_before_any_read",
-        "passes/engine/test_full_disk.py::test_a_disk_that_fills_up_is_warned_of_once_and_the_run_continues_to_the_same_bits",
-        "passes/engine/test_full_disk.py::"
+        "engine/test_full_disk.py::test_a_disk_full_from_the_start_is_rejected_before_any_read",
+        "engine/test_full_disk.py::test_a_disk_that_fills_up_is_warned_of_once_and_the_run_continues_to_the_same_bits",
+        "engine/test_full_disk.py::"
         "test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_continues_to_the_same_bits",
         "faults/test_disks.py::"
         "test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunks_were_persisted",
@@ -74,14 +74,14 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "11 the input changes between passes": (
         "faults/test_inputs.py::test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit",
-        "passes/engine/test_checkpoint.py::test_a_changed_chunk_is_rejected_on_resume_with_its_rows",
+        "engine/test_checkpoint.py::test_a_changed_chunk_is_rejected_on_resume_with_its_rows",
         "passes/test_project.py::test_another_map_or_a_changed_input_does_not_continue_an_unfinished_output",
     ),
     "26 two runs on one output": (
         "storage/test_lock.py::test_a_live_process_is_named_and_a_killed_one_is_taken_over",
         "storage/test_lock.py::test_of_many_contenders_for_a_dead_lock_exactly_one_wins",
         "passes/test_project.py::test_two_writers_of_one_output_are_rejected",
-        "passes/engine/test_checkpoint.py::test_two_runs_on_one_checkpoint_are_rejected",
+        "engine/test_checkpoint.py::test_two_runs_on_one_checkpoint_are_rejected",
     ),
     "27 the output is there already": (
         "passes/test_project.py::"
@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "28 a worker with too little memory": (
         "estimators/linear/test_plan.py::test_on_a_cluster_the_tightest_worker_decides",
-        "passes/engine/test_elastic.py::test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_remedy",
+        "engine/test_elastic.py::test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_remedy",
         "faults/test_measured_peaks.py::test_the_measured_peak_of_a_fit_is_within_its_plan",
         "faults/test_measured_peaks.py::test_the_measured_peak_of_a_worker_is_within_the_plan",
     ),
@@ -101,7 +101,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "30 a slow worker": (
         "faults/test_workers.py::test_a_straggler_gets_few_groups_and_changes_no_bit",
-        "passes/engine/test_traffic.py::test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory",
+        "engine/test_traffic.py::test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory",
         "faults/test_network.py::test_a_link_of_a_few_megabits_changes_no_bit",
         "faults/test_network.py::test_a_network_of_long_delays_changes_no_bit",
     ),
@@ -109,27 +109,27 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "faults/test_network.py::test_a_link_that_is_down_for_a_while_changes_no_bit_and_counts_no_row_twice",
     ),
     "32 other versions on workers": (
-        "passes/engine/test_joining.py::test_versions_that_break_a_run_are_rejected_and_others_are_reported",
-        "passes/engine/test_joining.py::test_other_versions_on_a_worker_are_reported_once_and_bigpca_may_lie_on_its_path",
+        "engine/test_joining.py::test_versions_that_break_a_run_are_rejected_and_others_are_reported",
+        "engine/test_joining.py::test_other_versions_on_a_worker_are_reported_once_and_bigpca_may_lie_on_its_path",
     ),
     "33 bigpca is missing on workers": (
-        "passes/engine/test_joining.py::test_a_worker_without_bigpca_or_with_a_broken_one_is_rejected_with_the_ways_to_install_it",
+        "engine/test_joining.py::test_a_worker_without_bigpca_or_with_a_broken_one_is_rejected_with_the_ways_to_install_it",
     ),
     "34 the result depends on workers or schedule": (
-        "passes/engine/test_same_bits.py::test_two_workers_give_the_bits_of_one_thread",
-        "passes/engine/test_same_bits.py::test_the_model_of_a_fit_has_the_same_bits_everywhere",
+        "engine/test_same_bits.py::test_two_workers_give_the_bits_of_one_thread",
+        "engine/test_same_bits.py::test_the_model_of_a_fit_has_the_same_bits_everywhere",
         "estimators/test_every_estimator.py::test_worker_processes_give_the_bits_of_one_thread",
     ),
     "35 the end of the walltime": (
-        "passes/engine/test_elastic.py::test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments_in_flight",
-        "passes/engine/test_elastic.py::"
+        "engine/test_elastic.py::test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments_in_flight",
+        "engine/test_elastic.py::"
         "test_a_worker_that_is_retired_in_mid_pass_is_asked_to_finish_and_loses_nothing_but_segments_in_flight",
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",
     ),
     "36 a hundred thousand chunks": (
         "faults/test_many_blocks.py::"
         "test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_the_client",
-        "passes/engine/test_traffic.py::test_few_segments_are_on_their_way_at_a_time",
+        "engine/test_traffic.py::test_few_segments_are_on_their_way_at_a_time",
     ),
     "a full or closed stdout or stderr": (
         "cli/test_lost_streams.py::test_words_that_cannot_be_written_are_dropped",

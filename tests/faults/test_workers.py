@@ -18,9 +18,9 @@ from distributed import Client, LocalCluster, WorkerPlugin
 import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.passes.engine.cluster.run import ClusterRun
+from bigpca.engine.cluster.run import ClusterRun
+from tests.engine.conftest import start_cluster
 from tests.faults.kit import inside_group, memory_group, process, worker_command
-from tests.passes.conftest import start_cluster
 from tests.passes.kit import bits, logged, moments_of, normal, write_store
 
 N, D = 2000, 24

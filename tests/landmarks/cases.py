@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import bigpca as bp
+from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import SAMPLINGS, LandmarkRequest, Landmarks, landmark_passes, select_landmarks
 from bigpca.landmarks.samplings import draw_pass, draw_rows
 from bigpca.passes.accumulators.landmark_moments import square_block
 from bigpca.passes.accumulators.row_weights import Residual
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 

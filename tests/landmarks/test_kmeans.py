@@ -14,9 +14,9 @@ import pytest
 
 import bigpca as bp
 import bigpca.dask_array
+from bigpca.engine.run import Run
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import landmark_passes
-from bigpca.passes.engine.run import Run
 from tests.estimators.stores import stored
 from tests.landmarks.cases import choose, digits, features, request
 from tests.operators.counting import Reads

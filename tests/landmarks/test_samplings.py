@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import bigpca as bp
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.run import Run
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
 from bigpca.landmarks import SAMPLINGS
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.run import Run
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.landmarks.cases import CountedRBF, Found, Tally, choose, request

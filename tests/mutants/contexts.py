@@ -16,7 +16,7 @@ import coverage
 import pytest
 
 OUTPUT = os.environ["MUTANTS_DATA"]
-FOLDERS = ("solvers", "passes", "estimators", "storage")
+FOLDERS = ("solvers", "engine", "passes", "estimators", "storage")
 recorder = coverage.Coverage(
     data_file=f"{OUTPUT}.coverage", include=[f"*/bigpca/{folder}/*" for folder in FOLDERS], config_file=False
 )

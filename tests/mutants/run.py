@@ -22,7 +22,7 @@ import pytest
 from mutations import Mutant, mutants_of
 
 SEED, DRAWN = 14, 150
-FOLDERS = ("solvers", "passes", "estimators", "storage")
+FOLDERS = ("solvers", "engine", "passes", "estimators", "storage")
 STAGES = (40, 400, 100_000)  # tests that a child collects at once
 LIBRARIES = (
     "dask.array", "dask.dataframe", "distributed", "numba", "pandas", "scipy.linalg", "xarray", "zarr",

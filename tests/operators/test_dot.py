@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
+from bigpca.engine.run import Run
 from bigpca.operators.base import PROBES
 from bigpca.operators.covariance import DotOperator, dot_pass
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from tests.builders import offset_data
 from tests.estimators.stores import stored

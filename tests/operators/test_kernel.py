@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import kernels
+from bigpca.engine.run import Run
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, kernel_row_squares, product_pass, squares_pass
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import kernel_layout
 from tests.builders import offset_data

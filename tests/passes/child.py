@@ -11,8 +11,8 @@ from pathlib import Path
 import dask
 from distributed import Client
 
-from bigpca.passes.engine.events import Event
-from bigpca.passes.reading import layout
+from bigpca.engine import layout
+from bigpca.engine.events import Event
 from tests.passes.kit import bits, logged, moments_of
 
 

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import Event, GroupEvent
+from bigpca.engine.planning import BlockForm, Layout
+from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.rows import Rows
-from bigpca.planning import BlockForm, Layout
 
 State = TypeVar("State", bound=Accumulator)
 Array = NDArray[Any]

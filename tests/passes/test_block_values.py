@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, random_array
 
 import bigpca as bp
 from bigpca.data.sparse import csr_block, row_range
+from bigpca.engine.layout import plan_layout
 from bigpca.errors import NonFiniteError
 from bigpca.kernels import Linear
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -20,7 +21,6 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor
 from bigpca.passes.fold import FoldGroup
-from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import sweep_pass
 from bigpca.sketches import Gaussian

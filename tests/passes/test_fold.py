@@ -20,10 +20,9 @@ from scipy.sparse import csr_matrix, issparse
 
 import bigpca as bp
 from bigpca.data import checks
+from bigpca.engine import layout, local
 from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
 from bigpca.passes import graphs
-from bigpca.passes.engine import local
-from bigpca.passes.reading import layout
 from bigpca.passes.rows import Origin
 from tests.passes.kit import assert_moments, logged, moments_of, normal, reads_in, write_store
 
@@ -125,7 +124,7 @@ def test_stored_dtypes_are_added_exactly_as_their_upcast(dtype: str, tmp_path: P
 def test_a_stored_chunk_that_rechunk_cut_is_read_once_a_group_and_not_once_a_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", 3)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", 3)
     write_store(tmp_path / "y.zarr", A, (100, D))
     X = logged(tmp_path / "y.zarr", tmp_path / "log", chunk_rows=100).rechunk((10, D))
     assert_moments(moments_of(X), A)
@@ -191,7 +190,7 @@ def test_few_rows_are_read_of_chunks_that_hold_few_of_many_columns(chunk_rows: i
 def test_a_graph_of_which_every_group_reads_everything_is_rejected_and_ingest_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", 4)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", 4)
     X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (5, D)))
     X = da.concatenate([X[:5], X[ORDER], X[-5:]])
     message = (

@@ -14,8 +14,8 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.passes.engine.events import Event
-from tests.passes.conftest import fill_disk
+from bigpca.engine.events import Event
+from tests.engine.conftest import fill_disk
 from tests.passes.kit import normal, rows_read, write_store
 
 

@@ -18,12 +18,12 @@ from sklearn.metrics.pairwise import polynomial_kernel, sigmoid_kernel
 import bigpca as bp
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
+from bigpca.engine.events import Event, GroupEvent, PassEvent
+from bigpca.engine.jobs import PassState
+from bigpca.engine.run import Run
 from bigpca.passes import sweeps
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
-from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
 from tests.builders import offset_data

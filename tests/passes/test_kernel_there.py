@@ -16,14 +16,14 @@ from sklearn.base import clone
 import bigpca as bp
 from bigpca import kernels
 from bigpca.devices import Device
+from bigpca.engine.events import PassEvent
+from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.kernel.maps import scored_rows
 from bigpca.passes import sweeps
 from bigpca.passes.accumulators import kernel_product
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
-from bigpca.passes.engine.events import PassEvent
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
 from tests.builders import offset_data

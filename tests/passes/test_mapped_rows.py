@@ -18,6 +18,9 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
 from bigpca.data.views import View, columns_of, view_of, viewed
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.planning import BlockForm, Work
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.passes.accumulators.base import Accumulator, cost_of
 from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
@@ -25,8 +28,6 @@ from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows, fold_to, row_pass, shift_pass
 from bigpca.passes.panels import column_layout, column_pass, fold_columns
 from bigpca.passes.project import project_in_memory, project_to
@@ -34,7 +35,6 @@ from bigpca.passes.reading.blocks import STRIP_BYTES
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
-from bigpca.planning import BlockForm, Work
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import assert_moments, folded, full, write_store

@@ -26,6 +26,8 @@ from bigpca.arrays import packed_size
 from bigpca.data.batches import BatchRows
 from bigpca.data.views import array_of
 from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
+from bigpca.engine.planning import BlockForm
+from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.estimators.kernel.maps import scored_rows
 from bigpca.kernels.dot import PreparedThere
@@ -35,12 +37,10 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMom
 from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMoments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import Rows
-from bigpca.planning import BlockForm
 from bigpca.solvers.eigh import top_eigenpairs, top_eigenvalues, whole_spectrum
 from tests.builders import data_with_spectrum, power_law
 from tests.peaks import traced_peak
@@ -133,7 +133,7 @@ def holed(X: Any) -> Any:
 def test_fits_with_labels_and_folds_are_those_of_numpy(name: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     require(name)
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # multiply in float32
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)  # states merge
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)  # states merge
     X = lazy()[:, :40]
     expected = LABELLED[fit](X)
     with bp.config(arithmetic=name):
@@ -236,7 +236,7 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
 ) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250)
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     monkeypatch.setattr(Device, "slab_bytes", 1 << 18)
     moved = {"put": 0, "fetch": 0}
     there = batched_there(X.compute(), name, monkeypatch)
@@ -273,7 +273,7 @@ def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, m = "array_api_strict:device1", 30
     X, pca = bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250), bp.PCA(K).fit(lazy("f8"))
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     Device.summing(name)
     rows = X.compute()
     nystrom = bp.NystromKernelPCA(K, **RBF, n_landmarks=m, sampling=rows[:m]).fit(rows)
@@ -303,8 +303,8 @@ def test_a_dot_matrix_takes_each_row_in_once_a_panel_and_gives_its_panels_out(
     require(name)
     A = (lazy("f8")[:400].compute() * size).astype("f8" if size == 1.0 else "f4")
     X, shift = bp.ingest(A, tmp_path / "rows.zarr", chunk_rows=100), A.astype("f8").mean(axis=0)
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_SLAB_BYTES", 1)
-    monkeypatch.setattr("bigpca.passes.reading.layout.SLAB_ROWS", 100)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_SLAB_BYTES", 1)
+    monkeypatch.setattr("bigpca.engine.layout.SLAB_ROWS", 100)
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     moved, found = {"put": 0, "fetch": 0}, list[Any]()
     Device.summing(name)
@@ -451,7 +451,7 @@ def test_what_comes_from_a_device_names_none() -> None:
 def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr(devices, "SOLVED_THERE", 100)
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     X = bp.ingest(lazy("f4"), tmp_path / "rows.zarr", chunk_rows=100)
     with bp.config(arithmetic="array_api_strict:device1"):
         whole = bp.PCA(K, solver="covariance").fit(X)
@@ -478,7 +478,7 @@ def test_a_checkpoint_takes_one_state_of_each_segment_from_the_device(
 ) -> None:
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=100)
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1 << 18)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     given = X if kind == "store" else bp.from_batches(batched_there(X.compute(), name, monkeypatch), shape=X.shape)
     with bp.config(arithmetic=name):
         whole, waits = bp.PCA(K, solver="covariance").fit(given), looks_of(monkeypatch)

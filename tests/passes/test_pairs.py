@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.arrays import mirror_upper
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import CheckpointEvent, Event
+from bigpca.engine.run import Run
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift
 from bigpca.passes.panels import column_layout, column_pass, fold_columns, fold_panels, panel_pass
 from bigpca.passes.rows import Rows

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 import bigpca as bp
 from bigpca import arrays, blas
+from bigpca.engine import layout
+from bigpca.engine.layout import plan_layout
+from bigpca.engine.planning import PIECES
 from bigpca.passes.accumulators import dot_matrix
 from bigpca.passes.project import output_chunk_rows, plan_writing
-from bigpca.passes.reading import layout
-from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.readers import read_ahead
 from bigpca.passes.reading.row_maps import Affine
 from bigpca.passes.rows import Rows
-from bigpca.planning import PIECES
 
 DRAWN = {"sample", "landmarks"}  # reads that multiply little, if they multiply
 RBF = {"kernel": "rbf", "gamma": 0.01}

@@ -16,8 +16,8 @@ from distributed import Client
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.run import Run
+from bigpca.engine.events import Event, GroupEvent
+from bigpca.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
@@ -163,7 +163,7 @@ CHILD = """
 import sys
 from pathlib import Path
 import dask
-from bigpca.passes.engine.events import resolve_progress
+from bigpca.engine.events import resolve_progress
 from tests.passes.kit import logged
 from tests.passes.test_project import written
 folder = Path(sys.argv[1])

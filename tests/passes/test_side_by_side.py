@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import bigpca as bp
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import CheckpointEvent, Event
+from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, NonFiniteError
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.passes import rows as rows_module
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.engine.run import Run
 from bigpca.passes.reading.readers import GraphReader, SidesReader
 from bigpca.passes.reading.row_maps import EachSide, MapStep
 from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side

@@ -65,7 +65,7 @@
    tests/storage/test_outputs.py::test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed
 8. HTML is escaped
    tests/security/test_text_shown.py::test_names_labels_paths_and_parameters_run_nothing_in_a_notebook
-   tests/passes/engine/test_progress.py::test_the_notebook_bar_updates_one_display_and_escapes_names
+   tests/engine/test_progress.py::test_the_notebook_bar_updates_one_display_and_escapes_names
 9. No eval, no shell, no YAML that makes objects; overwriting needs a flag
    tests/security/test_the_code.py::test_no_source_evaluates_text_unpickles_or_calls_a_shell
    tests/cli/test_failures.py::test_existing_outputs_are_rejected_before_any_read

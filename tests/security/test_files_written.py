@@ -20,9 +20,9 @@ import pytest
 import bigpca as bp
 from bigpca import sketches
 from bigpca.data.sources import row_source
+from bigpca.engine.checkpoint import Checkpoint
 from bigpca.errors import ApproximationWarning, ModelFormatError, OutputExistsError
 from bigpca.estimators.loading import CLASSES
-from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.storage import RunLock
 from bigpca.storage.carriers import create_output
 from tests.security.attacks import little_memory, npy_header

@@ -24,9 +24,9 @@ import bigpca as bp
 from bigpca.data.label_files import read_label_file
 from bigpca.data.labels import open_labels
 from bigpca.data.sources import row_source
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import LogProgress, NotebookProgress, PassEvent
 from bigpca.errors import MAX_MESSAGE
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import LogProgress, NotebookProgress, PassEvent
 from bigpca.storage import read_group, write_group
 from bigpca.storage.files import public
 from tests.cli.running import run

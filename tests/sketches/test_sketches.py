@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from bigpca.blas import one_blas_thread
+from bigpca.engine.planning import BlockForm
 from bigpca.errors import ModelFormatError
-from bigpca.planning import BlockForm
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign, sketch_from
 from bigpca.sketches.base import CACHE, FIXED_BYTES
 from tests.peaks import traced_peak

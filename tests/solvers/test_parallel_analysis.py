@@ -14,7 +14,7 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.engine.events import CheckpointEvent, Event
+from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.seeds import signs
 from bigpca.solvers.components import decode_components, encode_components, noise_edge
 

@@ -19,8 +19,8 @@ from obstore.store import MemoryStore
 from snailmail import ObjectStore as Server
 
 import bigpca as bp
+from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.errors import OutputExistsError
-from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.storage import files
 from bigpca.storage.grammar import sort_keys
 from bigpca.storage.objects import unfinished

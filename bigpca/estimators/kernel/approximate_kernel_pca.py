@@ -13,6 +13,8 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
@@ -33,9 +35,7 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators.base import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, counted, needs_full_spectrum
 from bigpca.solvers.eigh import fix_signs

@@ -17,6 +17,9 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper, working_dtype
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
@@ -58,13 +61,10 @@ from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow, reject_underflow
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import fold_kernel, sweep_pass
-from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, counted, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs

@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, unpack, working_dtype
 from bigpca.devices import device_of_solve, precisely
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.estimators.kernel.maps import (
     SCORED_ROWS,
@@ -68,13 +70,11 @@ from bigpca.passes.accumulators.landmark_moments import (
     square_block,
 )
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, NoRowsLeftError, first_rows, fold, row_pass, without_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import dense_rows, product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, counted, needs_full_spectrum, resolve_components

@@ -12,6 +12,8 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Input
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
 from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features, solve_grown
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
@@ -22,8 +24,6 @@ from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import finish, with_parameters
 from bigpca.kernels.distance import DistanceKernel
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
 

@@ -10,6 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, norm_of, working_dtype
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, an, format_bytes, warn_approximation
 from bigpca.estimators.kernel.maps import (
     OF_PREIMAGES,
@@ -30,11 +33,8 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import bytes_of, of_part, stored
 from bigpca.solvers.components import NComponents, check_n_components, counted, degrees_of_freedom, reject_folds
 from bigpca.storage.files import one_look

@@ -20,6 +20,10 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
+from bigpca.engine.events import ProgressArgument
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.choosing import null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import given_sketch
 from bigpca.estimators.linear.model import LinearModel, rows_to_fit, standardization_of
@@ -49,12 +53,8 @@ from bigpca.operators.covariance import (
 from bigpca.passes.accumulators.base import Weighted, WeightSums, broadcast, column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
-from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import (

@@ -13,6 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, DType, Integers
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
@@ -20,11 +22,9 @@ from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, 
 from bigpca.estimators.shared.fit import Fit, choose, first_that_fits
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge

@@ -16,13 +16,14 @@ import numpy as np
 import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import Layout, PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, linear_bytes
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
 from bigpca.passes.panels import (
     column_layout,
@@ -35,7 +36,6 @@ from bigpca.passes.panels import (
 )
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.planning import Layout, PassCost, SolveCost
 from bigpca.solvers.components import check_total, counted, resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
 

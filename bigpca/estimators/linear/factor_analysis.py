@@ -11,6 +11,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Matrix, Vector, unpack
+from bigpca.engine.driver import solving
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction, low_rank_plus_diagonal
 from bigpca.estimators.linear.monitoring import Density, check_density
@@ -20,7 +21,6 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.driver import solving
 from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total

@@ -17,6 +17,8 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import solving_alone
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, reject_omission, spectrum_by_columns
 from bigpca.estimators.linear.spectrum import (
@@ -31,10 +33,8 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_pass
-from bigpca.passes.engine.run import Run
 from bigpca.passes.panels import column_layout
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_flops

@@ -22,6 +22,7 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device
+from bigpca.engine.planning import BlockForm
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_bytes
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
@@ -29,7 +30,6 @@ from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
 from bigpca.passes.rows import Rows
-from bigpca.planning import BlockForm
 from bigpca.settings import setting
 from bigpca.sketches import Sketch
 from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson

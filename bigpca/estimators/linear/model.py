@@ -21,6 +21,8 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
     Center,
@@ -61,8 +63,6 @@ from bigpca.estimators.shared.tables import component_names
 from bigpca.estimators.shared.transformer import of_all
 from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, filled
 from bigpca.records import Held
 from bigpca.solvers.scaling import Whitening

@@ -23,6 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, DType, Input, Integers, Path, Vector, working_dtype
 from bigpca.data.roles import STATISTICS
 from bigpca.devices import Device
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, orthonormality_error, strip_rows
 from bigpca.estimators.linear.spectrum import PCAResult
@@ -34,8 +36,6 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.estimators.shared.transformer import Estimator, Found
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends

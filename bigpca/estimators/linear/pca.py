@@ -12,6 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Vector
 from bigpca.data.provenance import Provenance
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.model import (
@@ -41,8 +43,6 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import CrossValidated, NComponents, by_name, check_n_components

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from bigpca.engine.planning import PassCost
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching, given_sketch
 from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.fit import Fit
@@ -12,9 +14,7 @@ from bigpca.estimators.shared.inputs import Unchecked, reject_non_finite
 from bigpca.estimators.shared.opening import policies, rows_of_fit
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost
 from bigpca.records import Held
 from bigpca.sketches import Gaussian, Sketch
 

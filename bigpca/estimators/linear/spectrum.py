@@ -14,6 +14,10 @@ import numpy as np
 
 from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_size, unpack
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
+from bigpca.engine.jobs import PassState
+from bigpca.engine.local import threads_here
+from bigpca.engine.planning import BlockForm, PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, projected, read_again
 from bigpca.estimators.shared.certificates import Certificate, Certified
@@ -24,13 +28,9 @@ from bigpca.estimators.shared.results import SummedRows
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
-from bigpca.planning import BlockForm, PassCost, SolveCost
 from bigpca.records import bytes_of, of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import (

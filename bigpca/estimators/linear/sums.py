@@ -12,6 +12,8 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.data.provenance import Provenance
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.linear.spectrum import not_kept
@@ -23,11 +25,9 @@ from bigpca.estimators.shared.opening import planned_fit, rows_of_fit
 from bigpca.estimators.shared.results import KeptRows, SummedRows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components

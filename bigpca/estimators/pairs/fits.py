@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from bigpca.data.batches import has_batches
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import read_again
 from bigpca.estimators.linear.spectrum import Remainder
 from bigpca.estimators.linear.sums import Refinement
@@ -16,11 +18,9 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, blocks_of_batches, naming_sides, side_by_side
-from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.eigh import eigh_bytes
 
 Found = TypeVar("Found")

@@ -19,6 +19,8 @@ from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import Projection, Reconstruction, Standardization, projected
 from bigpca.estimators.linear.spectrum import (
@@ -63,8 +65,6 @@ from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, column_scale
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.blocks import PRECISE, CountedRows
 from bigpca.passes.reading.row_maps import (
     EachSide,

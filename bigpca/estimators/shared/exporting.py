@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Path
+from bigpca.engine.driver import solving
 from bigpca.estimators.shared.inputs import Lazy
 from bigpca.estimators.shared.labelled import dataset_of
 from bigpca.estimators.shared.opening import fitted_preprocessors
@@ -26,7 +27,6 @@ from bigpca.export.linear import (
     torch_layer,
     write_onnx,
 )
-from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import RowMap
 
 if TYPE_CHECKING:

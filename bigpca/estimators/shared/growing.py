@@ -16,13 +16,13 @@ from sklearn.utils.metaestimators import available_if
 
 from bigpca.arrays import Input
 from bigpca.data.provenance import Provenance
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
 from bigpca.estimators.shared.fit import unfitted
 from bigpca.estimators.shared.inputs import Unchecked, check_parameters, summed
 from bigpca.estimators.shared.opening import open_like, record_rows, reject_groups, set_known
 from bigpca.estimators.shared.results import Kept, Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows
 from bigpca.records import check_shapes
 from bigpca.settings import setting

@@ -22,13 +22,13 @@ from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_f
 from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
+from bigpca.engine.events import ProgressArgument
+from bigpca.engine.planning import PassCost
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, viewed_as
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.summaries import search_columns, search_passes
-from bigpca.planning import PassCost
 
 if TYPE_CHECKING:
     import xarray as xr

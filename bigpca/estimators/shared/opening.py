@@ -17,6 +17,10 @@ from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import carrying
+from bigpca.engine.events import ProgressArgument
+from bigpca.engine.local import threads_here
+from bigpca.engine.planning import Layout, PassCost
+from bigpca.engine.run import Run
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import (
@@ -30,15 +34,11 @@ from bigpca.estimators.shared.labelled import naming_places, open_side, without_
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
-from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows, naming_sides, reject_weights, warn_repeats
 from bigpca.passes.summaries import search_passes
-from bigpca.planning import Layout, PassCost
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 

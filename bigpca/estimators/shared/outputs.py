@@ -27,13 +27,13 @@ from bigpca.data.grids import Grid
 from bigpca.data.provenance import Made
 from bigpca.data.roles import ROWS
 from bigpca.data.views import carrying
+from bigpca.engine.events import ProgressArgument, resolve_progress
+from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
 from bigpca.estimators.shared.opening import fitted_preprocessors, of_first_side, open_like, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
-from bigpca.passes.engine.events import ProgressArgument, resolve_progress
-from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows, beside_covariates

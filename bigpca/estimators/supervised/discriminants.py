@@ -13,6 +13,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Matrix, Path, Vector
+from bigpca.engine.driver import solving
 from bigpca.estimators.shared.inputs import Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
@@ -23,7 +24,6 @@ from bigpca.estimators.supervised.model import LABELS, SupervisedModel
 from bigpca.estimators.supervised.problems import SOLVERS, Problem, check_conditioning
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.parameters import Parameter
-from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents

@@ -14,6 +14,8 @@ import numpy as np
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.blas import blas_threads, one_blas_thread
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, first_that_fits
@@ -23,11 +25,9 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import WithinFactor, WithinProduct
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part, stored
 from bigpca.seeds import normals
 from bigpca.solvers.eigh import ENOUGH, eigh_bytes

@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bigpca.arrays import Input, Matrix, norm_of
+from bigpca.engine.events import ProgressArgument
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
 from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
     Choice,
@@ -55,11 +58,8 @@ from bigpca.estimators.supervised.supervised_pca import OfLabelKernel, Supervise
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.parameters import Parameter
-from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import of_part
 from bigpca.solvers.components import NComponents, check_total, counted
 from bigpca.solvers.roweis import Axes

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, DType, Input, Matrix
 from bigpca.data.labels import merge_classes
 from bigpca.data.provenance import Provenance
+from bigpca.engine.driver import solving
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
@@ -33,7 +34,6 @@ from bigpca.estimators.supervised.fits import KrylovRoweisFit, LabelledFit, Labe
 from bigpca.estimators.supervised.problems import Problem, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, Supervision
 from bigpca.passes.accumulators.moments import Hits
-from bigpca.passes.engine.driver import solving
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
 from bigpca.records import Held

@@ -12,6 +12,8 @@ from sklearn.base import clone
 
 from bigpca.arrays import Array, Input, Integers, Matrix
 from bigpca.blas import blas_threads
+from bigpca.engine.driver import solving_with
+from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
@@ -26,8 +28,6 @@ from bigpca.estimators.supervised.problems import check_classes, open_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.engine.driver import solving_with
-from bigpca.passes.engine.events import ProgressArgument
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.settings import setting
 from bigpca.solvers.roweis import Axes

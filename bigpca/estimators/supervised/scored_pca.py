@@ -25,6 +25,12 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, tied, unpack
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import columns_of
+from bigpca.engine.driver import solving
+from bigpca.engine.events import ProgressArgument
+from bigpca.engine.jobs import PassState
+from bigpca.engine.layout import plan_layout
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run, one_fit
 from bigpca.errors import an, warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
@@ -44,16 +50,10 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
-from bigpca.passes.engine.driver import solving
-from bigpca.passes.engine.events import ProgressArgument
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run, one_fit
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
-from bigpca.passes.reading.layout import plan_layout
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, unchanged_in_all
-from bigpca.planning import PassCost, SolveCost
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import integers
 from bigpca.solvers.components import NComponents, check_total, resolve_components

@@ -12,16 +12,16 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpack
 from bigpca.data.labels import merge_classes
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost
+from bigpca.engine.run import Run
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost
 from bigpca.records import Held, of_part, pack, stored
 from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.eigh import rounded_squares

@@ -26,10 +26,10 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
 from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, pack_upper
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.passes.reading.row_maps import identified
-from bigpca.planning import BlockForm, Work
 from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale, Patterson
 

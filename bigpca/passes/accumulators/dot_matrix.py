@@ -13,6 +13,7 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
 from bigpca.blas import blas_threads, made_ahead
 from bigpca.devices import Device
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -29,7 +30,6 @@ from bigpca.passes.accumulators.base import (
     total_weight,
 )
 from bigpca.passes.reading.blocks import Block, Values, within_range
-from bigpca.planning import BlockForm, Work
 from bigpca.solvers.scaling import LearnedScale
 
 WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.devices import Device
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, Accumulator, WeightSums, add_weights, cost_of, kept, update_all
 from bigpca.passes.reading.blocks import Block, Codes
-from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 
 State = TypeVar("State", bound=Accumulator)

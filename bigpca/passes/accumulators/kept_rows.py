@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix
+from bigpca.engine.layout import SLAB_ROWS
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
 from bigpca.passes.reading.blocks import Block, Values, dense_rows
-from bigpca.passes.reading.layout import SLAB_ROWS
-from bigpca.planning import BlockForm, Work
 
 
 @dataclass

@@ -9,10 +9,10 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.devices import Device
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
-from bigpca.planning import BlockForm, Work
 from bigpca.solvers.components import check_total
 
 COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision

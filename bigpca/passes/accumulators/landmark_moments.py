@@ -15,15 +15,15 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
 from bigpca.devices import Device, device_of_solve, gram_bytes, host_array, precisely, tile_bytes
+from bigpca.engine.layout import MIB
+from bigpca.engine.planning import LOOPS, BlockForm, Work
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
-from bigpca.passes.reading.layout import MIB
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
-from bigpca.planning import LOOPS, BlockForm, Work
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.

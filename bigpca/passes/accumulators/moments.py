@@ -33,6 +33,8 @@ from bigpca.arrays import (
     unpack_upper,
 )
 from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
+from bigpca.engine.layout import MIB, SLAB_ROWS
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -50,9 +52,7 @@ from bigpca.passes.accumulators.base import (
     symmetric_product,
 )
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Codes, scaled_rows, within_range
-from bigpca.passes.reading.layout import MIB, SLAB_ROWS
 from bigpca.passes.reading.row_maps import Profile, row_totals
-from bigpca.planning import BlockForm, Work
 
 PROFILE = Profile(1.0)  # of rows of amounts
 TILE_BYTES = 16 * MIB  # of labelled rows that are added at a time

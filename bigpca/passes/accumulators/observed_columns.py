@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.engine.planning import BlockForm, PassCost, Work
 from bigpca.passes.accumulators.base import Accumulator, kept
 from bigpca.passes.reading.blocks import Block, cached_rows
-from bigpca.planning import BlockForm, PassCost, Work
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Vector
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, Accumulator
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import row_totals
-from bigpca.planning import BlockForm, Work
 
 MOST_SUMS = 2**22  # that differ, 64 MiB of them: cells have far fewer counts than that, so that n sets no memory
 

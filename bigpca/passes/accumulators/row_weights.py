@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.devices import Device, precisely, tile_bytes
+from bigpca.engine.planning import BlockForm, Work
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
@@ -25,7 +26,6 @@ from bigpca.passes.accumulators.landmark_moments import (
     tile_rows,
 )
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
-from bigpca.planning import BlockForm, Work
 from bigpca.seeds import uniforms
 
 

@@ -19,6 +19,8 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import by_rows
+from bigpca.engine.layout import MIB, largest_slab
+from bigpca.engine.planning import LOOPS, BlockForm, Work
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,
@@ -32,9 +34,7 @@ from bigpca.passes.accumulators.base import (
     lost_squares,
 )
 from bigpca.passes.reading.blocks import Block, Values, add_product, multiply, within_range, zeros
-from bigpca.passes.reading.layout import MIB, largest_slab
 from bigpca.passes.reading.row_maps import identified
-from bigpca.planning import LOOPS, BlockForm, Work
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 

@@ -1,7 +1,5 @@
 """Rows become blocks: which rows are read at a time, how, and in which precision. Everything here runs inside tasks.
 
-- ``layout``  How rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or
-  threads.
 - ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked
   and filled.
 - ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.

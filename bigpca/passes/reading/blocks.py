@@ -15,8 +15,8 @@ from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, RowsThere
+from bigpca.engine.layout import MIB
 from bigpca.errors import NonFiniteError, counted
-from bigpca.passes.reading.layout import MIB
 
 Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
 STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time

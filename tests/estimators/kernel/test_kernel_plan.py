@@ -14,9 +14,9 @@ import pytest
 
 import bigpca as bp
 from bigpca import KernelPCA, kernels
+from bigpca.engine.planning import SAFE_SHARE
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError
 from bigpca.estimators.kernel.maps import regression, regression_bytes
-from bigpca.planning import SAFE_SHARE
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads

@@ -9,10 +9,10 @@ import pytest
 
 import bigpca as bp
 from bigpca import KernelPCA
+from bigpca.engine import layout
+from bigpca.engine.events import Event, PassEvent, PlanEvent
 from bigpca.estimators.kernel.maps import scored_evaluations
 from bigpca.passes import sweeps
-from bigpca.passes.engine.events import Event, PassEvent, PlanEvent
-from bigpca.passes.reading import layout
 from tests.builders import data_with_spectrum, power_law
 from tests.passes.kit import write_store
 

@@ -15,8 +15,9 @@ from scipy.linalg import hadamard
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA
+from bigpca.engine import layout
 from bigpca.errors import ApproximationWarning
-from bigpca.passes.reading import blocks, layout
+from bigpca.passes.reading import blocks
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import exact, stored, unreadable

@@ -13,9 +13,9 @@ import xarray as xr
 from scipy.sparse import csr_array
 
 import bigpca as bp
+from bigpca.engine import layout
+from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.errors import ApproximationWarning, NonFiniteError
-from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
-from bigpca.passes.reading import layout
 from tests.estimators.stores import stored, unreadable
 
 RNG = np.random.default_rng(0)

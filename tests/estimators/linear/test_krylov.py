@@ -19,14 +19,15 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA
+from bigpca.engine import layout
+from bigpca.engine.events import Event, PassEvent
 from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov as iteration
 from bigpca.estimators.linear import krylov as krylov_fit
 from bigpca.operators.base import Products
 from bigpca.operators.covariance import CovarianceOperator
-from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.fold import sample_runs, sample_size
-from bigpca.passes.reading import blocks, layout
+from bigpca.passes.reading import blocks
 from bigpca.solvers import krylov as solver
 from tests.builders import data_with_spectrum, gap, power_law, solver_spectra
 from tests.estimators.stores import exact, largest_angle, stored, unreadable

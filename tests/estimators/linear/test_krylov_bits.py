@@ -13,10 +13,10 @@ from distributed import Client
 
 import bigpca as bp
 from bigpca import PCA
-from bigpca.passes.engine.events import Event, GroupEvent, PassEvent, RetryEvent
-from bigpca.passes.reading import layout
+from bigpca.engine import layout
+from bigpca.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from tests.builders import data_with_spectrum, power_law
-from tests.passes.conftest import start_cluster
+from tests.engine.conftest import start_cluster
 from tests.passes.kit import logged, write_store
 
 N, D, CHUNK = 1000, 24, 25  # 40 chunks in 40 groups

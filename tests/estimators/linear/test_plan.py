@@ -20,10 +20,10 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA
+from bigpca.engine.events import PassEvent, PlanEvent
+from bigpca.engine.planning import Plan, Resources
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
-from bigpca.passes.engine.events import PassEvent, PlanEvent
-from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
 
 ISSUE_FIELDS = {

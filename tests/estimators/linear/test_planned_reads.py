@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import bigpca as bp
+from bigpca.engine.events import GroupEvent, PassEvent
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.landmarks import SAMPLINGS
-from bigpca.passes.engine.events import GroupEvent, PassEvent
 from bigpca.sketches import Gaussian
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads

@@ -14,6 +14,9 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import bigpca as bp
+from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Resources, SolveCost, plan_of
+from bigpca.engine.resources import machine_speed
+from bigpca.engine.run import Run
 from bigpca.errors import UndeclaredPassError
 from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
 from bigpca.estimators.kernel.maps import Expansion
@@ -23,12 +26,9 @@ from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, 
 from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.resources import machine_speed
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
-from bigpca.planning import THREAD_BYTES, Layout, PassCost, Resources, SolveCost, plan_of
 
 D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
@@ -284,7 +284,7 @@ def test_a_speed_is_measured_once_and_where_nothing_can_be_kept_each_time(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("bigpca.passes.engine.resources.ROUNDS", 1)
+    monkeypatch.setattr("bigpca.engine.resources.ROUNDS", 1)
     machine_speed.cache_clear()
     first = machine_speed()
     assert min(first.values()) > 0

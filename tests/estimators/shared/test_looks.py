@@ -18,7 +18,7 @@ from zarr.codecs import BloscCodec, ShardingCodec, ZstdCodec
 import bigpca as bp
 from bigpca.data import zarr_arrays
 from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.passes.engine.events import Event, PassEvent
+from bigpca.engine.events import Event, PassEvent
 from tests.data.sparse_savers import to_zarr
 from tests.estimators.stores import Looks, stored
 from tests.estimators.test_every_estimator import READING, D, N, X, few_values, fitted, known

@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca.passes.engine.events import GroupEvent
+from bigpca.engine.events import GroupEvent
 from tests.estimators.stores import stored
 
 RNG = np.random.default_rng(0)

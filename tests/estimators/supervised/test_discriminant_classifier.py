@@ -18,7 +18,8 @@ from sklearn.model_selection import GridSearchCV
 
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
-from bigpca.passes.reading import blocks, layout
+from bigpca.engine import layout
+from bigpca.passes.reading import blocks
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.estimators.stores import stored
 

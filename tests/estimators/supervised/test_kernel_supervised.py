@@ -21,8 +21,8 @@ from bigpca import (
     RoweisDiscriminantAnalysis,
     kernels,
 )
+from bigpca.engine import layout
 from bigpca.errors import ApproximationWarning, EvaluationBudgetError, MemoryBudgetError
-from bigpca.passes.reading import layout
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads

@@ -77,7 +77,7 @@ def assert_solves(model: Any, expected: tuple[Array, Array], tolerance: float = 
 def test_each_method_is_its_dense_pencil_for_any_chunks_and_no_pair_crosses_a_border(
     name: str, chunk: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigpca.passes.reading import layout
+    from bigpca.engine import layout
 
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
     monkeypatch.setattr(layout, "MIN_GROUPS", 40)
@@ -232,7 +232,7 @@ LAGS = (5, 1, 12)
 def test_several_lags_of_one_read_are_one_fit_for_each(
     chunk: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigpca.passes.reading import layout
+    from bigpca.engine import layout
 
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
     monkeypatch.setattr(layout, "MIN_GROUPS", 40)

@@ -18,9 +18,9 @@ from sklearn.linear_model import LinearRegression
 
 import bigpca as bp
 from bigpca import ScoredPCA
+from bigpca.engine import layout
+from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.reading import layout
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 import bigpca
 from bigpca import kernels
 from bigpca.arrays import mirror_upper, packed_diagonal
+from bigpca.engine.planning import BlockForm
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
@@ -46,7 +47,6 @@ from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
-from bigpca.planning import BlockForm
 from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import block_edges
 from tests.passes.kit import full, normal, scatter_of

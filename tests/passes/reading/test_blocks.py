@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from bigpca.arrays import working_dtype
-from bigpca.errors import NonFiniteError
-from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
-from bigpca.passes.reading.layout import (
+from bigpca.engine.layout import (
     MAX_GROUPS,
     MAX_SEGMENTS,
     MIN_GROUP_BYTES,
@@ -23,6 +21,8 @@ from bigpca.passes.reading.layout import (
     Layout,
     plan_layout,
 )
+from bigpca.errors import NonFiniteError
+from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
 
 F4, GIB = np.dtype("f4"), 1 << 30
 chunk_sizes = st.lists(st.one_of(st.integers(0, 5), st.integers(1000, 30000)), max_size=60)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bigpca.engine.layout import SLAB_ROWS
 from bigpca.passes.accumulators import moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import prepare_block
-from bigpca.passes.reading.layout import SLAB_ROWS
 from tests.passes.kit import full, normal, scatter_of
 
 D = 6

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigpca.blas import Caller, numerical_environment
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import Layout
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.jobs import PassState
-from bigpca.planning import Layout
 from bigpca.storage import RunLock
 from bigpca.storage.files import (
     Folder,

@@ -24,9 +24,9 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
 from bigpca.devices import Device
-from bigpca.passes.engine.local import Eligible, current_client, local_threads, workers_of
+from bigpca.engine.local import Eligible, current_client, local_threads, workers_of
+from bigpca.engine.planning import LOOPS, Resources
 from bigpca.passes.reading.blocks import prepare_block
-from bigpca.planning import LOOPS, Resources
 from bigpca.settings import memory_limit as machine_limit
 
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less

@@ -20,8 +20,8 @@ from html import escape
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
+from bigpca.engine.planning import Plan, format_seconds
 from bigpca.errors import format_bytes
-from bigpca.planning import Plan, format_seconds
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

@@ -14,10 +14,10 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
+from bigpca.engine.cluster import run as cluster_module
+from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.passes import rows
-from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
-from tests.passes.conftest import start_cluster
+from tests.engine.conftest import start_cluster
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
 
 N, D = 4000, 24

@@ -23,14 +23,14 @@ from distributed import Client, Future, LocalCluster, Scheduler
 import bigpca as bp
 from bigpca import blas
 from bigpca.blas import blas_threads, one_blas_thread
-from bigpca.passes.engine import run as run_module
-from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.cluster import watch as watch_module
-from bigpca.passes.engine.cluster.run import ClusterRun
-from bigpca.passes.engine.events import Event, GroupEvent, PassEvent, RetryEvent
-from bigpca.passes.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
+from bigpca.engine import run as run_module
+from bigpca.engine.cluster import run as cluster_module
+from bigpca.engine.cluster import watch as watch_module
+from bigpca.engine.cluster.run import ClusterRun
+from bigpca.engine.events import Event, GroupEvent, PassEvent, RetryEvent
+from bigpca.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
+from tests.engine.conftest import start_cluster
 from tests.faults.kit import wait_until
-from tests.passes.conftest import start_cluster
 from tests.passes.kit import (
     bits,
     interrupt_after,

@@ -14,7 +14,7 @@ import dask
 import pytest
 from distributed import Client
 
-from bigpca.passes.engine.events import CheckpointEvent, Event, RetryEvent
+from bigpca.engine.events import CheckpointEvent, Event, RetryEvent
 from tests.faults.kit import PYTHON, start, wait_until
 from tests.forks import kill_after
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store

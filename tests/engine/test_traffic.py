@@ -22,18 +22,18 @@ from distributed import Client
 import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader
+from bigpca.engine.checkpoint import Resumed
+from bigpca.engine.cluster import run as cluster_module
+from bigpca.engine.events import Event, PassEvent
+from bigpca.engine.jobs import Pass, PassState, fold_group, merge_states
+from bigpca.engine.local import run_locally
+from bigpca.engine.planning import PassCost
+from bigpca.engine.run import Run
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.engine.checkpoint import Resumed
-from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.jobs import Pass, PassState, fold_group, merge_states
-from bigpca.passes.engine.local import run_locally
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.rows import Rows
-from bigpca.planning import PassCost
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
 
 TINY = 100_000
@@ -136,7 +136,7 @@ def test_few_segments_are_on_their_way_at_a_time(
     waiting_bytes: int, ahead: int, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first group is slow, and others run ahead of it as far as they may; their states wait where there is room."""
-    monkeypatch.setattr("bigpca.passes.engine.cluster.run.WAITING_BYTES", waiting_bytes)
+    monkeypatch.setattr("bigpca.engine.cluster.run.WAITING_BYTES", waiting_bytes)
     most = here = 0
     submit = cluster_module.ClusterRun.submit_segment
 
@@ -163,7 +163,7 @@ def test_the_next_segment_is_there_while_one_is_merged_and_its_groups_come_after
     tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four groups a segment on two threads; Dask gives graphs of the same minute one priority, unless told."""
-    monkeypatch.setattr("bigpca.passes.reading.layout.MAX_SEGMENTS", 20)
+    monkeypatch.setattr("bigpca.engine.layout.MAX_SEGMENTS", 20)
     submit = cluster_module.ClusterRun.submit_segment
     flying: list[int] = []
     seen: dict[int, set[Any]] = {}  # of each segment, the priorities of its groups
@@ -197,7 +197,7 @@ def test_what_the_client_holds_does_not_grow_with_the_number_of_groups(
     checkpoint: bool, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups in flight, tasks, states that wait for a slow first group, copies of what groups share, and futures."""
-    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUP_BYTES", 1)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1)
     most, accept = Counter[str](), cluster_module.ClusterRun.accept
 
     def count(run: Any, future: Any) -> None:
@@ -214,7 +214,7 @@ def test_what_the_client_holds_does_not_grow_with_the_number_of_groups(
 
     monkeypatch.setattr(cluster_module.ClusterRun, "accept", count)
     for groups in (50, 400):
-        monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", groups)
+        monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", groups)
         store, log, events = tmp_path / f"{groups}.zarr", tmp_path / f"log-{groups}", list[Event]()
         write_store(store, normal(groups * 100, 4), (100, 4))
         log.mkdir()
@@ -277,5 +277,5 @@ def test_groups_carry_their_own_rows_of_a_thin_factor_only() -> None:
 def test_bits_do_not_depend_on_the_size_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X = bp.open(write_store(tmp_path / "x.zarr", normal(500, 8), (50, 8)))
     found = bits(moments_of(X))
-    monkeypatch.setattr("bigpca.passes.engine.local.CPU_COUNT", 64)
+    monkeypatch.setattr("bigpca.engine.local.CPU_COUNT", 64)
     assert bits(moments_of(X)) == found

@@ -20,11 +20,11 @@ from dask.typing import Key
 from bigpca.arrays import Array, named
 from bigpca.blas import one_blas_thread
 from bigpca.data.checks import tally_rounded
+from bigpca.engine.events import GroupEvent
+from bigpca.engine.planning import Layout, PassCost
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.reading.readers import SHARED as SHARED
 from bigpca.passes.reading.readers import Reader
-from bigpca.planning import Layout, PassCost
 from bigpca.settings import steady_heap
 from bigpca.storage.files import Seen, one_look
 

@@ -25,13 +25,13 @@ from distributed import Client
 from distributed.comm import connect
 from distributed.versions import get_versions
 
+from bigpca.engine.cluster.tasks import releasing, starts_with
+from bigpca.engine.events import RetryEvent
+from bigpca.engine.local import ANSWER_SECONDS, Eligible, RunCancelled, ask
+from bigpca.engine.planning import SAFE_SHARE, SMALLER_CHUNKS
+from bigpca.engine.resources import IMPORTED_BYTES
+from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, counted, format_bytes
-from bigpca.passes.engine.cluster.tasks import releasing, starts_with
-from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.local import ANSWER_SECONDS, Eligible, RunCancelled, ask
-from bigpca.passes.engine.resources import IMPORTED_BYTES
-from bigpca.passes.engine.run import Run
-from bigpca.planning import SAFE_SHARE, SMALLER_CHUNKS
 from bigpca.storage.files import kind_of
 
 LOST_SECONDS = 60  # of a scheduler that does not answer

@@ -11,12 +11,12 @@ import pytest
 
 import bigpca as bp
 from bigpca.blas import Crew
-from bigpca.passes.engine.checkpoint import Resumed
-from bigpca.passes.engine.jobs import Pass
-from bigpca.passes.engine.local import LocalPass
-from bigpca.passes.engine.run import Run
-from bigpca.passes.reading.layout import split_evenly
-from bigpca.planning import SAFE_SHARE, Layout, PassCost, Plan, Resources, peak_bytes
+from bigpca.engine.checkpoint import Resumed
+from bigpca.engine.jobs import Pass
+from bigpca.engine.layout import split_evenly
+from bigpca.engine.local import LocalPass
+from bigpca.engine.planning import SAFE_SHARE, Layout, PassCost, Plan, Resources, peak_bytes
+from bigpca.engine.run import Run
 
 MIB = 1 << 20
 RESOURCES = Resources(threads=2, limit_bytes=1000 * MIB, baseline_bytes=150 * MIB, where="memory_limit")

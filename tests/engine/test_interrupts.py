@@ -17,9 +17,9 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.engine import cluster
-from bigpca.passes.engine.cluster import run
-from bigpca.passes.engine.cluster.tasks import awaited
+from bigpca.engine import cluster
+from bigpca.engine.cluster import run
+from bigpca.engine.cluster.tasks import awaited
 from tests.interrupts import Interrupt, Line, lines_of
 from tests.passes.kit import moments_of, normal, tasks_on, wait_for_none, write_store
 

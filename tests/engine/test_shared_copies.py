@@ -17,8 +17,8 @@ from distributed import Client, wait
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.engine.cluster.run import SharedCopies, unpin
-from tests.passes.conftest import start_cluster
+from bigpca.engine.cluster.run import SharedCopies, unpin
+from tests.engine.conftest import start_cluster
 
 Array = NDArray[Any]
 

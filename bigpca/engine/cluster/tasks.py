@@ -20,9 +20,9 @@ from dask.tokenize import normalize_token
 from dask.typing import Key
 from distributed import Client, Future, KilledWorker
 
-from bigpca.passes.engine.checkpoint import SegmentStates
-from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
-from bigpca.passes.engine.local import RunCancelled, workers_of
+from bigpca.engine.checkpoint import SegmentStates
+from bigpca.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
+from bigpca.engine.local import RunCancelled, workers_of
 
 T = TypeVar("T")
 

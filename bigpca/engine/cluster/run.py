@@ -10,7 +10,7 @@ the client up to 64 MiB. A lost worker therefore costs the segments in flight, n
 checkpoint, larger states stay on the workers, and Dask recomputes those that a dead worker held.
 
 Workers may join and leave at any time. Each is checked when it first appears
-(:mod:`bigpca.passes.engine.cluster.watch`), and the window of segments in flight follows the number of threads. A
+(:mod:`bigpca.engine.cluster.watch`), and the window of segments in flight follows the number of threads. A
 worker that is retired, scaled down or at the end of its ``--lifetime`` transfers its results; SIGTERM is not graceful
 in Dask (the nanny stops the worker with its task and its results), so preemption costs as much as a kill.
 """
@@ -36,9 +36,8 @@ import cloudpickle
 import dask
 from distributed import Client, Future, KilledWorker
 
-from bigpca.errors import CheckpointError, counted, format_bytes
-from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
-from bigpca.passes.engine.cluster.tasks import (
+from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
+from bigpca.engine.cluster.tasks import (
     StoredSegment,
     attempt_of_key,
     extend_prefix,
@@ -51,7 +50,7 @@ from bigpca.passes.engine.cluster.tasks import (
     segment_graph,
     starts_with,
 )
-from bigpca.passes.engine.cluster.watch import (
+from bigpca.engine.cluster.watch import (
     QUIET_SECONDS,
     Unknown,
     Watch,
@@ -63,11 +62,12 @@ from bigpca.passes.engine.cluster.watch import (
     resume_hint,
     scheduler_loss_named,
 )
-from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
-from bigpca.passes.engine.jobs import AnyPass, Pass, PassState, R, merge_states
-from bigpca.passes.engine.local import RunCancelled, ask, cancel_run
-from bigpca.passes.engine.run import Run
-from bigpca.planning import SMALLER_CHUNKS
+from bigpca.engine.events import CheckpointEvent, RetryEvent
+from bigpca.engine.jobs import AnyPass, Pass, PassState, R, merge_states
+from bigpca.engine.local import RunCancelled, ask, cancel_run
+from bigpca.engine.planning import SMALLER_CHUNKS
+from bigpca.engine.run import Run
+from bigpca.errors import CheckpointError, counted, format_bytes
 
 # Groups whose workers died: which are retried, which are retried alone, and which is blamed.
 #
@@ -762,7 +762,7 @@ CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
 
 
 def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed) -> R:
-    """Run one pass on a client; see :func:`bigpca.passes.engine.driver.run_pass`."""
+    """Run one pass on a client; see :func:`bigpca.engine.driver.run_pass`."""
 
     def join(workers: Mapping[str, int]) -> list[str]:
         return join_workers(client, workers, job.paths, options.peak_bytes)

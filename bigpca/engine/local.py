@@ -28,10 +28,10 @@ from dask.typing import Key
 from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Caller, Crew, forget_others, inside_fold
 from bigpca.devices import RowsThere
-from bigpca.passes.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
-from bigpca.passes.engine.events import CheckpointEvent
-from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
-from bigpca.passes.engine.run import Run
+from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
+from bigpca.engine.events import CheckpointEvent
+from bigpca.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
+from bigpca.engine.run import Run
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import AHEAD, BEGUN, Begun, Reader, begin_read, with_inputs
 from bigpca.storage.files import comparing, one_look
@@ -365,7 +365,7 @@ class LocalPass:
 
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
-    """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
+    """Run one pass in this process; see :func:`bigpca.engine.driver.run_pass`."""
     threads = local_threads()
     crew = Crew(threads if job.cost.device is None else 1)  # one thread drives a device
     pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-read")
@@ -529,7 +529,7 @@ class OrderedMerge:
 
 
 def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
-    """Run one pass in this process, whose thread reads; see :func:`bigpca.passes.engine.driver.run_pass`.
+    """Run one pass in this process, whose thread reads; see :func:`bigpca.engine.driver.run_pass`.
 
     Raises
     ------

@@ -12,9 +12,9 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import CheckpointEvent, Event, RetryEvent
-from tests.passes.conftest import fill_disk
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import CheckpointEvent, Event, RetryEvent
+from tests.engine.conftest import fill_disk
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 2000, 16
@@ -70,9 +70,9 @@ def test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_continu
 ) -> None:
     expected = bits(moments_of(bp.open(store)))
     if way == "client writes":
-        monkeypatch.setattr("bigpca.passes.engine.cluster.run._workers_see", lambda client, directory: False)
+        monkeypatch.setattr("bigpca.engine.cluster.run._workers_see", lambda client, directory: False)
     if way == "states stay on the workers":
-        monkeypatch.setattr("bigpca.passes.engine.cluster.run.CLIENT_BYTES", 0)
+        monkeypatch.setattr("bigpca.engine.cluster.run.CLIENT_BYTES", 0)
     events: list[Event] = []
 
     def fill(event: Event) -> None:

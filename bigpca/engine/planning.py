@@ -2,7 +2,7 @@
 
 Plain arithmetic on shapes and limits, in this order: the cost of a block (``BlockForm``, ``Work``, ``LOOPS``), how the
 rows of a pass are cut (``Layout``), the cost of a pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan``
-that a user sees, which rejects what does not fit. The limits come from :mod:`bigpca.passes.engine.resources`, which
+that a user sees, which rejects what does not fit. The limits come from :mod:`bigpca.engine.resources`, which
 queries Dask and the machine.
 """
 

@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 
 from bigpca.blas import during
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import Event, Progress
+from bigpca.engine.jobs import STALLED_SECONDS
+from bigpca.engine.planning import PassCost
 from bigpca.errors import UndeclaredPassError
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import Event, Progress
-from bigpca.passes.engine.jobs import STALLED_SECONDS
-from bigpca.planning import PassCost
 from bigpca.settings import setting
 from bigpca.storage.files import Seen
 
@@ -49,7 +49,7 @@ class Run:
     Attributes
     ----------
     checkpoint : Checkpoint or None
-    progress : callable taking events, from any thread; a :class:`~bigpca.passes.engine.events.Reporter` takes turns
+    progress : callable taking events, from any thread; a :class:`~bigpca.engine.events.Reporter` takes turns
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
         Planned peak of one worker thread, for errors; 0 without a plan.

@@ -19,9 +19,9 @@ import zarr
 
 import bigpca as bp
 from bigpca.data.source import MemoryRows
+from bigpca.engine.checkpoint import Checkpoint
+from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.rows import Rows
 from tests.conftest import everywhere, local_or_memory
 from tests.estimators.stores import Looks
@@ -361,7 +361,7 @@ def test_a_state_of_more_bytes_than_its_pass_can_have_is_not_read(
     compress: bool, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = bits(moments_of(bp.open(store)))
-    monkeypatch.setattr("bigpca.passes.engine.checkpoint.MAX_RECORD", 1 << 16)
+    monkeypatch.setattr("bigpca.engine.checkpoint.MAX_RECORD", 1 << 16)
     directory = half_done(store, tmp_path / "c")
     forged = directory / max(name for name in states(directory) if "prefix" in name)
     with np.load(forged) as archive:

@@ -21,15 +21,15 @@ from distributed.scheduler import WorkerState
 import bigpca as bp
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader
+from bigpca.engine.cluster import run as run_module
+from bigpca.engine.cluster.run import RESUBMISSIONS, ClusterRun, Segment, Suspects
+from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
+from bigpca.engine.run import Run
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.cluster import run as run_module
-from bigpca.passes.engine.cluster.run import RESUBMISSIONS, ClusterRun, Segment, Suspects
-from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
-from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.rows import Rows
+from tests.engine.conftest import start_cluster
 from tests.faults.kit import start, wait_until, worker_command
-from tests.passes.conftest import start_cluster
 from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, write_store
 
 N, D = 4000, 24

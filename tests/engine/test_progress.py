@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bigpca.passes.engine.events import (
+from bigpca.engine.events import (
     CheckpointEvent,
     DelayedProgress,
     DoneEvent,
@@ -26,7 +26,7 @@ from bigpca.passes.engine.events import (
     TerminalProgress,
     resolve_progress,
 )
-from bigpca.planning import PassCost, Resources, SolveCost, format_seconds, plan_of
+from bigpca.engine.planning import PassCost, Resources, SolveCost, format_seconds, plan_of
 
 COST = PassCost(name="moments", bytes_read=8000)
 RUN: list[Event] = [

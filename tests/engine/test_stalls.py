@@ -25,15 +25,15 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca.passes.engine import run as run_module
-from bigpca.passes.engine.cluster import run, watch
-from bigpca.passes.engine.cluster.run import ClusterRun
-from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.run import Run
+from bigpca.engine import run as run_module
+from bigpca.engine.cluster import run, watch
+from bigpca.engine.cluster.run import ClusterRun
+from bigpca.engine.events import Event, PassEvent
+from bigpca.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.plots.data import drawn_scores
 from bigpca.report.describing import classified
-from tests.passes.conftest import start_cluster
+from tests.engine.conftest import start_cluster
 from tests.passes.kit import Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
 
 N, D = 2000, 16

@@ -18,11 +18,10 @@ from dask.core import flatten
 
 import bigpca.dask_array as da
 from bigpca.blas import Caller, blas_threads, during, solve_paused
-from bigpca.errors import ShortTraceback, warn_rounded
-from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
-from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
-from bigpca.passes.engine.jobs import Finish, Pass, PassState
-from bigpca.passes.engine.local import (
+from bigpca.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
+from bigpca.engine.events import DoneEvent, PassEvent, SkipEvent
+from bigpca.engine.jobs import Finish, Pass, PassState
+from bigpca.engine.local import (
     cancel_run,
     chosen_scheduler,
     current_client,
@@ -30,13 +29,14 @@ from bigpca.passes.engine.local import (
     run_locally,
     threads_here,
 )
-from bigpca.passes.engine.run import Run
+from bigpca.engine.run import Run
+from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.settings import brought_by, setting, steady_heap, trim_heap
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from bigpca.passes.engine.cluster.watch import Watch
+    from bigpca.engine.cluster.watch import Watch
 
 # They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
 # ``solve_threads`` (or the number of cores), and not on the environment in which the process was started.
@@ -141,7 +141,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
             elif client is None:
                 result, counts = run_locally(counted, run, resumed)
             else:
-                from bigpca.passes.engine.cluster.run import run_on_cluster  # imports distributed, which is slow
+                from bigpca.engine.cluster.run import run_on_cluster  # imports distributed, which is slow
 
                 result, counts = run_on_cluster(client, counted, run, resumed)
             if resumed.files is not None:
@@ -200,8 +200,8 @@ def get_watched(
         if client is None:
             get = chosen_scheduler() or da.Array.__dask_scheduler__
             return get(graph, keys, **options)
-        from bigpca.passes.engine.cluster.tasks import releasing
-        from bigpca.passes.engine.cluster.watch import Watch, join_workers, scheduler_loss_named
+        from bigpca.engine.cluster.tasks import releasing
+        from bigpca.engine.cluster.watch import Watch, join_workers, scheduler_loss_named
 
         watch = Watch(client, Run(), lambda workers: join_workers(client, workers, paths, 0))
         with scheduler_loss_named(watch):
@@ -214,7 +214,7 @@ def get_watched(
 def _gather(watch: Watch, graph: Any, keys: Any, options: dict[str, Any]) -> Any:
     from distributed import wait  # slow to import, so only if there is a client
 
-    from bigpca.passes.engine.cluster.tasks import GATHER_SECONDS, awaited
+    from bigpca.engine.cluster.tasks import GATHER_SECONDS, awaited
 
     futures = watch.client.get(graph, keys, sync=False, **options)
     while True:

@@ -16,10 +16,10 @@ from dask.sizeof import sizeof
 from distributed import Client, Scheduler, Worker
 
 import bigpca as bp
+from bigpca.engine import layout
+from bigpca.engine.events import Event, PassEvent
+from bigpca.engine.jobs import PassState
 from bigpca.passes import sweeps
-from bigpca.passes.engine.events import Event, PassEvent
-from bigpca.passes.engine.jobs import PassState
-from bigpca.passes.reading import layout
 from tests.passes.kit import moments_of, normal, write_store
 
 N, D = 2_000, 64

@@ -28,11 +28,11 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.blas import blas_description
 from bigpca.data.ingest import ingest
+from bigpca.engine.cluster.watch import PACKAGES, check_versions
+from bigpca.engine.events import Event, GroupEvent
+from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.cluster.watch import PACKAGES, check_versions
-from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.storage.places import Place
 from tests.faults.kit import start, wait_until

@@ -11,14 +11,13 @@ The same store therefore gives the same bits wherever it is folded:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from bigpca.arrays import DType, working_dtype
-from bigpca.data.checks import coalesce
-from bigpca.planning import BYTE_WORK, MIN_GROUP_BYTES, PIECES, Layout
+from bigpca.engine.planning import BYTE_WORK, MIN_GROUP_BYTES, PIECES, Layout
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
@@ -100,6 +99,30 @@ def plan_layout(
     slab = 0 if sparse else (work or 0) / max(1, n_rows) * min(slab_rows, max(joined, default=0))
     strips = max(1, min(-(-PIECES // max(1, len(groups))), int(slab // STRIP_WORK)))
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments, strips=strips)
+
+
+def coalesce(chunks: Iterable[int], row_bytes: float, limit: int) -> tuple[int, ...]:
+    """Join neighbouring whole chunks up to ``limit`` bytes; a chunk over the limit stays alone.
+
+    Examples
+    --------
+    >>> coalesce((4, 4, 4, 2), row_bytes=1, limit=8)
+    (8, 6)
+    """
+    sizes = np.fromiter(chunks, np.int64)
+    sizes = sizes[sizes > 0]
+    ends = np.cumsum(sizes)
+    # For each chunk, the one after the last that fits beside it: a million chunks are searched at once.
+    # 1e-9: rows of no columns have no bytes.
+    fitting = np.searchsorted(ends, ends - sizes + int(limit / max(row_bytes, 1e-9)), side="right")
+    alone = np.arange(1, len(sizes) + 1)
+    if (fitting <= alone).all():
+        return tuple(sizes.tolist()) or (0,)
+    after, stops, i = np.maximum(fitting, alone).tolist(), [], 0
+    while i < len(after):
+        i = after[i]
+        stops.append(i - 1)
+    return tuple(np.diff(ends[stops], prepend=0).tolist()) or (0,)
 
 
 def largest_slab(columns: int) -> int:
