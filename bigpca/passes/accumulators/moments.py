@@ -476,7 +476,7 @@ class ClassMoments(Weighted, Accumulator):
 
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
-        self._group_shift = (self.put(block.shift) if self._group_shift is None else self._group_shift) + block.seen
+        self._group_shift = block.noted(self.put(block.shift) if self._group_shift is None else self._group_shift)
         if self.device is not None:
             step = self._tile_rows_there
             for i in range(0, len(codes), step):

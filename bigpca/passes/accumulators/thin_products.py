@@ -504,7 +504,7 @@ class LeftProduct(Accumulator):
             V = V if block.weights is None else V * block.weights[:, None]
             total = np.zeros(self.product.shape[::-1])  # in float64, because these rows are about zero
             csr.add_product(block.values.astype(np.float64, copy=False), V, total)
-            self.product += total.T + block.seen
+            self.product += block.noted(total.T)
             self.weight += V.sum(axis=0)
             return
         for i in range(0, len(block.values), step):

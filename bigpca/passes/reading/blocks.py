@@ -121,6 +121,8 @@ class Block:
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
         The mean of the block if none is given. Of a block on a device, the shift there; None for other dense values.
+    doubles : bool
+        Whether the rows came in float64: other dtypes hold no value whose square float64 loses, so none is looked for.
     """
 
     values: Values
@@ -131,14 +133,17 @@ class Block:
     weights: NDArray[np.float64] | None = None
     device: Device | None = None
     centre: NDArray[np.float64] | None = None
+    doubles: bool = True
 
     def __post_init__(self) -> None:
         """Set sums of tiny values to :data:`bigpca.csr.SEEN`, as :func:`bigpca.csr.add_column_sums` does for CSR."""
+        if not self.doubles or isinstance(self.values, csr_array) or not self.count:
+            return
         xp: ModuleType = np if self.device is None else self.device.xp
         V, shift = self.values, self.shift if self.device is None or self.centre is None else self.centre
         if self.device is not None:
             V, shift = self.device.put(V), self.device.put(shift)
-        if isinstance(V, csr_array) or V.dtype != xp.float64 or not self.count:
+        if V.dtype != xp.float64:
             return
         still = (xp.abs(self.sums) < csr.SEEN) & (xp.abs(shift) < csr.SEEN)
         if self.device is not None or still.any():
@@ -152,14 +157,15 @@ class Block:
                 still = still & tiny
             object.__setattr__(self, "sums", xp.where(still, csr.SEEN, self.sums))
 
-    @property
-    def seen(self) -> NDArray[np.float64]:
-        """:data:`bigpca.csr.SEEN` for columns whose sums say so (d,), and 0 for others; there, of a block on a device.
+    def noted(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.csr.SEEN` where its own are that.
 
-        For states whose means are not of these sums.
+        For states whose means are not of the sums of blocks.
         """
-        xp = np if self.device is None else self.device.xp
-        return xp.where(self.sums == csr.SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
+        if not self.doubles:
+            return sums
+        xp: ModuleType = np if self.device is None else self.device.xp
+        return sums + xp.where(self.sums == csr.SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
 
     @classmethod
     def about(cls, values: Values, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
@@ -178,7 +184,8 @@ class Block:
         with device.precise():
             shifted, there = device.shifted(values, shift, dtype or values.dtype)
             about = shift.astype(shifted.dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
-            return cls(shifted, rows, about, device.sums(shifted), device=device, centre=there)
+            doubles = values.dtype == np.float64
+            return cls(shifted, rows, about, device.sums(shifted), device=device, centre=there, doubles=doubles)
 
     @classmethod
     def of_csr(cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None) -> Block:
@@ -437,7 +444,7 @@ def prepare_block(
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
     found = largest if find_largest else None
-    return Block(shifted, rows, shift.astype(np.float64), sums, found)
+    return Block(shifted, rows, shift.astype(np.float64), sums, found, doubles=values.dtype == np.float64)
 
 
 @dataclass(frozen=True)
