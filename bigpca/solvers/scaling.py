@@ -159,8 +159,20 @@ class Whitening:
         variances : ndarray of shape (k,), descending
         rank : int
             min(n, d): the variances below ``rank eps lambda_1`` are rounding.
+
+        Raises
+        ------
+        ValueError
+            If the power of a variance is beyond float64: scores would be 0, or infinite.
         """
         used = np.where(variances > rounding_level(variances, rank), variances, 0.0)
         if self.power == 0.5 and self.epsilon == 0:
             return np.sqrt(used)
-        return np.where(used > 0, (used + self.epsilon * variances[0]) ** self.power, 0.0)
+        with np.errstate(over="ignore", under="ignore"):
+            found = np.where(used > 0, (used + self.epsilon * variances[0]) ** self.power, 0.0)
+        if not ((found[used > 0] >= np.finfo(np.float64).tiny) & (found[used > 0] < np.inf)).all():
+            raise ValueError(
+                f"{self} divides by powers of variances of {used[used > 0].min():.3g} to {used.max():.3g}, which leave "
+                "the range of float64. Divide the data by a constant first."
+            )
+        return found

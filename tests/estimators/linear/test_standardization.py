@@ -247,6 +247,14 @@ def test_rows_come_back_from_float32_codes_in_any_unit(unit: float, scale: bool)
         np.testing.assert_allclose(np.asarray(found, "f8") / unit, X, atol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_powers_of_variances_beyond_float64_are_named(unit: float) -> None:
+    for rule in (bp.rules.Whitening(power=2), bp.rules.Whitening(power=2, epsilon=0.1, l2=True)):
+        model = bp.PCA(K, whiten=rule).fit(X * unit)
+        with pytest.raises(ValueError, match="powers of variances of .* Divide the data by a constant first"):
+            model.transform(X * unit)
+
+
 def test_scores_along_axes_of_rounding_are_zero_whatever_the_rule() -> None:
     flat = np.hstack([X[:, :3], X[:, :3]])
     for rule in (True, bp.rules.Whitening(0.3, 1e-3), bp.rules.Whitening(1.0, l2=True)):
