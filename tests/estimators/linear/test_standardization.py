@@ -251,7 +251,7 @@ def test_rows_come_back_from_float32_codes_in_any_unit(unit: float, scale: bool)
 def test_powers_of_variances_beyond_float64_are_named(unit: float) -> None:
     for rule in (bp.rules.Whitening(power=2), bp.rules.Whitening(power=2, epsilon=0.1, l2=True)):
         model = bp.PCA(K, whiten=rule).fit(X * unit)
-        with pytest.raises(ValueError, match="powers of variances of .* Divide the data by a constant first"):
+        with pytest.raises(ValueError, match=r"powers of variances of .* Divide the data by a constant first"):
             model.transform(X * unit)
 
 
