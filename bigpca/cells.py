@@ -23,10 +23,10 @@ from bigpca.estimators.shared.inputs import open_rows as opened
 from bigpca.estimators.shared.opening import FLOPS_PER_VALUE
 from bigpca.estimators.shared.outputs import check_float
 from bigpca.estimators.shared.transformer import finish
-from bigpca.genes import FLAVORS, GeneMap, GeneSearch, marked_genes
+from bigpca.genes import FLAVORS, GeneSearch, marked_genes
 from bigpca.passes.graphs import computed
 from bigpca.passes.project import project_in_memory, project_lazily
-from bigpca.passes.reading.row_maps import MapStep, Standardize, chained
+from bigpca.passes.reading.row_maps import GeneMap, MapStep, Standardize, chained
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 
@@ -137,7 +137,8 @@ def pca(
     Returns
     -------
     PCA or AnnData
-        The fitted model, which can be saved and can transform other cells: ``model.transform(bigpca.open(other))``.
+        The fitted model, which can be saved and can transform other cells: ``model.transform(bigpca.open(other))``;
+        after ``counts``, their counts of all genes, found by name.
         With ``copy=True`` the AnnData.
 
         - ``obsm["X_pca"]``, ndarray of shape (n_obs, k): the scores.
@@ -229,19 +230,22 @@ def pca(
 def _fit_counts(model: PCA, rows: Rows, search: GeneSearch, checkpoint: Any, progress: Any) -> NDArray[Any]:
     """Search for genes and fit a model to their standard scores, or logarithms, in one plan, and return its scores.
 
-    The features of the model have names of these, so that it rejects counts.
+    The features of the model have names of these; counts of all genes become them by what it keeps of the search.
     """
     d, width = rows.n_columns, search.found.n_top_genes
     rows = replace(rows, seed=draw_fit_seed(model, checkpoint))
     planned = model._fit(rows.mapped(MapStep(search, width, FLOPS_PER_VALUE * d)), None)
     call, seed = "bigpca.cells.pca(adata, counts=True)", rows.seed
     found, made = execute(model, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
-    names = np.asarray(rows.origin.names if rows.origin.names is not None else range(d))[list(search.found.genes or ())]
+    names_of_all = np.asarray(rows.origin.names if rows.origin.names is not None else range(d))
+    names = names_of_all[list(search.found.genes or ())]
     standard = project_lazily(rows.X, search.found, width)
     kind = "logarithm" if search.found.max_value is None else "standard score"
     named = np.array([f"{kind} of {name}" for name in names], dtype=object)
     finish(model, replace(rows.shown(standard, names=named), seed=seed), planned.plan, found)
     model._provenance = made
+    every = None if rows.origin.names is None else tuple(map(str, names_of_all))
+    model._steps = replace(model._steps, counts=replace(search.found, n_genes=d, names=every))
     whole = chained((search.found,), model._row_map())
     if rows.in_memory:
         return project_in_memory(rows.begun(), whole, model.n_components_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import (
     Float64Map,
+    GeneMap,
     Learning,
     Log1p,
     MapStep,
@@ -30,7 +31,6 @@ from bigpca.passes.reading.row_maps import (
     NumberedMap,
     RowMap,
     RowPreprocessor,
-    Standardize,
 )
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Lesson, totals_lesson
@@ -84,47 +84,6 @@ class Limited(Float64Map):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The limited values, and the limits of each, in float64."""
         return 16 * rows * d, 0
-
-
-@dataclass(frozen=True)
-class GeneMap(RowPreprocessor):
-    """Row map from the counts of all genes to clipped standard scores of the genes that vary most, or to logarithms.
-
-    Counts are divided by the sum of the row over all genes, and standardised as logarithms, unless ``max_value`` is
-    None, as by
-    :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p` and :class:`bigpca.rows.Standardize`.
-
-    Attributes
-    ----------
-    n_top_genes : int
-    max_value : float or None
-    target : float or None
-    genes : tuple of int, ascending, or None
-    mean, scale : tuple of float, or None
-        Of those genes.
-    """
-
-    takes_csr: ClassVar[bool] = True
-    found_by_fit: ClassVar[tuple[str, ...]] = ("target", "genes", "mean", "scale")
-
-    n_top_genes: int
-    max_value: float | None
-    target: float | None
-    genes: tuple[int, ...] | None = field(default=None, repr=False)
-    mean: tuple[float, ...] | None = field(default=None, repr=False)
-    scale: tuple[float, ...] | None = field(default=None, repr=False)
-
-    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
-        """Return rows (b, m) of the chosen genes."""
-        normalised = NormalizeTotal(self.target).apply_at(rows, numbers, where)
-        logs = Log1p().apply_at(normalised[:, np.array(self.genes)], numbers, where)
-        if self.max_value is None:
-            return logs
-        return Standardize(self.max_value, self.mean, self.scale).apply_at(logs, numbers, where).astype(logs.dtype)
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Normalised rows, and what follows of them at most."""
-        return 5 * rows * d * itemsize, 0
 
 
 @dataclass(eq=False)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -223,8 +225,50 @@ def test_counts_to_components_is_one_plan(flavor: str, target: Any, place: str, 
     assert cells.uns["pca"]["params"]["n_top_genes"] == TOP
     model.save(tmp_path / "m.zarr")
     assert bp.load(tmp_path / "m.zarr").feature_names_in_[0] == f"standard score of gene{genes[0]}"
-    with pytest.raises(ValueError, match="standard score of"):  # counts of these genes are not those
-        model.transform(bp.open(cells))
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "opened": bp.open,
+    "some": lambda cells: bp.open(cells[5:60]),
+    "reordered": lambda cells: bp.open(cells[:, ::-1].copy()),
+    "more genes": lambda cells: bp.open(ad.concat([cells, more_genes(cells)], axis=1)),
+    "array": lambda cells: np.asarray(COUNTS),
+    "frame": lambda cells: pd.DataFrame(COUNTS, columns=list(cells.var_names)),
+    "sparse": lambda cells: sp.csr_array(COUNTS),
+    "lazy": lambda cells: da.from_array(COUNTS, chunks=(50, D)),
+}
+
+
+def more_genes(cells: Any) -> Any:
+    """Other genes of the same cells."""
+    found = ad.AnnData(np.full((cells.n_obs, 2), 7, np.float32))
+    found.obs_names, found.var_names = cells.obs_names, ["other", "another"]
+    return found
+
+
+@pytest.mark.parametrize("clipped", [10, None])
+@pytest.mark.parametrize("where", OTHERS)
+def test_a_model_of_counts_scores_the_counts_of_other_cells_the_next_day(
+    where: str, clipped: float | None, tmp_path: Path
+) -> None:
+    cells = cells_of(sp.csr_matrix(COUNTS))
+    bp.cells.pca(cells, 4, counts=True, n_top_genes=TOP, max_value=clipped).save(tmp_path / "m")
+    model, own = bp.load(tmp_path / "m"), slice(5, 60) if where == "some" else slice(None)
+    scores = np.asarray(model.transform(OTHERS[where](cells)))
+    np.testing.assert_allclose(scores, cells.obsm["X_pca"][own], rtol=0, atol=1e-4)
+    if where == "opened":
+        written = model.transform(bp.open(cells), out=tmp_path / "scores.zarr")
+        np.testing.assert_array_equal(np.asarray(written), scores)
+        more = bp.load(tmp_path / "m").partial_fit(bp.open(cells))
+        np.testing.assert_allclose(more.mean_, model.mean_, atol=1e-6)
+        assert more.n_samples_ == 2 * model.n_samples_
+        assert bp.merge(model, more).n_samples_ == 3 * model.n_samples_
+        with pytest.raises(ValueError, match="X lacks 2 genes of the fit of PCA, such as 'gene0'"):
+            model.transform(bp.open(cells[:, 2:].copy()))
+        with pytest.raises(ValueError, match=f"X has 7 columns, but PCA was fitted to counts of {D} genes"):
+            model.transform(COUNTS[:, :7])
+        with pytest.raises(ValueError, match="so the models cannot be merged"):
+            bp.merge(model, bp.cells.pca(cells, 4, counts=True, n_top_genes=TOP, target_sum=7, max_value=clipped))
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
         model._steps = Steps(grid=grid)  # its scale may name coordinates
     if (learnt := values.get("preprocessing")) is not None:
         model._steps = replace(model._steps, preprocessing=preprocessors(decode_record(learnt, stored.arrays)))
+    if (counts := values.get("counts")) is not None:
+        model._steps = replace(model._steps, counts=decode_record(counts, stored.arrays))
     held = Held(stored.arrays, values, {"trusted": stored.rows, "restored": restored}, {"d": (d, "n_features")})
     model._found, model.n_features_in_, model.solver_ = model._restored(held), d, solver
     view = None

@@ -99,9 +99,10 @@ def _check_alike(a: Model, b: Model) -> None:
             + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
             + " cannot be merged. Fit both with the same parameters."
         )
-    if a._steps.preprocessing != b._steps.preprocessing and not differing:
+    maps = [[*one.preprocess_, *([] if one._steps.counts is None else [one._steps.counts])] for one in (a, b)]
+    if maps[0] != maps[1] and not differing:
         raise ValueError(
-            f"rows were mapped by {list(a.preprocess_)} and {list(b.preprocess_)}, so the models cannot be merged. Fit "
+            f"rows were mapped by {maps[0]} and {maps[1]}, so the models cannot be merged. Fit "
             "both with the same target."
         )
     if a._steps.covariates != b._steps.covariates:

@@ -219,7 +219,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         rotated.n_features_in_ = model.n_features_in_
         fitted_preprocessors(model)  # raises if they were changed after the fit
         steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
-        rotated._steps = replace(steps, preprocessing=model._steps.preprocessing)
+        rotated._steps = replace(steps, preprocessing=model._steps.preprocessing, counts=model._steps.counts)
         set_known(rotated, feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
         return rotated
 

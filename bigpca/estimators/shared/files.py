@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.reading.readers import DirectReader
-from bigpca.passes.reading.row_maps import Profile
+from bigpca.passes.reading.row_maps import GeneMap, Profile
 from bigpca.records import Coding, Held, Values, pack
 from bigpca.rows import L2, Log1p, NormalizeTotal, Power, Standardize
 from bigpca.sketches import Sketch, sketch_from
@@ -34,9 +34,8 @@ from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import content_digest, digest, kind_of, public, real_path
 
-Record: TypeAlias = L2 | Log1p | NormalizeTotal | Profile | Power | Standardize | CosLatitude | Patterson | Whitening
-_RECORDS = (L2, Log1p, NormalizeTotal, Profile, Power, Standardize, CosLatitude, Patterson, Whitening)
-RECORDS: dict[str, type[Record]] = {one.__name__: one for one in _RECORDS}
+_RECORDS = (L2, Log1p, NormalizeTotal, Profile, Power, Standardize, GeneMap, CosLatitude, Patterson, Whitening)
+RECORDS: dict[str, type] = {one.__name__: one for one in _RECORDS}
 KEY = "record"  # of the name
 VECTOR = "vector"
 MAX_VALUES = 1000  # of numbers among JSON values; more are an array
@@ -169,6 +168,8 @@ class StoredModel:
         }
         if (steps := model._steps.preprocessing) and steps != of_fit._preprocessors():
             common["preprocessing"] = encode_record(steps, arrays)  # with what the reads of the fit found
+        if model._steps.counts is not None:
+            common["counts"] = encode_record(model._steps.counts, arrays)
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
         if "covariate_names_in_" in vars(model):

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, unmasked
+from bigpca.arrays import Array, Integers, unmasked
 from bigpca.data.checks import check_dtype, row_width, tally_rounded
 from bigpca.data.containers import (
     check_columns,
@@ -49,8 +49,9 @@ from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import RowsThere
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.parameters import PARAMETERS, Parameter
+from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.row_maps import RowPreprocessor, row_of
+from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
 from bigpca.passes.rows import Rows, as_given
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Seen, digest, one_look
@@ -93,6 +94,8 @@ class Steps:
         Digest of a given centre and scale.
     covariates : int
         Number of covariates whose effect was taken out.
+    counts : GeneMap or None
+        What makes the rows of the model of counts of all genes.
     parameters : dict
         Of the estimator, at the last fit or ``partial_fit``.
     """
@@ -103,6 +106,7 @@ class Steps:
     filled: bool = False
     standardized: dict[str, object] | None = None
     covariates: int = 0
+    counts: GeneMap | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -285,10 +289,63 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     ValueError
         For a different number of features or other names, and where it is not clear whether the view applies.
     """
-    view, known = getattr(estimator, "_steps", Steps()).view, getattr(estimator, "feature_names_in_", None)
-    rows = viewed_as(view, rows, known, type(estimator).__name__)
+    steps, known = getattr(estimator, "_steps", Steps()), getattr(estimator, "feature_names_in_", None)
+    rows = viewed_as(steps.view, rows, known, type(estimator).__name__)
+    if steps.counts is not None and known is not None:
+        rows = scores_of(steps.counts, rows, known, type(estimator).__name__)
     check_features(estimator, rows.viewed_columns, rows.origin.names)
     return rows
+
+
+def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str) -> Rows:
+    """Return what a fit made of counts of all genes, which are found by their names where both have some.
+
+    Rows that have the names of the model's own columns, or none but their number, are returned as they are.
+
+    Raises
+    ------
+    ValueError
+        For other numbers of columns, and without some genes, as the sum of a cell is that over all of the fit.
+    """
+    names, width = rows.origin.names, rows.viewed_columns
+    if width == counts.n_top_genes < counts.n_genes if names is None else list(names) == list(known):
+        return rows
+    if counts.names is not None and names is not None:
+        missing = sorted(set(counts.names) - set(names))
+        if missing:
+            raise ValueError(
+                f"X lacks {counted(len(missing), 'gene')} of the fit of {name}, such as {missing[0]!r}, but the sum of "
+                f"each cell is that over all {counts.n_genes} genes of the fit. Give the counts of all."
+            )
+        if list(names) != list(counts.names):
+            chosen = _places(counts.names, rows, name)
+            rows = rows.shown(viewed(rows.X, View((rows.viewed_columns,), columns=chosen, pattern=RowPattern())))
+    if rows.viewed_columns != counts.n_genes:
+        raise ValueError(
+            f"X has {rows.viewed_columns} columns, but {name} was fitted to counts of {counts.n_genes} genes, of which "
+            f"it uses {counts.n_top_genes}. Give the counts of all genes, or the standard scores of those."
+        )
+    return rows.shown(project_lazily(rows.X, counts, counts.n_top_genes), names=known, sample=(counts.n_top_genes,))
+
+
+def _places(known: Sequence[str], rows: Rows, name: str) -> Integers:
+    """Return the columns of rows that have those names.
+
+    Raises
+    ------
+    ValueError
+        For names of several columns.
+    """
+    names = list(rows.origin.names if rows.origin.names is not None else ())
+    wanted = set(known)
+    twice = [one for one, count in Counter(names).items() if count > 1 and one in wanted]
+    if twice:
+        raise ValueError(
+            f"{twice[0]!r} is the name of {Counter(names)[twice[0]]} columns of X, and {name} was "
+            "fitted on one. Make the names unique, such as adata.var_names_make_unique()."
+        )
+    place = {column: i for i, column in enumerate(names)}
+    return np.array([place[column] for column in known], np.int64)
 
 
 def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
@@ -332,17 +389,10 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
     if pattern is None or pattern == RowPattern(missing=pattern.missing):
         return None
     if known is not None and rows.origin.names is not None and view.rows_per_sample == 1 and view.reduce is None:
-        place = {column: i for i, column in enumerate(rows.origin.names)}
-        if list(known) == list(rows.origin.names) or not set(known) <= set(place):
+        if list(known) == list(rows.origin.names) or not set(known) <= set(rows.origin.names):
             return None
-        twice = [one for one, count in Counter(rows.origin.names).items() if count > 1 and one in set(known)]
-        if twice:
-            raise ValueError(
-                f"{twice[0]!r} is the name of {Counter(rows.origin.names)[twice[0]]} columns of X, and {name} was "
-                "fitted on one. Make the names unique, such as adata.var_names_make_unique()."
-            )
-        chosen = np.array([place[column] for column in known], np.int64)
-        return View((len(place),), columns=chosen, pattern=pattern, missing=view.missing)
+        chosen, width = _places(list(known), rows, name), rows.viewed_columns
+        return View((width,), columns=chosen, pattern=pattern, missing=view.missing)
     given, remedy = f"X has shape {(rows.X.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
     if len(shape) > 1 and pattern.text is not None:
         again = View.of(pattern, shape) if len(shape) + 1 == pattern.dimensions else None

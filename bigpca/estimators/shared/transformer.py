@@ -568,13 +568,14 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
         of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
         applied = analysed.preprocessing if rows.preprocessing is None else tuple(f.settled for f in rows.preprocessing)
-        self._steps = replace(analysed, covariates=of_each, preprocessing=applied)
+        self._steps = replace(analysed, covariates=of_each, preprocessing=applied, counts=None)
         set_known(self, covariate_names_in_=rows.covariates and rows.covariates.origin.names)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
-        known = self._steps.covariates
-        return Steps(view, grid, preprocessors_of(self), covariates=known, parameters=self.get_params(deep=False))
+        before = self._steps
+        steps = Steps(view, grid, preprocessors_of(self), covariates=before.covariates, counts=before.counts)
+        return replace(steps, parameters=self.get_params(deep=False))
 
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.

@@ -892,6 +892,57 @@ class Standardize(RowPreprocessor):
         return OnnxForm(nodes, {"mean": mean, "scale": scale, "zero": zero, "least": -most, "most": most})
 
 
+@dataclass(frozen=True)
+class GeneMap(RowPreprocessor):
+    """Row map from the counts of all genes to clipped standard scores of the genes that vary most, or to logarithms.
+
+    Counts are divided by the sum of the row over all genes, and standardised as logarithms, unless ``max_value`` is
+    None, as by :class:`NormalizeTotal`, :class:`Log1p` and :class:`Standardize`.
+
+    Attributes
+    ----------
+    n_top_genes : int
+    max_value : float or None
+    target : float or None
+    genes : tuple of int, ascending, or None
+    mean, scale : tuple of float, or None
+        Of those genes.
+    n_genes : int
+        d, of all genes.
+    names : tuple of str, or None
+        Of all genes, if they have names.
+    """
+
+    takes_csr: ClassVar[bool] = True
+    found_by_fit: ClassVar[tuple[str, ...]] = ("target", "genes", "mean", "scale")
+
+    n_top_genes: int
+    max_value: float | None
+    target: float | None
+    genes: tuple[int, ...] | None = field(default=None, repr=False)
+    mean: tuple[float, ...] | None = field(default=None, repr=False)
+    scale: tuple[float, ...] | None = field(default=None, repr=False)
+    n_genes: int = field(default=0, repr=False)
+    names: tuple[str, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("genes", "mean", "scale", "names"):  # lists, in files
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else tuple(given))
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return rows (b, m) of the chosen genes."""
+        normalised = NormalizeTotal(self.target).apply_at(rows, numbers, where)
+        logs = Log1p().apply_at(normalised[:, np.array(self.genes)], numbers, where)
+        if self.max_value is None:
+            return logs
+        return Standardize(self.max_value, self.mean, self.scale).apply_at(logs, numbers, where).astype(logs.dtype)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Normalised rows, and what follows of them at most."""
+        return 5 * rows * d * itemsize, 0
+
+
 def _clipped(values: Array, mean: Vector, scale: Vector, zero: Vector, most: float) -> Array:
     """Return the standardised values less that of zero; infinities as they are."""
     found: Array = (values - mean) / scale
