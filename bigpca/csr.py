@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.engine.planning import LOOPS, BlockForm, Work
+from bigpca.costs import LOOPS, BlockForm, Work
 
 RUN = 256  # terms, or rows, that are summed in order
 # An operation of a sparse product counts as one operation, and a term of a product with a sparse matrix: fits and
-# precisions are chosen by these, so they are fixed. Times are estimated from :data:`bigpca.engine.planning.LOOPS`.
+# precisions are chosen by these, so they are fixed. Times are estimated from :data:`bigpca.costs.LOOPS`.
 SLOWER, SCATTERED = 15.0, 100.0
 SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile

@@ -244,6 +244,11 @@ class Device:
         """The setting that chooses it."""
         return f"{self.library}:{self.place}" if self.place else self.library
 
+    @property
+    def reads_too(self) -> bool:
+        """Whether the thread that drives it may make batches too: they would see the precision that JAX is set to."""
+        return self.library != "jax"
+
     @classmethod
     @cache  # a look at a device waits for it
     def of(cls, name: str) -> Device:

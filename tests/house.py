@@ -278,7 +278,7 @@ def floors(room: str) -> int:
 
 
 INLINE = re.compile(r"<(genexpr|listcomp|dictcomp|setcomp)>")  # no functions, and from Python 3.12 on often no frames
-READS = re.compile(r"passes/reading/readers\.py:(\w+\.read|read_ahead|begin_read)")  # a thread may read for another
+READS = re.compile(r"passes/reading/readers\.py:\w+\.read|engine/group\.py:(read_ahead|begin_read)")  # or a thread
 
 
 class Walk:

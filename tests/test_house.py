@@ -34,7 +34,8 @@ PROTOCOLS = {
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",
     "engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",
-    "passes/reading/readers.py:Reader": "DirectReader, GraphReader",
+    "engine/interfaces.py:RowSource": "DirectReader, GraphReader, HandedRows",
+    "engine/interfaces.py:State": "Moments, DotPanels",
     "solvers/krylov.py:Multiplied": "KernelOperator, CovarianceOperator",
 }
 

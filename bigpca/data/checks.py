@@ -11,15 +11,14 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from bigpca.arrays import FILLS, PACKED, Array
-from bigpca.blas import during
+from bigpca.engine.interfaces import notes
 from bigpca.errors import CorruptedChunkError, InputChangedError, brief
 from bigpca.storage.files import content_digest, is_denied, is_of_client
 
@@ -41,7 +40,6 @@ _REMEDIES = {
     'stored, view it: np.load(path, mmap_mode="r").view(ml_dtypes.float8_e4m3fn).',
 }
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
-_TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
 RANGES = ("valid_range", "valid_min", "valid_max")
 NETCDF = "_NCProperties"  # of the file, by which netCDF-4 is told from other HDF5
 MATLAB = "MATLAB_class"
@@ -356,33 +354,16 @@ def check_lengths(lengths: Array, n: int, label: str) -> None:
         )
 
 
-@dataclass
-class Tally:
-    """The number of integers rounded in one task, and digests of the first rows of Dask arrays, by the array's name."""
-
-    count: int = 0
-    first: dict[str, str] = field(default_factory=dict)
-
-
-@contextmanager
-def tally_rounded() -> Iterator[Tally]:
-    """Count the integers passed to :func:`note_rounded` in this task, and in threads that run in its context."""
-    with during(_TALLY, tally := Tally()):
-        yield tally
-
-
 def note_rounded(values: Array) -> None:
-    """Count the integers that conversion to float64 will round, if this task keeps a tally of them."""
-    tally = _TALLY.get()
-    if tally is not None:
-        tally.count += rounded_integers(values)
+    """Count the integers that conversion to float64 will round, if this task keeps notes."""
+    if (own := notes.get()) is not None:
+        own.count += rounded_integers(values)
 
 
 def note_first(name: str, *values: Array) -> None:
     """Note a digest of the first rows of a Dask array, which must be the same at every read of a fit."""
-    tally = _TALLY.get()
-    if tally is not None:
-        tally.first[name] = content_digest(*values)
+    if (own := notes.get()) is not None:
+        own.first[name] = content_digest(*values)
 
 
 def rounded_integers(values: Array) -> int:

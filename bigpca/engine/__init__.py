@@ -1,9 +1,12 @@
 """One pass executed: resumed from a checkpoint, run on threads or a cluster, merged in a fixed order, reported.
 
-- ``planning``  What a run will cost, computed before any row is read: what blocks, passes and solves cost, and the
-  plan, their sum.
+- ``interfaces``  What the engine requires of others, in small protocols. It never looks inside a block, and knows no
+  kind of rows.
+- ``planning``  What a run will cost, computed before any row is read: what passes and solves cost, and the plan, their
+  sum.
 - ``layout``  How rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or
   threads.
+- ``group``  One group: its rows are read, one read ahead, and folded into one state.
 - ``jobs``  One pass described as data, the functions that its tasks run on any scheduler, and the state that they
   make.
 - ``run``  One execution of a fit: numbers its passes, checks them against the plan, and counts their reads.

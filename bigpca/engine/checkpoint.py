@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigpca.blas import Caller, numerical_environment
+from bigpca.engine.interfaces import State
 from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import Layout
 from bigpca.errors import CheckpointError, CorruptedChunkError
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.storage import RunLock
 from bigpca.storage.files import (
     Folder,
@@ -80,14 +80,14 @@ class SegmentStates:
     Attributes
     ----------
     place : Folder or Place
-    templates : dict of str to Accumulator
-        Bare accumulators, as ``with_arrays`` requires.
+    templates : dict of str to State
+        Bare ones, as ``with_arrays`` requires.
     max_bytes : int
         Of the arrays in one state; larger ones are not read.
     """
 
     place: Folder | Place
-    templates: dict[str, Accumulator]
+    templates: dict[str, State]
     max_bytes: int
 
     @property
@@ -286,7 +286,7 @@ class Checkpoint:
     def files(
         self,
         number: int,
-        templates: Mapping[str, Accumulator],
+        templates: Mapping[str, State],
         layout: Layout,
         rows: Mapping[str, object] | None = None,
     ) -> SegmentStates:
@@ -371,7 +371,7 @@ def _warn_of_changes(path: Path | str, stored: Mapping[str, object]) -> None:
         )
 
 
-def _describe_pass(templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, object] | None) -> bytes:
+def _describe_pass(templates: Mapping[str, State], layout: Layout, rows: Mapping[str, object] | None) -> bytes:
     """Return what must agree for the states of a pass to be used."""
     parts = [list(g) for g in layout.groups], [list(s) for s in layout.segments]
     cut = digest([layout.reads, layout.slab_rows, *parts, layout.runs, layout.strips])

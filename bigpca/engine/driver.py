@@ -14,9 +14,9 @@ from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+import dask.threaded
 from dask.core import flatten
 
-import bigpca.dask_array as da
 from bigpca.blas import Caller, blas_threads, during, solve_paused
 from bigpca.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.engine.events import DoneEvent, PassEvent, SkipEvent
@@ -198,7 +198,7 @@ def get_watched(
     with solve_paused():
         client = client or current_client()
         if client is None:
-            get = chosen_scheduler() or da.Array.__dask_scheduler__
+            get = chosen_scheduler() or dask.threaded.get
             return get(graph, keys, **options)
         from bigpca.engine.cluster.tasks import releasing
         from bigpca.engine.cluster.watch import Watch, join_workers, scheduler_loss_named

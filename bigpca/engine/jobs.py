@@ -19,25 +19,22 @@ from dask.typing import Key
 
 from bigpca.arrays import Array, named
 from bigpca.blas import one_blas_thread
-from bigpca.data.checks import tally_rounded
 from bigpca.engine.events import GroupEvent
+from bigpca.engine.interfaces import Inputs, RowSource, State, noting
 from bigpca.engine.planning import Layout, PassCost
-from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.reading.readers import SHARED as SHARED
-from bigpca.passes.reading.readers import Reader
 from bigpca.settings import steady_heap
 from bigpca.storage.files import Seen, one_look
 
-A = TypeVar("A", bound=Accumulator)
+A = TypeVar("A", bound=State)
 
 
 @dataclass(frozen=True)
 class PassState:
-    """Closed accumulators over a range of groups.
+    """Closed states over a range of groups.
 
     Attributes
     ----------
-    parts : dict of str to Accumulator
+    parts : dict of str to State
     rows : int
         Rows folded.
     omitted : int
@@ -50,7 +47,7 @@ class PassState:
         Digests of the first rows of Dask arrays, by name: the same at every read, unless their values change.
     """
 
-    parts: dict[str, Accumulator]
+    parts: Mapping[str, State]
     rows: int
     omitted: int
     stamps: dict[int, str]
@@ -66,7 +63,7 @@ class PassState:
         return replace(self, parts={name: part.here() for name, part in self.parts.items()})
 
     def part(self, name: str, kind: type[A]) -> A:
-        """Return one accumulator, in the host's memory.
+        """Return one state, in the host's memory.
 
         Raises
         ------
@@ -80,7 +77,7 @@ class PassState:
 
     def merge(self, other: PassState) -> PassState:
         """Return the state of both ranges of groups, changing neither."""
-        parts = {name: _merged(part, other.parts[name]) for name, part in self.parts.items()}
+        parts = {name: part.joined(other.parts[name]) for name, part in self.parts.items()}
         return PassState(
             parts,
             self.rows + other.rows,
@@ -98,7 +95,7 @@ class PassState:
         return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
 
     @classmethod
-    def from_arrays(cls, templates: Mapping[str, Accumulator], arrays: Mapping[str, Array]) -> PassState:
+    def from_arrays(cls, templates: Mapping[str, State], arrays: Mapping[str, Array]) -> PassState:
         """Return the state that :meth:`to_arrays` wrote."""
         record = json.loads(bytes(arrays["record"]).decode())
         parts = {name: template.with_arrays(named(arrays, f"{name}.")) for name, template in templates.items()}
@@ -106,28 +103,17 @@ class PassState:
         return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"], record["first"])
 
 
-def _merged(left: A, right: A) -> A:
-    """Return the state of both ranges, on a device only if both are there: one of a checkpoint is not."""
-    if left.place is None or right.place is None:
-        return left.here().merge(right.here())
-    with left.place.precise():
-        return left.merge(right)
-
-
 R = TypeVar("R")
-Inputs: TypeAlias = Mapping[Key, Any]  # by key: values of Dask nodes or their futures, broadcast values
 Finish = Callable[[PassState], R]
 STALLED_SECONDS = 60.0
-MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
-SHIFT = "bigpca-shift"  # the key of the shift
 
 
 class GroupTask(Protocol):
     """The rows of one group and how they are folded into one state; picklable."""
 
     @property
-    def reader(self) -> Reader:
-        """The reader of the rows, which also names them in errors."""
+    def reader(self) -> RowSource[Any]:
+        """The source of the rows, which also names them in errors."""
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group. ``inputs`` are the values of persisted chunks, and the broadcast values."""
@@ -141,7 +127,7 @@ class Pass(Generic[R]):
     ----------
     cost : PassCost
         Name, layout and planned cost.
-    templates : dict of str to Accumulator
+    templates : dict of str to State
     cut : callable
         Group number -> (GroupTask, futures it depends on); called when the group is submitted.
     stamp : callable
@@ -172,7 +158,7 @@ class Pass(Generic[R]):
     """
 
     cost: PassCost
-    templates: Mapping[str, Accumulator]
+    templates: Mapping[str, State]
     cut: Callable[[int], tuple[GroupTask, Inputs]]
     stamp: Callable[[int], str] | None
     finish: Finish[R]
@@ -231,10 +217,10 @@ def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: obj
 
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
-    """Fold one group, count the integers that are rounded while reading, and keep the digest of the first rows."""
-    with tally_rounded() as tally:
+    """Fold one group, with what was noted while its rows were read."""
+    with noting() as noted:
         state = task.run(run_id, inputs)
-    return replace(state, rounded=tally.count, first=tally.first)
+    return replace(state, rounded=noted.count, first=noted.first)
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,7 @@ The same store therefore gives the same bits wherever it is folded:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -22,9 +23,6 @@ from bigpca.engine.planning import BYTE_WORK, MIN_GROUP_BYTES, PIECES, Layout
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
-SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
-# Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
-OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
@@ -32,10 +30,35 @@ MAX_GROUPS = 4096  # of at least GROUP_BYTES; beyond, groups grow to LARGE_GROUP
 LARGE_GROUP_BYTES = 1024 * MIB
 MOST_GROUPS = 16384  # keep 3,000 threads busy 91 % of the time: the last of six rounds is not full
 MIN_GROUPS = 16
-MIN_GROUPS_THERE = 4  # on a device, for which this process waits after each, and within which it reads ahead
+FEW_GROUPS = 4  # where one thread has all of them, and a process waits after each, and reads ahead within it
 STATE_WORK = 25 * BYTE_WORK  # of a group for each byte of its state at least, so that merging takes 4 %
 STRIP_WORK = 2e8  # of a strip of a slab's products at least: some milliseconds
 MAX_SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How rows of one kind are cut; the numbers are those of dense rows that cores multiply.
+
+    Attributes
+    ----------
+    most_bytes : int
+        Of a slab; of rows of more than 64 KiB half of that at most.
+    slab_bytes : int or None
+        Of each slab, where what multiplies them wants it; None for 8,192 rows within these limits.
+    few : bool
+        Whether groups may be few and large, because one thread has all of them.
+    strips : bool
+        Whether products of slabs are cut into strips.
+    ends : bool
+        Whether rows may end at any group: then each is a segment.
+    """
+
+    most_bytes: int = SLAB_BYTES
+    slab_bytes: int | None = None
+    few: bool = False
+    strips: bool = True
+    ends: bool = False
 
 
 def plan_layout(
@@ -45,10 +68,8 @@ def plan_layout(
     state_bytes: int,
     stored_row_bytes: int = 0,
     row_bytes: int | None = None,
-    open_ended: bool = False,
     work: float | None = None,
-    on_device: bool = False,
-    slab_there: int | None = None,
+    cut: Cut = Cut(),
 ) -> Layout:
     """Divide rows into reads, groups and segments.
 
@@ -56,28 +77,21 @@ def plan_layout(
     than max(1 GiB, 8 state), as from 4 TiB on, there are more, up to 16,384. All bytes are in the working dtype, so
     that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If groups
     would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as many
-    with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column. Where
-    the number of rows is unknown (``open_ended``), slabs are smaller, and each group is a segment.
+    with two reads each. ``row_bytes`` are those of a row in the working dtype, if it does not store every column.
 
     With the operations of the read on its rows (``work``), there are at least 64 groups of 4 MiB or more, if each has a
     thousand for a byte of its state; 17 to 127 are in segments of about four. If chunks allow fewer groups, products
-    have strips. One thread drives a device (``on_device``), which needs no more groups than a checkpoint has segments;
-    slabs of rows that are there have ``slab_there`` bytes.
+    have strips. ``cut`` says what is special to a kind of rows.
     """
-    sparse = row_bytes is not None
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
-    most = SPARSE_SLAB_BYTES if sparse else SLAB_BYTES
-    most = min(most, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else most
-    most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if open_ended else most
-    slab_bytes = slab_there or min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
+    most = min(cut.most_bytes, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else cut.most_bytes
+    slab_bytes = cut.slab_bytes or min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
     total = n_rows * max(row_bytes, stored_row_bytes)
     all_work = 0 if work is None else work + BYTE_WORK * total
     least = max(MIN_GROUPS, min(PIECES, int(all_work // (STATE_WORK * max(1, state_bytes)))))
-    if on_device:
-        least = MIN_GROUPS_THERE
-    group_bytes = LARGE_GROUP_BYTES if on_device else GROUP_BYTES
+    least, group_bytes = (FEW_GROUPS, LARGE_GROUP_BYTES) if cut.few else (least, GROUP_BYTES)
     wanted = min(MAX_GROUPS, max(least, -(-total // max(group_bytes, 8 * state_bytes))))
     wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
@@ -93,11 +107,10 @@ def plan_layout(
         wanted = len(reads)  # some groups would have two reads, and take twice as long as the others
     groups = split_evenly(joined, wanted)
     few = MIN_GROUPS < len(groups) < 2 * PIECES and work is not None
-    count = len(groups) if open_ended else len(groups) // 4 if few else MAX_SEGMENTS
+    count = len(groups) if cut.ends else len(groups) // 4 if few else MAX_SEGMENTS
     segments = split_evenly([1] * len(groups), count)
-    # Sparse products are not those of BLAS, and have no strips.
-    slab = 0 if sparse else (work or 0) / max(1, n_rows) * min(slab_rows, max(joined, default=0))
-    strips = max(1, min(-(-PIECES // max(1, len(groups))), int(slab // STRIP_WORK)))
+    slab = (work or 0) / max(1, n_rows) * min(slab_rows, max(joined, default=0))
+    strips = max(1, min(-(-PIECES // max(1, len(groups))), int(slab // STRIP_WORK), PIECES if cut.strips else 1))
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments, strips=strips)
 
 

@@ -27,13 +27,12 @@ from dask.typing import Key
 
 from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Caller, Crew, forget_others, inside_fold
-from bigpca.devices import RowsThere
 from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.events import CheckpointEvent
-from bigpca.engine.jobs import SHARED, AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
+from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read
+from bigpca.engine.interfaces import Inputs, RowSource
+from bigpca.engine.jobs import AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.engine.run import Run
-from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.readers import AHEAD, BEGUN, Begun, Reader, begin_read, with_inputs
 from bigpca.storage.files import comparing, one_look
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
@@ -262,7 +261,7 @@ class LocalPass:
         self._order: Mapping[Key, int] = {}
         self._threads = local_threads()
         self._dask: dict[str, Any] = {"ready": [], "dependents": {}}  # the state of Dask's scheduler, if it tells it
-        self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Values] | None]] = {}
+        self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Any] | None]] = {}
         self._lock = threading.Lock()
 
     def fold(self, group: int, _after: None = None) -> PassState:
@@ -277,14 +276,14 @@ class LocalPass:
         self.options.progress(self.job.done_event(range(group, group + 1)))
         return state
 
-    def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Values] | None]:
+    def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Any] | None]:
         task, futures = self.job.cut(group)
         inputs = {SHARED: self.job.shared, AHEAD: self._threads}
         inputs |= {key: future.result() for key, future in futures.items()}
         if not self.job.follows:
             return task, inputs, None
         start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
-        return task, inputs, begin_read(self.pool, with_inputs(task.reader, inputs), start, stop)
+        return task, inputs, begin_read(self.pool, task.reader.with_inputs(inputs), start, stop)
 
     def watch(self, graph: Mapping[Key, GraphNode], get: Get) -> Get:
         """Return ``get`` so that it tells this pass what is ready, if it is one of Dask's own."""
@@ -367,15 +366,14 @@ class LocalPass:
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.engine.driver.run_pass`."""
     threads = local_threads()
-    crew = Crew(threads if job.cost.device is None else 1)  # one thread drives a device
+    crew = Crew(1 if job.cost.serial else threads)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-read")
     try:
         local = LocalPass(job, options, resumed, pool, crew)
         graph, key = local.graph()
         if key is not None:
             get: Get = dask.threaded.get
-            # One thread drives a device: each that does holds a state there.
-            if len(job.layout.groups) <= 1 or job.cost.device is not None or _in_task():
+            if len(job.layout.groups) <= 1 or job.cost.serial or _in_task():
                 get = dask.local.get_sync
             elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
                 get = chosen_scheduler() or get
@@ -429,7 +427,7 @@ Request = tuple[int, int, "Future[Array]"]
 class HandedRows:
     """A reader for the task of one group, which asks the fitting thread for rows and waits for them."""
 
-    base: Reader
+    base: RowSource[Any]
     fit: Caller
     asked: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
     closed: list[bool] = field(default_factory=lambda: [False])
@@ -438,6 +436,10 @@ class HandedRows:
     def owned(self) -> bool:
         """Whether rows may be overwritten."""
         return self.base.owned
+
+    def with_inputs(self, inputs: Inputs) -> HandedRows:
+        """Return itself: its base has the inputs."""
+        return self
 
     def where(self, start: int, stop: int) -> str:
         """Name those rows in an error."""
@@ -460,8 +462,6 @@ class HandedRows:
             start, end, answer = request
             try:
                 rows: Any = self.base.read(start, end)
-                if isinstance(rows, RowsThere):  # of a batch that the next one may overwrite meanwhile
-                    rows = rows.astype(rows.dtype)
                 answer.set_result(rows)
                 del rows
             except BaseException:
@@ -539,9 +539,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merge = OrderedMerge(job, options, resumed)
     layout, has_row = job.layout, job.has_row or (lambda row: True)
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
-    # One thread drives a device. It also reads, as batches are made there: only JAX's would see the fold's precision.
-    alone = job.cost.device is not None and job.cost.device.library != "jax"
-    threads, fit = 1 if job.cost.device is not None else local_threads(), Caller()
+    threads, alone, fit = 1 if job.cost.serial else local_threads(), job.cost.alone, Caller()
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def add(group: int, state: PassState) -> None:
@@ -572,7 +570,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
                 add(group, run_group(task, job.run_id, inputs))
                 continue
             inputs[AHEAD] = 1
-            rows = HandedRows(with_inputs(task.reader, inputs), fit)
+            rows = HandedRows(task.reader.with_inputs(inputs), fit)
             handed = [*(rows for _, rows, _ in running), rows]
             own: GroupTask = replace(task, reader=rows)  # type: ignore[type-var]  # every task is a dataclass
             future = pool.submit(run_group, own, job.run_id, inputs)

@@ -1,24 +1,23 @@
-"""What a run will cost, computed before any row is read: what blocks, passes and solves cost, and the plan, their sum.
+"""What a run will cost, computed before any row is read: what passes and solves cost, and the plan, their sum.
 
-Plain arithmetic on shapes and limits, in this order: the cost of a block (``BlockForm``, ``Work``, ``LOOPS``), how the
-rows of a pass are cut (``Layout``), the cost of a pass and of a solve (``PassCost``, ``SolveCost``), and the ``Plan``
-that a user sees, which rejects what does not fit. The limits come from :mod:`bigpca.engine.resources`, which
-queries Dask and the machine.
+Plain arithmetic on shapes and limits, in this order: how the rows of a pass are cut (``Layout``), the cost of a pass
+and of a solve (``PassCost``, ``SolveCost``), and the ``Plan`` that a user sees, which rejects what does not fit. The
+limits come from :mod:`bigpca.engine.resources`, which queries Dask and the machine.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from bigpca.arrays import DType
-from bigpca.devices import Device
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, Shown, counted, format_bytes
 from bigpca.settings import MAPPED_FROM
 
@@ -37,37 +36,6 @@ SMALLER_CHUNKS = "store the input in smaller chunks (bp.ingest(source, out, chun
 SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
-class LOOPS:
-    """What loops other than dense products take on one core of the machine where they were measured, in seconds.
-
-    Only estimates of time use them, divided by :attr:`Resources.loops`: no fit and no precision is chosen by them,
-    because a choice, and with it the bits, must not depend on a machine. "Value" means a stored value of sparse rows;
-    "byte" a byte of what is named.
-    """
-
-    reference_value = 6.8e-9  # of the product by which :class:`Resources` compares a core with the reference
-    prepared_value = 1.4e-8  # copied, converted, checked and summed
-    noted_value = 5.7e-9  # the same for its square, and constant columns found
-    product_value = 3e-9  # of X Q, beside
-    product_byte = 2.5e-11  # a row of Q
-    added_value = 8e-9  # of X'Z, beside
-    added_byte = 2.9e-11  # a row of Z
-    gram_value = 3e-8  # of X'X, beside
-    gram_pair = 6e-10  # two values of a row
-    gram_result = 1e-9  # an entry of the result for each tile, which is read and written again
-    scattered_value = 4e-9  # of the product with a sparse matrix, beside
-    scattered_term = 1.6e-9  # each of its entries
-    strip_byte = 4e-10  # a dense row that is made of a sparse one, about a shift
-    mapped_byte = 5e-10  # a row that a map changes
-    transposed_byte = 2.5e-10  # a dense row, for a sparse sketch, beside
-    sketched_byte = 3e-11  # the same for each entry of a column of the sketch
-    padded_byte = 6.5e-10  # a row padded and turned by Hadamard's transform
-    kernel_byte = 1.2e-9  # a dense row prepared for a kernel
-    kernel_value = 1.2e-8  # the same of sparse rows
-    kernel_entry_byte = 3e-10  # an entry of a sparse product that is added to its block
-    drawn_byte = 1e-9  # a drawn row that is inserted among the best ones, or merged with them
-
-
 def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, held_reads: int = 2, *, more: bool = True) -> int:
     """Return the peak bytes of one worker thread beside states: 3 reads + 1 slab (if it is copied) + product.
 
@@ -77,79 +45,6 @@ def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, held_reads:
     """
     kept = read_bytes if more and read_bytes < MAPPED_FROM else 0
     return (held_reads + 1) * read_bytes + kept + copy_bytes + product_bytes
-
-
-@dataclass(frozen=True)
-class BlockForm:
-    """What the rows of a block are, as far as costs depend on them: dense rows are those that store every value.
-
-    Attributes
-    ----------
-    columns : int
-    rows : int
-        At most.
-    stored : float or None
-        Values that a mean sparse row stores; None for dense rows.
-    itemsize : int
-        Bytes of a number.
-    sparse : bool
-        Whether rows are CSR.
-    values : float
-        Of a mean row: the stored ones, or all.
-    """
-
-    columns: int
-    rows: int = 1
-    stored: float | None = None
-    itemsize: int = 8
-    sparse: bool = field(init=False)
-    values: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sparse", self.stored is not None)
-        object.__setattr__(self, "values", float(self.columns) if self.stored is None else self.stored)
-
-    def strips(self, strip_bytes: int) -> Self:
-        """Return the form of the dense strips of that size into which sparse rows are cut."""
-        most = max(1, strip_bytes // max(1, self.columns * self.itemsize))
-        return replace(self, rows=min(self.rows, most), stored=None)
-
-    @property
-    def strip_work(self) -> Work:
-        """What it takes to make sparse rows dense, without memory."""
-        return Work(loops=LOOPS.strip_byte * self.columns * self.itemsize)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is done with a block: the memory that it takes, and its operations per row.
-
-    Attributes
-    ----------
-    bytes : int
-    flops : float
-        At the speed of a dense product. Fits and precisions are chosen by them, so they depend on no machine.
-    looped : float
-        The part of ``flops`` that is not a dense product; ``loops`` has its time.
-    loops : float
-        Seconds of what is not a dense product, on the core where the constants were measured; see
-        :attr:`Resources.loops`. For estimates of time alone: no fit is chosen by them.
-    """
-
-    bytes: int = 0
-    flops: float = 0.0
-    looped: float = 0.0
-    loops: float = 0.0
-
-    @property
-    def products(self) -> float:
-        """Operations of dense products."""
-        return self.flops - self.looped
-
-    def __add__(self, other: Work) -> Work:
-        return Work(
-            self.bytes + other.bytes, self.flops + other.flops, self.looped + other.looped, self.loops + other.loops
-        )
 
 
 @dataclass(frozen=True)
@@ -292,7 +187,7 @@ class PassCost:
     products : float or None
         Those of ``flops`` that are dense products, for estimates of time alone; None if all are.
     loops : float
-        Seconds of what is not a dense product, as of :class:`Work`.
+        Seconds of what is not a dense product, as of :class:`bigpca.costs.Work`.
     layout : Layout
         How the rows of a pass of the engine are cut; none for other reads.
     dtype : numpy.dtype
@@ -300,7 +195,7 @@ class PassCost:
     refinable : bool
         Whether the fit may switch to float64, for which the plan has room.
     device : Device or None
-        The array library that multiplies the rows.
+        What multiplies the rows instead of the cores; one thread drives it.
     there : bool
         Whether rows that come from that library stay on the device.
     """
@@ -325,8 +220,28 @@ class PassCost:
     layout: Layout = NO_ROWS
     dtype: DType = DOUBLE
     refinable: bool = False
-    device: Device | None = None
+    device: Any = None
     there: bool = False
+
+    @property
+    def by_cores(self) -> bool:
+        """Whether cores multiply, and not what one thread drives."""
+        return not self.device_bytes
+
+    @property
+    def speed(self) -> str:
+        """The speed of :class:`Resources` at which it multiplies."""
+        return ("there_", "")[self.by_cores] + ("double", "single")[self.single]
+
+    @property
+    def serial(self) -> bool:
+        """Whether one thread folds all groups of a process, because it drives what multiplies."""
+        return self.device is not None
+
+    @property
+    def alone(self) -> bool:
+        """Whether that thread may also read rows that come in one order."""
+        return self.device is not None and self.device.reads_too
 
     @property
     def single(self) -> bool:
@@ -401,7 +316,7 @@ class Resources:
         Bytes of stored rows that it decodes and prepares for a product in a second.
     loops : float
         Its speed at what is not a dense product, such as sparse products, relative to the core where the constants of
-        :class:`LOOPS` were measured.
+        :class:`bigpca.costs.LOOPS` were measured.
     there_single, there_double : float
         Operations of the device that multiplies blocks; 0 where they are not known.
     """
@@ -580,10 +495,13 @@ class Plan(Shown):
         """Return the same plan where these speeds of one core are known, which are those of :class:`Resources`."""
         return replace(self, resources=replace(self.resources, **speed))  # type: ignore[arg-type]  # by name
 
-    def flops_of(self, *, single: bool, there: bool) -> float:
-        """Operations of passes that are dense products in float32 or in float64, here or on a device."""
-        chosen = (one for one in self.costs if (one.single, one.device_bytes > 0) == (single, there))
-        return sum((one.flops if one.products is None else one.products) * one.times for one in chosen)
+    @property
+    def products(self) -> Counter[str]:
+        """Operations of passes that are dense products, by the name of the speed at which they are done."""
+        found = Counter[str]()
+        for one in self.costs:
+            found[one.speed] += (one.flops if one.products is None else one.products) * one.times  # type: ignore[assignment]
+        return found
 
     @property
     def loops(self) -> float:
@@ -605,8 +523,7 @@ class Plan(Shown):
     def idle(self) -> str | None:
         """Which read leaves threads of this run without work for long, and what to do; None if none does."""
         threads, solve = self.resources.threads * self.resources.processes, self.solve.flops + self.solve.between
-        # A device works for one thread.
-        costly = [one for one in self.costs if one.flops > COSTLY and not one.device_bytes]
+        costly = [one for one in self.costs if one.flops > COSTLY and one.by_cores]
         worst = min(costly, key=lambda one: one.parallelism, default=None)
         if worst is None or worst.parallelism >= threads:
             return None
@@ -628,20 +545,15 @@ class Plan(Shown):
         threads, speed = self.resources.threads, self.resources
         if not speed.single:
             return None
-        there = [
-            (self.flops_of(single=single, there=True), rate)
-            for single, rate in ((True, speed.there_single), (False, speed.there_double))
-        ]
-        there = [(flops, rate) for flops, rate in there if flops]
-        if not all(rate for _, rate in there):
+        done = {name: (flops, getattr(speed, name)) for name, flops in self.products.items() if flops}
+        if not all(rate for _, rate in done.values()):
             return None
-        products = self.flops_of(single=True, there=False) / speed.single
-        products += self.flops_of(single=False, there=False) / speed.double
-        passes = products + self.loops / speed.loops + self.bytes_read / speed.read
+        taken = Counter({name: flops / rate for name, (flops, rate) in done.items()})
+        passes = taken["single"] + taken["double"] + self.loops / speed.loops + self.bytes_read / speed.read
         overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
         solves = (self.solve.flops + self.solve.between) / speed.double
-        on_device = sum(flops / rate for flops, rate in there) / self.resources.processes
-        return (passes + overhead) / (threads * self.resources.processes) + on_device + solves / threads
+        driven = (taken["there_single"] + taken["there_double"]) / self.resources.processes
+        return (passes + overhead) / (threads * self.resources.processes) + driven + solves / threads
 
     @property
     def process_bytes(self) -> int:
@@ -729,9 +641,8 @@ class Plan(Shown):
 
     def _speed(self, speed: Resources) -> str:
         loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
-        there = ""
-        if speed.there_single:
-            there = f"; on the device {speed.there_single / 1e9:,.0f} and {speed.there_double / 1e9:,.0f} Gflop/s"
+        driven = [one / 1e9 for one in (speed.there_single, speed.there_double) if one]
+        there = "; on the device {:,.0f} and {:,.0f} Gflop/s".format(*driven) if driven else ""
         return (
             f"{speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in float64, "
             f"{format_bytes(speed.read)}/s read, measured on one core{loops}{there}"

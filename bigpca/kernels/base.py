@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bigpca import csr
 from bigpca.arrays import Array, Vector, held_array
-from bigpca.engine.planning import BlockForm
+from bigpca.costs import BlockForm
 
 Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64

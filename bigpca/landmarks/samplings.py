@@ -22,6 +22,7 @@ import bigpca.dask_array as da
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.blas import one_blas_thread
+from bigpca.costs import LOOPS, Work
 from bigpca.data.checks import row_width
 from bigpca.data.containers import table_rows
 from bigpca.data.label_files import whole
@@ -29,7 +30,7 @@ from bigpca.data.sources import dense_chunk_rows, whole_rows
 from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.engine.driver import get_watched
 from bigpca.engine.local import current_client
-from bigpca.engine.planning import LOOPS, PassCost, Work, peak_bytes
+from bigpca.engine.planning import PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import kernel_row_squares, squares_pass

@@ -9,6 +9,7 @@ The verbs, which estimators call:
 - ``sweeps``    every pair of tiles of a kernel matrix; none is kept
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
 - ``summaries``  what there is in each column: which have no values, means that fill missing ones, the rows at its ends
+- ``speed``     how fast this machine multiplies and reads, for estimates of time
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
 
 Below them, bottom to top; and ``bigpca/engine`` executes, checkpoints and reports one pass, here or on a cluster:

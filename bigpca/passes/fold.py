@@ -19,7 +19,9 @@ from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import row_range
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.engine.driver import run_pass
-from bigpca.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, Pass, PassState
+from bigpca.engine.group import BEGUN, MAPS, SHARED, SHIFT, read_ahead
+from bigpca.engine.interfaces import Inputs
+from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
 from bigpca.engine.local import check_cancelled
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
@@ -38,7 +40,7 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
     sparse_block,
 )
-from bigpca.passes.reading.readers import BEGUN, Reader, read_ahead, sent_to, with_inputs
+from bigpca.passes.reading.readers import Reader, sent_to, settled
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import Rows, check_states, pass_over
 from bigpca.seeds import uniforms
@@ -234,7 +236,7 @@ def without_rows(rows: Rows) -> str:
         return said + "Fill in the values, or leave out columns that have none."
     start, stop = _first_reads(rows, rows.layout(0))[0]
     reader, futures = rows.reader(start, stop)
-    reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+    reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
     values, _ = rows.counted.of_slab(reader.read(start, stop), start)
     empty, first = np.asarray(~np.isfinite(values).any(axis=0)), 0
     if not empty.any():
@@ -309,7 +311,7 @@ class FoldGroup:
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
-        reader = with_inputs(self.reader, inputs)
+        reader = self.reader.with_inputs(inputs)
         start, stop = self.reads[0][0], self.reads[-1][1]
         shared = inputs.get(SHARED, {})
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
@@ -323,7 +325,7 @@ class FoldGroup:
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         calm = np.errstate(over="ignore", invalid="ignore")
         with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm:
-            for first, rows in read_ahead(reader, self.reads, ahead, begun=inputs.get(BEGUN)):
+            for first, rows in settled(read_ahead(reader, self.reads, ahead, inputs.get(BEGUN))):
                 for row, last in self._slabs(first, first + rows.shape[0]):
                     check_cancelled(run_id)
                     slab = row_range(rows, row - first, last - first)
@@ -441,7 +443,7 @@ def first_rows(run: Run, cost: PassCost, rows: Rows, layout: Layout, *, there: b
     for start, stop in _first_reads(rows, layout):
         run.read_beside(cost)
         reader, futures = rows.reader(start, stop, there=there)
-        reader = with_inputs(reader, {SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+        reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
         with solve_paused():  # because nodes of a graph may fold rows themselves
             read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
         values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)

@@ -33,7 +33,7 @@ from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import RowsThere
 from bigpca.engine.driver import get_watched
-from bigpca.engine.jobs import Inputs
+from bigpca.engine.interfaces import Inputs
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.storage.files import address_of

@@ -18,14 +18,17 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import each_piece, one_blas_thread
+from bigpca.costs import BlockForm
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.engine.driver import run_pass
-from bigpca.engine.jobs import MAPS, SHARED, SHIFT, Finish, GroupTask, Inputs, PassState
+from bigpca.engine.group import MAPS, SHARED, SHIFT, read_ahead
+from bigpca.engine.interfaces import Inputs
+from bigpca.engine.jobs import Finish, GroupTask, PassState
 from bigpca.engine.layout import coalesce, plan_layout, split_evenly
 from bigpca.engine.local import check_cancelled
-from bigpca.engine.planning import BYTE_WORK, PIECES, BlockForm, Layout, PassCost, peak_bytes
+from bigpca.engine.planning import BYTE_WORK, PIECES, Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
@@ -42,7 +45,7 @@ from bigpca.passes.reading.blocks import (
     sparse_block,
     within_range,
 )
-from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, read_ahead, sent_to, with_inputs
+from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, sent_to, settled
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 
@@ -123,7 +126,7 @@ class PanelGroup(ABC, Generic[P]):
         shared, looks, held, (start, stop) = inputs[SHARED], list[Look](), Held(), self.panel
         steps: Steps = shared.get(MAPS, ())
         state = self.template.with_shared(shared.get(self.name)).fresh(start, stop)
-        stored, reader = not steps and self.weights is None, with_inputs(self.reader, inputs)
+        stored, reader = not steps and self.weights is None, self.reader.with_inputs(inputs)
         reader, ahead = sent_to(self.device if self.sent else None, reader, inputs, stored=stored)
 
         def prepare(slab: Values, row: int) -> Values:
@@ -131,7 +134,7 @@ class PanelGroup(ABC, Generic[P]):
             return self._prepare(slab, row, shared[SHIFT], steps, looks)
 
         def fill(reads: Reads) -> None:
-            for first, rows in read_ahead(reader, reads, ahead):
+            for first, rows in settled(read_ahead(reader, reads, ahead)):
                 self._add(state, held, first, rows, prepare)
                 del rows
 

@@ -36,7 +36,9 @@ from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
 from bigpca.engine.driver import run_pass
 from bigpca.engine.events import Event, PassEvent
-from bigpca.engine.jobs import MAPS, SHARED, GroupTask, Inputs, PassState
+from bigpca.engine.group import MAPS, SHARED, read_ahead
+from bigpca.engine.interfaces import Inputs
+from bigpca.engine.jobs import GroupTask, PassState
 from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.engine.local import check_cancelled, check_end, current_client, local_threads
 from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
@@ -44,7 +46,7 @@ from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
+from bigpca.passes.reading.readers import Reader, settled
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
@@ -197,12 +199,12 @@ class WriteGroup:
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Write the chunks; memory: the slab in use and those being read, one mapped slab and one output chunk."""
-        reader, steps = with_inputs(self.reader, inputs), inputs[SHARED].get(MAPS, ())
+        reader, steps = self.reader.with_inputs(inputs), inputs[SHARED].get(MAPS, ())
         reads, rows_done, begun = dict[int, list[tuple[int, int]]](), 0, list[Future[ChunkRecord]]()
         for chunk in self.chunks:
             start, stop = self.writer.row_range(chunk)
             reads[chunk] = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
-        ahead = read_ahead(reader, list(chain.from_iterable(reads.values())), self.ahead)
+        ahead = settled(read_ahead(reader, list(chain.from_iterable(reads.values())), self.ahead))
         try:
             with one_blas_thread(), closing(ahead):
                 for chunk in self.chunks:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import DType, Vector, working_dtype
+from bigpca.costs import LOOPS, BlockForm, Work
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
@@ -29,9 +30,11 @@ from bigpca.data.views import View, array_of, carried, graph_of, sources_in, vie
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, opens_regular, place_at
 from bigpca.devices import Device, RowsThere
-from bigpca.engine.jobs import MAPS, SHIFT, Finish, GroupTask, Inputs, Pass, R
-from bigpca.engine.layout import coalesce, plan_layout
-from bigpca.engine.planning import LOOPS, BlockForm, Layout, PassCost, Resources, Work
+from bigpca.engine.group import MAPS, SHIFT
+from bigpca.engine.interfaces import Inputs
+from bigpca.engine.jobs import Finish, GroupTask, Pass, R
+from bigpca.engine.layout import MIB, SLAB_BYTES, Cut, coalesce, plan_layout
+from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
 from bigpca.errors import InputChangedError, NonFiniteError, brief, warn_caller
@@ -66,6 +69,9 @@ from bigpca.storage.forms import KEYS_PER_CHUNK
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
 
+SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
+# Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
+OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
 BESIDE = (
     "comes in batches, but {} are read side by side, in any order, but batches come in one. Write the batches with "
@@ -612,13 +618,15 @@ class Rows:
         view = self.origin.view  # as a user described it, or columns without values
         described = view is not None and (view.pattern is not None or view.absent)
         least = int(self.origin.row_bytes) if described else 0
-        own = math.ceil(self.prices.row_bytes(working_dtype(self.dtype))) if self.sparse else None
+        row_bytes = math.ceil(self.prices.row_bytes(working_dtype(self.dtype)))
         chunks, d, (device, there) = self.origin.row_chunks, self.viewed_columns, self.device
-        on_device = device is not None and not self.sparse
-        work = None if on_device else work  # one thread has all of it
-        open_ended = self.order.open_ended
-        slab = device.slab_bytes if device is not None and there else None
-        cut = plan_layout(chunks, d, self.dtype, state_bytes, least, own, open_ended, work, on_device, slab)
+        most, ends = SPARSE_SLAB_BYTES if self.sparse else SLAB_BYTES, self.order.open_ended
+        most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if ends else most
+        # Sparse products are not those of BLAS, and have no strips.
+        kind = Cut(most, device.slab_bytes if device is not None and there else None, strips=not self.sparse, ends=ends)
+        if device is not None and not self.sparse:
+            kind, work = replace(kind, few=True), None  # one thread has all of it
+        cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
         if view is not None or self.origin.stored is None or not self.origin.stored.reach:
             return cut
         decoded = (self.origin.decoded(*read) for read in cut.reads)

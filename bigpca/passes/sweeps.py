@@ -25,7 +25,8 @@ from bigpca.blas import made_ahead
 from bigpca.data.checks import note_rounded
 from bigpca.devices import Device, tile_bytes
 from bigpca.engine.driver import run_pass
-from bigpca.engine.jobs import Finish, GroupTask, Inputs, PassState
+from bigpca.engine.interfaces import Inputs
+from bigpca.engine.jobs import Finish, GroupTask, PassState
 from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run

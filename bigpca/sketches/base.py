@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Matrix, Vector
-from bigpca.engine.planning import BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.errors import positive_integer
 from bigpca.seeds import check_seed
 

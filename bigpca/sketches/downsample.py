@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Matrix, Vector
-from bigpca.engine.planning import BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.errors import an, positive_integer
 from bigpca.sketches.base import CACHE, REARRANGED_BYTES, Sketch, spans
 

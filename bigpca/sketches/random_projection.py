@@ -18,7 +18,7 @@ from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.engine.planning import LOOPS, BlockForm, Work
+from bigpca.costs import LOOPS, BlockForm, Work
 from bigpca.errors import check_switch, positive_integer
 from bigpca.seeds import integers, normals, signs, uniforms
 from bigpca.sketches.base import CACHE, REARRANGED_BYTES, RandomSketch, pair_products, spans

@@ -18,11 +18,12 @@ import zarr
 from distributed import Client
 from numpy.typing import NDArray
 
+from bigpca.costs import BlockForm
 from bigpca.data.sources import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import Event, GroupEvent
-from bigpca.engine.planning import BlockForm, Layout
+from bigpca.engine.planning import Layout
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments

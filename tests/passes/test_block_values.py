@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, random_array
 
 import bigpca as bp
 from bigpca.data.sparse import csr_block, row_range
-from bigpca.engine.layout import plan_layout
+from bigpca.engine.layout import Cut, plan_layout
 from bigpca.errors import NonFiniteError
 from bigpca.kernels import Linear
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -21,7 +21,8 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor
 from bigpca.passes.fold import FoldGroup
-from bigpca.passes.rows import Rows
+from bigpca.passes.reading.readers import Reader
+from bigpca.passes.rows import SPARSE_SLAB_BYTES, Rows
 from bigpca.passes.sweeps import sweep_pass
 from bigpca.sketches import Gaussian
 from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
@@ -90,7 +91,7 @@ def _never(block: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class SparseReader:
+class SparseReader(Reader):
     """Rows of a CSR matrix, as a reader of sparse stores gives them."""
 
     rows: csr_array
@@ -132,7 +133,7 @@ def test_slabs_of_sparse_rows_share_the_memory_of_their_read() -> None:
 def test_reads_of_sparse_rows_are_as_large_whatever_the_rounding_of_their_chunks() -> None:
     """Chunks of nearly 32 MiB, of stores with 200,000 and 1,000,000 rows of 1,520 values."""
     for chunk, row_bytes in ((2715, 12361), (2706, 12363)):
-        layout = plan_layout([chunk] * 100, 30_000, np.dtype("f4"), 0, row_bytes=row_bytes)
+        layout = plan_layout([chunk] * 100, 30_000, np.dtype("f4"), 0, row_bytes=row_bytes, cut=Cut(SPARSE_SLAB_BYTES))
         assert layout.read_rows == chunk <= layout.slab_rows
 
 

@@ -206,8 +206,8 @@ def test_the_plan_says_how_long_a_device_takes(usual_sizes: None) -> None:
         plan = model.plan(unreadable(100_000, D, 50_000, np.float32))
         fitted = model.fit(rows()).plan_
     assert plan.seconds is not None
-    assert plan.flops_of(single=True, there=True) > plan.evaluations
-    assert plan.seconds > plan.flops_of(single=True, there=True) / plan.resources.there_single > 0
+    assert plan.products["there_single"] > plan.evaluations
+    assert plan.seconds > plan.products["there_single"] / plan.resources.there_single > 0
     assert any("on the device" in text for name, text in plan.cells() if name == "speed")
     assert plan.idle is None  # no chunks would make a device faster
     assert fitted.seconds is None  # whose fit did not measure it

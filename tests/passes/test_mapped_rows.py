@@ -17,9 +17,9 @@ from scipy.spatial.distance import cdist
 import bigpca as bp
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
+from bigpca.costs import BlockForm, Work
 from bigpca.data.views import View, columns_of, view_of, viewed
 from bigpca.engine.checkpoint import Checkpoint
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.passes.accumulators.base import Accumulator, cost_of

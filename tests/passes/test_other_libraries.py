@@ -23,10 +23,10 @@ from sklearn.base import clone
 import bigpca as bp
 from bigpca import devices
 from bigpca.arrays import packed_size
+from bigpca.costs import BlockForm
 from bigpca.data.batches import BatchRows
 from bigpca.data.views import array_of
 from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
-from bigpca.engine.planning import BlockForm
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.estimators.kernel.maps import scored_rows

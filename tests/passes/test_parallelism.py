@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 import bigpca as bp
 from bigpca import arrays, blas
 from bigpca.engine import layout
-from bigpca.engine.layout import plan_layout
+from bigpca.engine.group import read_ahead
+from bigpca.engine.layout import Cut, plan_layout
 from bigpca.engine.planning import PIECES
 from bigpca.passes.accumulators import dot_matrix
 from bigpca.passes.project import output_chunk_rows, plan_writing
-from bigpca.passes.reading.readers import read_ahead
 from bigpca.passes.reading.row_maps import Affine
 from bigpca.passes.rows import Rows
 
@@ -139,7 +139,7 @@ def test_groups_of_whole_chunks_are_about_64(chunk: int, groups: int) -> None:
 
 def test_sparse_rows_have_no_strips() -> None:
     assert plan_layout([8000], 1000, np.dtype("f4"), 0, work=1e12).strips == PIECES
-    assert plan_layout([8000], 1000, np.dtype("f4"), 0, row_bytes=400, work=1e12).strips == 1
+    assert plan_layout([8000], 1000, np.dtype("f4"), 0, work=1e12, cut=Cut(strips=False)).strips == 1
 
 
 def test_a_group_of_one_read_starts_no_thread() -> None:

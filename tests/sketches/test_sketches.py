@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from bigpca.blas import one_blas_thread
-from bigpca.engine.planning import BlockForm
+from bigpca.costs import BlockForm
 from bigpca.errors import ModelFormatError
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign, sketch_from
 from bigpca.sketches.base import CACHE, FIXED_BYTES

@@ -21,7 +21,8 @@ from dask.typing import Key
 from distributed import Client, Future, KilledWorker
 
 from bigpca.engine.checkpoint import SegmentStates
-from bigpca.engine.jobs import SHARED, AnyPass, Finish, PassState, fold_group, merge_states, tree
+from bigpca.engine.group import SHARED
+from bigpca.engine.jobs import AnyPass, Finish, PassState, fold_group, merge_states, tree
 from bigpca.engine.local import RunCancelled, workers_of
 
 T = TypeVar("T")

@@ -18,11 +18,11 @@ from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
+from bigpca.costs import BlockForm
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device
-from bigpca.engine.planning import BlockForm
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_bytes
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap

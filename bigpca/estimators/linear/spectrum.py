@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 
 from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_size, unpack
+from bigpca.costs import BlockForm
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
 from bigpca.engine.jobs import PassState
 from bigpca.engine.local import threads_here
-from bigpca.engine.planning import BlockForm, PassCost, SolveCost
+from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import format_bytes, warn_approximation
 from bigpca.estimators.linear.maps import Standardization, projected, read_again
@@ -712,7 +713,7 @@ class CovarianceFit(PCAFit):
 
 def _solve(state: PassState, *, settings: Settings) -> PCAResult:
     """Solve in the task that holds the state."""
-    sums = state.parts["moments"]
+    sums = cast("Accumulator", state.parts["moments"])
     if isinstance(sums, FoldStates):
         sums = sums.here()
     return solve_moments(sums, settings, omitted=state.omitted)

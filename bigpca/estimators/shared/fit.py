@@ -29,12 +29,12 @@ from bigpca.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.engine.local import threads_here
 from bigpca.engine.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, plan_of
-from bigpca.engine.resources import known_speed
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, on_device, unchanged, warn_repeats
+from bigpca.passes.speed import known_speed
 from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting

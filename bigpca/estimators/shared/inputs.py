@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
-from bigpca.data.checks import check_dtype, row_width, tally_rounded
+from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
     check_columns,
     embeddings,
@@ -47,6 +47,7 @@ from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import RowsThere
+from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
@@ -417,10 +418,10 @@ def _rounded_before(X: Any) -> int:
     if isinstance(X, np.ndarray):
         whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
         return sum(int(float(value)) != value for value in whole)
-    with tally_rounded() as tally:
+    with noting() as noted:
         if hasattr(X, "columns"):
             note_rounded_columns(X)
-    return tally.count
+    return noted.count
 
 
 def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:

@@ -32,7 +32,6 @@ from bigpca.data.views import View
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.planning import Plan
-from bigpca.engine.resources import speed_with
 from bigpca.errors import ShortTraceback, closest, warn_approximation
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
@@ -61,6 +60,7 @@ from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
+from bigpca.passes.speed import speed_with
 from bigpca.records import Held, check_shapes, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force

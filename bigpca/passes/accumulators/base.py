@@ -25,8 +25,8 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, pack_upper
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
 from bigpca.passes.reading.row_maps import identified
@@ -268,6 +268,13 @@ class Accumulator(ABC):
     @abstractmethod
     def merge(self, other: Self) -> Self:
         """Return the state of both row ranges; associative to rounding."""
+
+    def joined(self, other: Self) -> Self:
+        """Return what :meth:`merge` does, on a device only if both states are there: one of a checkpoint is not."""
+        if self.place is None or other.place is None:
+            return self.here().merge(other.here())
+        with self.place.precise():
+            return self.merge(other)
 
     @property
     def state_bytes(self) -> int:

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
 from bigpca.blas import blas_threads, made_ahead
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,

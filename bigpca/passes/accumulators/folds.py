@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, Accumulator, WeightSums, add_weights, cost_of, kept, update_all
 from bigpca.passes.reading.blocks import Block, Codes
 from bigpca.seeds import uniforms

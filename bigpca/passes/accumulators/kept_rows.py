@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix
+from bigpca.costs import BlockForm, Work
 from bigpca.engine.layout import SLAB_ROWS
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
 from bigpca.passes.reading.blocks import Block, Values, dense_rows
 

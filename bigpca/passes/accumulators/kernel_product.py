@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block

@@ -14,9 +14,9 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
+from bigpca.costs import LOOPS, BlockForm, Work
 from bigpca.devices import Device, device_of_solve, gram_bytes, host_array, precisely, tile_bytes
 from bigpca.engine.layout import MIB
-from bigpca.engine.planning import LOOPS, BlockForm, Work
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept

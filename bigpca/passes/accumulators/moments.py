@@ -32,9 +32,9 @@ from bigpca.arrays import (
     unpack,
     unpack_upper,
 )
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
 from bigpca.engine.layout import MIB, SLAB_ROWS
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.engine.planning import BlockForm, PassCost, Work
+from bigpca.costs import BlockForm, Work
+from bigpca.engine.planning import PassCost
 from bigpca.passes.accumulators.base import Accumulator, kept
 from bigpca.passes.reading.blocks import Block, cached_rows
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Vector
-from bigpca.engine.planning import BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, Accumulator
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import row_totals

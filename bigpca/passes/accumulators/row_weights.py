@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, precisely, tile_bytes
-from bigpca.engine.planning import BlockForm, Work
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
-from bigpca.engine.planning import BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, Accumulator, kept
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, Codes, column_sums

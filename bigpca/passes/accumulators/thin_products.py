@@ -19,8 +19,8 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import by_rows
+from bigpca.costs import LOOPS, BlockForm, Work
 from bigpca.engine.layout import MIB, largest_slab
-from bigpca.engine.planning import LOOPS, BlockForm, Work
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,

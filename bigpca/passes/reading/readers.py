@@ -7,14 +7,13 @@ caller may overwrite them. I/O errors and undecodable chunks are retried twice, 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, Self, cast
 
 import cloudpickle
 import numpy as np
@@ -24,22 +23,22 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.data.batches import BatchRows
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
 from bigpca.data.views import View
 from bigpca.devices import Device, RowsThere
+from bigpca.engine.group import AHEAD, SHARED
+from bigpca.engine.interfaces import Inputs
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 
 ROUNDING = 1e-6  # by which values may exceed their limits
 ATTEMPTS = 3
-SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
 FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
 FILL = "bigpca-fill"  # the key of the means that replace missing values among the broadcast values
-AHEAD = "bigpca-ahead"  # the key of how many reads are made at a time for a device, by threads that none else needs
-BEGUN = "bigpca-begun"  # the key of a read that has begun, among a task's inputs
 
 
 @dataclass(frozen=True)
@@ -142,18 +141,38 @@ def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
     return values
 
 
-class Reader(Protocol):
-    """Rows of X by absolute row number."""
+class Reader:
+    """Rows of X by absolute row number: a :class:`bigpca.engine.interfaces.RowSource`."""
 
     @property
+    @abstractmethod
     def owned(self) -> bool:
         """Whether the result of ``read`` may be overwritten."""
 
+    @abstractmethod
     def read(self, start: int, stop: int) -> Values:
         """Return rows ``start:stop``, of shape (stop - start, d), in the stored dtype; sparse rows as ``csr_array``."""
 
+    @abstractmethod
     def where(self, start: int, stop: int) -> str:
         """Name those rows in an error."""
+
+    def with_inputs(self, inputs: Inputs) -> Self:
+        """Return the reader with the values of nodes that Dask computed or holds, and those that fill missing ones."""
+        return self
+
+
+@dataclass(frozen=True)
+class ReaderOfReader(Reader):
+    """Rows that another reader returns, changed."""
+
+    base: Reader
+
+    def where(self, start: int, stop: int) -> str:
+        return self.base.where(start, stop)
+
+    def with_inputs(self, inputs: Inputs) -> Self:
+        return replace(self, base=self.base.with_inputs(inputs))
 
 
 def _with_attempts(read: Callable[[], Values]) -> Values:
@@ -170,13 +189,14 @@ def _with_attempts(read: Callable[[], Values]) -> Values:
 
 
 @dataclass(frozen=True)
-class DirectReader:
+class DirectReader(Reader):
     """Rows read from a :class:`Source`, without Dask nodes; those on a device stay there if ``there``."""
 
     source: Source
     owned: bool = True
     there: bool = False
     begins: int = 0  # number of the first row of the source
+    copied: bool = False  # whether rows that stay are, because the next batch may overwrite them while they are used
 
     @classmethod
     def of_rows(cls, source: Source, start: int, stop: int) -> DirectReader:
@@ -191,14 +211,19 @@ class DirectReader:
         if not self.owned and isinstance(self.source, MemoryRows) and self.source.array.dtype.isnative:
             return self.source.view(start, stop)
         rows = _with_attempts(lambda: self.source.read(start, stop))
-        return rows if self.there or not isinstance(rows, RowsThere) else owned(np.asarray(rows), rows.dtype)
+        if not isinstance(rows, RowsThere):
+            return rows
+        return rows.astype(rows.dtype, self.copied) if self.there else owned(np.asarray(rows), rows.dtype)
 
     def where(self, start: int, stop: int) -> str:
         return f"rows {start}:{stop} of {self.source.label}"
 
+    def with_inputs(self, inputs: Inputs) -> Self:
+        return replace(self, copied=isinstance(self.source, BatchRows) and inputs.get(AHEAD, 0) > 0)
+
 
 @dataclass(frozen=True)
-class SidesReader:
+class SidesReader(Reader):
     """Rows of several dense sources side by side, in one dtype, copied once.
 
     Attributes
@@ -223,7 +248,7 @@ class SidesReader:
 
 
 @dataclass(frozen=True)
-class ColumnReader:
+class ColumnReader(Reader):
     """Columns ``start:stop`` of a source, all rows: the rows of X'. Blocks keep their (n, columns) shape."""
 
     source: Source
@@ -237,7 +262,7 @@ class ColumnReader:
 
 
 @dataclass
-class GraphReader:
+class GraphReader(Reader):
     """Rows computed by the Dask nodes of one group, stored as one pickle that is opaque to Dask.
 
     Attributes
@@ -303,6 +328,9 @@ class GraphReader:
     def where(self, start: int, stop: int) -> str:
         return f"rows {start}:{stop} of {self.label}"
 
+    def with_inputs(self, inputs: Inputs) -> Self:
+        return replace(self, inputs=inputs)
+
 
 class Nodes:
     """The Dask nodes of one group, run one after another (0.1 ms per chunk; a scheduler takes 48 ms per group).
@@ -343,7 +371,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class ViewReader:
+class ViewReader(ReaderOfReader):
     """Rows of a view, cut from samples that another reader returns.
 
     Attributes
@@ -356,7 +384,6 @@ class ViewReader:
         Of whole samples, which count, from row ``first`` on: columns without values may have some in the others.
     """
 
-    base: Reader
     view: View
     ends: Integers
     present: NDArray[np.bool_] | None = None
@@ -384,7 +411,7 @@ class ViewReader:
 
 
 @dataclass(frozen=True)
-class ValueReader:
+class ValueReader(ReaderOfReader):
     """Rows of another reader, whose values are checked, and filled where they are missing.
 
     Attributes
@@ -398,7 +425,6 @@ class ValueReader:
         Which rows have a weight above 0, from row ``first`` on; None for all.
     """
 
-    base: Reader
     limits: Limits | None = None
     fills: bool = False
     present: NDArray[np.bool_] | None = None
@@ -422,24 +448,21 @@ class ValueReader:
             raise RuntimeError("rows were read without the broadcast means that replace missing values")
         return fill(rows, self.means, owned=self.base.owned)
 
-    def where(self, start: int, stop: int) -> str:
-        return self.base.where(start, stop)
+    def with_inputs(self, inputs: Inputs) -> Self:
+        means = inputs[SHARED].get(FILL) if self.fills and SHARED in inputs else None
+        return replace(super().with_inputs(inputs), means=means)
 
 
 @dataclass(frozen=True)
-class SendingReader:
+class SendingReader(ReaderOfReader):
     """Rows of another reader, on their way to a device when they are returned: beside what is done there."""
 
-    base: Reader
     device: Device
     owned: bool = True
 
     def read(self, start: int, stop: int) -> Values:
         rows = self.base.read(start, stop)
         return self.device.rows(rows) if isinstance(rows, np.ndarray) and self.device.takes(rows.dtype) else rows
-
-    def where(self, start: int, stop: int) -> str:
-        return self.base.where(start, stop)
 
 
 def sent_to(device: Device | None, reader: Reader, inputs: Mapping[Key, object], *, stored: bool) -> tuple[Reader, int]:
@@ -449,55 +472,13 @@ def sent_to(device: Device | None, reader: Reader, inputs: Mapping[Key, object],
     return SendingReader(reader, device) if stored else reader, cast("int", inputs.get(AHEAD, 1))
 
 
-def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
-    """Return the reader with the values of nodes that Dask computed or holds, and those that fill missing ones."""
-    if isinstance(reader, ValueReader):
-        shared = inputs.get(SHARED)
-        means = shared.get(FILL) if isinstance(shared, Mapping) and reader.fills else None
-        return replace(reader, base=with_inputs(reader.base, inputs), means=means)
-    if isinstance(reader, ViewReader):
-        return replace(reader, base=with_inputs(reader.base, inputs))
-    return replace(reader, inputs=inputs) if isinstance(reader, GraphReader) else reader
-
-
-@dataclass(frozen=True)
-class Begun:
-    """The first read of a group, begun while the group before it is folded, and what begins that of the next group."""
-
-    first: Future[Values]
-    follow: Callable[[], object]
-
-
-def begin_read(pool: ThreadPoolExecutor, reader: Reader, start: int, stop: int) -> Future[Values]:
-    """Begin to read rows in a thread, in the context of the fold."""
-    return pool.submit(copy_context().run, reader.read, start, stop)
-
-
-def read_ahead(
-    reader: Reader, reads: Sequence[tuple[int, int]], ahead: int = 1, begun: Begun | None = None
-) -> Generator[tuple[int, Values]]:
-    """Yield (first row, rows) of each read while the next ``ahead`` are being read; no others are held.
-
-    With 0, this thread reads: where it only asks a device to work, changing threads would take longer than it does.
-    Of a group that was ``begun``, the first read is under way, and the next group is begun with its last one.
-    """
-    if not ahead or (len(reads) <= 1 and begun is None):  # no thread for nothing to read ahead of
-        for start, stop in reads:
-            yield start, reader.read(start, stop)
-        return
-    with ThreadPoolExecutor(ahead, thread_name_prefix="bigpca-read") as pool:
-        coming = deque([] if begun is None else [begun.first])
-        coming.extend(begin_read(pool, reader, *read) for read in reads[len(coming) : ahead])
-        for i, (start, _) in enumerate(reads):
-            rows = coming.popleft().result()
-            there = rows if isinstance(rows, RowsThere) else None
-            if there is not None:
-                there.settle()  # rows were made in another thread
-            if i + ahead < len(reads):
-                coming.append(begin_read(pool, reader, *reads[i + ahead]))
-            elif begun is not None:
-                begun.follow()
-            yield start, rows
-            if there is not None:
-                there.settle()  # before their memory is used again, in the stream in which they were made
-            del rows, there
+def settled(reads: Iterable[tuple[int, Values]]) -> Generator[tuple[int, Values]]:
+    """Yield (first row, rows) of reads that other threads made, so that this one may use them on their device."""
+    for first, rows in reads:
+        there = rows if isinstance(rows, RowsThere) else None
+        if there is not None:
+            there.settle()
+        yield first, rows
+        if there is not None:
+            there.settle()  # before their memory is used again, in the stream in which they were made
+        del rows, there

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
+from bigpca.costs import LOOPS, BlockForm, Work
 from bigpca.data.sparse import row_range, stacked, with_values
 from bigpca.devices import Device
-from bigpca.engine.planning import LOOPS, BlockForm, Work
 from bigpca.errors import check_choice, real_number
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips, scaled_rows
 from bigpca.storage.files import content_digest

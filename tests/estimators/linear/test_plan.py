@@ -92,8 +92,8 @@ def test_the_planned_passes_are_those_that_run(options: dict[str, Any], tmp_path
 def test_an_iteration_multiplies_in_the_precision_that_all_its_reads_are_worth(n: int, single: bool) -> None:
     """One read costs 30 or 60 Gflop, the typical three 90 or 181."""
     plan = PCA(50, solver="krylov").plan(da.zeros((n, 25_088), dtype="f4", chunks=(500, -1)))
-    assert (plan.flops_of(single=True, there=False) > 0) is single
-    assert plan.flops_of(single=True, there=False) in (0, plan.flops)
+    assert (plan.products["single"] > 0) is single
+    assert plan.products["single"] in (0, plan.flops)
 
 
 @pytest.mark.parametrize("model", [PCA(5, solver="krylov"), bp.KernelPCA(5, kernel="rbf", solver="krylov")])
@@ -114,9 +114,7 @@ def test_sparse_rows_are_timed_by_seconds_that_no_choice_depends_on() -> None:
     less = plan.timed(slow).seconds - plan.timed(fast).seconds  # type: ignore[operator]
     assert less == pytest.approx(plan.loops / 2 / plan.resources.threads)
     assert less > 0
-    assert (
-        sum(plan.flops_of(single=one, there=False) for one in (True, False)) < 0.05 * plan.flops
-    )  # only those of the sample are dense
+    assert (plan.products["single"] + plan.products["double"]) < 0.05 * plan.flops  # only those of the sample are dense
     assert seconds(plan) == seconds(replace(plan, costs=())) == plan.flops / FLOPS_PER_SECOND
     assert "compiling: " in str(plan)
 
@@ -152,7 +150,7 @@ def test_a_dot_matrix_that_is_corrected_is_multiplied_in_float32_at_a_tenth_of_t
 ) -> None:
     for d in (2000, 3000):  # 8e9 and 1.2e10 flops
         plan = PCA(n_components, solver="dot").plan(da.zeros((2000, d), chunks=(500, d), dtype=dtype))
-        assert (plan.flops_of(single=True, there=False) > 0) is (single and d == 3000)
+        assert (plan.products["single"] > 0) is (single and d == 3000)
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "auto"])

@@ -25,7 +25,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 from sklearn.multioutput import MultiOutputRegressor
 
 import bigpca as bp
-from bigpca.engine.planning import BlockForm
+from bigpca.costs import BlockForm
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.moments import Moments
 

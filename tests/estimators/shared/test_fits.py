@@ -15,7 +15,6 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Resources, SolveCost, plan_of
-from bigpca.engine.resources import machine_speed
 from bigpca.engine.run import Run
 from bigpca.errors import UndeclaredPassError
 from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
@@ -29,6 +28,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
+from bigpca.passes.speed import machine_speed
 
 D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
@@ -284,7 +284,7 @@ def test_a_speed_is_measured_once_and_where_nothing_can_be_kept_each_time(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("bigpca.engine.resources.ROUNDS", 1)
+    monkeypatch.setattr("bigpca.passes.speed.ROUNDS", 1)
     machine_speed.cache_clear()
     first = machine_speed()
     assert min(first.values()) > 0

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 import bigpca
 from bigpca import kernels
 from bigpca.arrays import mirror_upper, packed_diagonal
-from bigpca.engine.planning import BlockForm
+from bigpca.costs import BlockForm
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum

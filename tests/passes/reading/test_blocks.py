@@ -18,11 +18,13 @@ from bigpca.engine.layout import (
     MOST_GROUPS,
     SLAB_BYTES,
     SLAB_ROWS,
+    Cut,
     Layout,
     plan_layout,
 )
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
+from bigpca.passes.rows import OPEN_SLAB_BYTES, OPEN_SLAB_ROWS
 
 F4, GIB = np.dtype("f4"), 1 << 30
 chunk_sizes = st.lists(st.one_of(st.integers(0, 5), st.integers(1000, 30000)), max_size=60)
@@ -60,8 +62,8 @@ def test_no_chunk_is_cut_by_a_read(chunks: list[int], d: int) -> None:
 def test_the_layout_is_a_function_of_chunks_dtype_and_state_size_and_of_nothing_else() -> None:
     names = set(inspect.signature(plan_layout).parameters)
     known = {"row_chunks", "n_columns", "dtype", "state_bytes", "stored_row_bytes", "row_bytes", "work"}
-    # Rows whose number is not known, and where they are multiplied, which identifies a checkpoint too.
-    assert names == known | {"open_ended", "on_device", "slab_there"}
+    # The kind of rows: whether their number is known, and where they are multiplied, which identifies a checkpoint too.
+    assert names == known | {"cut"}
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "?", "f2", "i2"])
@@ -105,7 +107,8 @@ def test_the_same_holds_of_chunks_that_are_not_slabs(chunk: int, d: int, count: 
 
 @pytest.mark.parametrize(("d", "rows"), [(256, 8192), (1024, 4096), (4096, 4096), (8192, 2048)])
 def test_rows_of_unknown_number_have_small_slabs_and_a_segment_for_each_group(d: int, rows: int) -> None:
-    layout = plan_layout([4096] * 500, d, F4, 0, open_ended=True)
+    most = min(SLAB_BYTES, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * 4 * d))
+    layout = plan_layout([4096] * 500, d, F4, 0, cut=Cut(most, ends=True))
     assert_partition(layout, 4096 * 500)
     assert layout.slab_rows == rows
     assert layout.segments == tuple(range(i, i + 1) for i in range(len(layout.groups)))
