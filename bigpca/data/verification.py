@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from bigpca.arrays import Path
 from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
-from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
+from bigpca.data.zarr_arrays import Cell, ChunkFiles, Opened, arrays_of, open_node
 from bigpca.storage.files import is_objects, local_path, path_of, public, unless_replaced, without_credentials
 
 MANIFEST = "bigpca_manifest"
@@ -178,23 +179,27 @@ class _Walk:
                 yield from pool.map(self._judge, batch)
 
     def _judge(self, cell: Cell) -> tuple[str, str]:
-        key, size = self.files.key(cell), self.files.size(cell)
-        if size < 0:
-            return key, "missing"
-        if size == 0:
-            return key, "truncated"
-        known = self.manifest.get(key)
-        if known is not None and self.files.may_hold(size) and zlib.crc32(self.files.content(key)) == known:
-            return key, ""
+        with closing(self.files.whole(cell)) as opened:
+            return self.files.key(cell), self._verdict(cell, opened)
+
+    def _verdict(self, cell: Cell, opened: Iterator[Opened]) -> str:
+        files, known, one = self.files, self.manifest.get(self.files.key(cell)), None
         try:
-            self.files.decode(cell)
+            one = next(opened)
+            if not one.size:
+                return "missing" if one.file is None else "truncated"
+            if known is not None and files.may_hold(one.size) and zlib.crc32(one.file.read()) == known:
+                return ""
+            own = files.within(cell)
+            files.fill(one._replace(own=own), files.empty([part.stop for part in own]))
         except Exception as error:
             if not is_decode_error(error):
                 raise
-            message = str(error).lower()
-            short = zarr_format.is_uncompressed(self.files.document) and size < self.files.cell_bytes
-            if self.files.may_hold(size) and "zstd" in message and "checksum" not in message:
-                # A frame that starts correctly but ends early.
-                short |= self.files.content(key).startswith(zarr_format.ZSTD_MAGIC)
-            return key, "truncated" if short or any(word in message for word in _TRUNCATED_WORDS) else "corrupted"
-        return key, "" if known is None else "corrupted"
+            message, short = str(error).lower(), False
+            if one is not None and files.may_hold(one.size):
+                short = zarr_format.is_uncompressed(files.document) and one.size < files.cell_bytes
+                if "zstd" in message and "checksum" not in message:  # a frame that starts correctly but ends early
+                    one.file.seek(0)
+                    short |= one.file.read(len(zarr_format.ZSTD_MAGIC)) == zarr_format.ZSTD_MAGIC
+            return "truncated" if short or any(word in message for word in _TRUNCATED_WORDS) else "corrupted"
+        return "" if known is None else "corrupted"

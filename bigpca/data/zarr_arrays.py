@@ -17,9 +17,9 @@ import pickle
 import threading
 import zipfile
 import zlib
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from bigpca.storage.places import Place
     from bigpca.storage.regular_store import ObjectDocuments, RegularStore, Rewritten
-    from bigpca.storage.requests import Got, ObjectFile
+    from bigpca.storage.requests import Got, Request
 
 
 Cell = tuple[int, ...]
@@ -75,17 +75,19 @@ PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # o
 _OPENED: dict[tuple[str, str], tuple[tuple[int, int, int] | None, ChunkFiles]] = {}
 _LOCK = threading.Lock()
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
-ZARR_CHUNKS, ZARR_HEAPS = 10, 8 * 2**20  # what Zarr decodes at a time, in threads of its own
+ZARR_CHUNKS, ZARR_HEAPS = 10, 8 * 2**20  # of a shard that Zarr decodes, in threads of its own
 SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
 TEXT_CODECS = zarr_format.ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
-class Missing(NamedTuple):
-    """How many cells were checked, how many of them are missing, and the keys of the first ten."""
+class Opened(NamedTuple):
+    """An object that is read: its cell, the part of the ranges that it has and of it, and the file; None if missing."""
 
-    looked: int
-    lost: int
-    first: tuple[str, ...]
+    cell: Cell
+    part: tuple[slice, ...]
+    own: tuple[slice, ...]
+    file: Any
+    size: int
 
 
 class _Known:
@@ -112,16 +114,11 @@ class ChunkFiles:
         The metadata that define how chunks are decoded.
     digest : str
         Their SHA-256.
-    direct : DirectChunks or None
-        Reads without Zarr, if the layout and the store allow it.
-    sizes : DecodedSizes
-        Decoded sizes of chunks, which are looked at where that takes no request for each.
+    decoder : Decoder
     small : str
         Which floats the array holds the bits of, if NumPy does not have them, such as "bfloat16"; else "".
     place : Place or None
         Where the objects of the array are, in an object store that lists them.
-    held : dict of str to ObjectFile, or None
-        Objects that have been got, by key: those that ``array`` reads, and no others.
     """
 
     array: zarr.Array[Any]
@@ -129,11 +126,9 @@ class ChunkFiles:
     directory: str | None
     document: Mapping[str, Any]
     digest: str
-    direct: zarr_format.DirectChunks | None
-    sizes: zarr_format.DecodedSizes
+    decoder: zarr_format.Decoder
     small: str = ""
     place: Place | None = None
-    held: Mapping[str, ObjectFile] | None = None
     known: _Known = field(default_factory=_Known, compare=False)
 
     @classmethod
@@ -143,12 +138,9 @@ class ChunkFiles:
         directory = None if root is None else os.path.join(root, array.path)
         place = place if place is not None or directory is not None else _place_of(array)
         document = zarr_format.array_document(array)
-        sizes, text = zarr_format.DecodedSizes.of(array, document), json.dumps(document, sort_keys=True)
-        direct = None
-        if place is not None or directory is not None:
-            direct = zarr_format.DirectChunks.of(array, document, sizes, directory or "")
+        decoder, text = zarr_format.Decoder.of(array, document), json.dumps(document, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest() + small
-        return cls(array, array.shards or array.chunks, directory, document, digest, direct, sizes, small, place)
+        return cls(array, array.shards or array.chunks, directory, document, digest, decoder, small, place)
 
     @property
     def cell_bytes(self) -> int:
@@ -160,17 +152,13 @@ class ChunkFiles:
         """Location of the array, for messages."""
         return self.directory or public(str(self.array.store_path))
 
-    def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
-        """Iterate over the cells that the half-open ranges touch, in C order."""
-        return itertools.product(*self._spans(bounds))
-
     def _spans(self, bounds: Iterable[tuple[int, int]]) -> list[range]:
         spans = zip(bounds, self.cell_shape, strict=True)
         return [range(lo // size, -(-hi // size)) if hi > lo else range(0) for (lo, hi), size in spans]
 
     def all_cells(self) -> Iterator[Cell]:
         """Iterate over every cell of the array."""
-        return self.cells((0, size) for size in self.array.shape)
+        return itertools.product(*self._spans((0, size) for size in self.array.shape))
 
     def key(self, cell: Cell) -> str:
         """Return the key of a cell, relative to the array: ``c/3/0`` or ``3.0``."""
@@ -183,14 +171,13 @@ class ChunkFiles:
             start + between.join(cell) for cell in itertools.product(*(map(str, one) for one in self._spans(bounds)))
         ]
 
-    def missing(self, cells: Iterable[Cell]) -> Missing:
-        """Find the cells that are not in the store: a ``stat`` each in a local store (2 µs), elsewhere by a listing."""
-        looked, lost, first, left = 0, 0, list[str](), iter(cells)
+    def missing(self) -> tuple[int, list[str]]:
+        """Count the cells that are not in the store, and name ten: a ``stat`` each, or elsewhere by a listing."""
+        lost, first, left = 0, list[str](), self.all_cells()
         while batch := [self.key(cell) for cell in itertools.islice(left, BATCH)]:
             absent = [key for key, found in zip(batch, self._there(batch), strict=True) if not found]
-            looked, lost = looked + len(batch), lost + len(absent)
-            first += absent[: MAX_SHOWN - len(first)]
-        return Missing(looked, lost, tuple(first))
+            lost, first = lost + len(absent), first + absent[: MAX_SHOWN - len(first)]
+        return lost, first
 
     def _there(self, keys: list[str]) -> list[bool]:
         if self.place is not None and (listed := self.listing()):
@@ -199,49 +186,6 @@ class ChunkFiles:
             return _gather(self.array.store.exists(self._full(key)) for key in keys)
         prefix = self.directory + os.sep
         return [is_there(prefix + key) for key in keys]
-
-    def faults(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, Exception]]:
-        """Return cells in the half-open ranges that must not be decoded, by their stored or decoded size, and why.
-
-        Of stores that are not listed, where each would need a request, there are none.
-        """
-        if self.directory is None and self.held is None:
-            return []
-        ranges, found = list(bounds), list[tuple[Cell, Exception]]()
-        for cell in self.cells(ranges):
-            with suppress(FileNotFoundError, KeyError), self._opened(self.key(cell)) as (file, size):
-                if reason := self.sizes.fault(file, size, self._inside(cell, ranges)):
-                    found.append((cell, ValueError(reason)))
-        return found
-
-    @contextmanager
-    def _opened(self, key: str) -> Iterator[tuple[Any, int]]:
-        if self.held is not None:
-            yield self.held[key], self.held[key].size
-            return
-        with open_regular(os.path.join(self.directory or "", key), buffering=0) as file:
-            yield file, os.fstat(file.fileno()).st_size
-
-    def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the range of the chunks of one shard that the bounds touch, along each axis."""
-        pairs = []
-        for i, (lo, hi), shard, chunk in zip(cell, bounds, self.cell_shape, self.array.chunks, strict=True):
-            pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
-        return pairs
-
-    def size(self, cell: Cell) -> int:
-        """Return the stored bytes of a cell, -1 if it is missing."""
-        key = self.key(cell)
-        if self.directory is not None:
-            return seen_file(os.path.join(self.directory, key))[0]
-        if self.place is not None and (listed := self.listing()):
-            return listed.get(key, ABSENT)[0]
-        from zarr.core.sync import sync
-
-        try:
-            return int(sync(self.array.store.getsize(self._full(key))))
-        except FileNotFoundError:
-            return -1
 
     def stamps(self, bounds: Iterable[tuple[int, int]]) -> list[Stamp]:
         """Return (key, size, change) of the cells that the half-open ranges touch; size -1 of missing ones.
@@ -314,82 +258,115 @@ class ChunkFiles:
                 found |= {path[start:].replace(os.sep, "/"): seen_file(path) for path in paths}
         return {key: one for key, one in found.items() if key not in DOCUMENTS}
 
-    def get(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Got | None]]:
-        """Yield (cell, object) as they arrive from their place; None for those that do not exist."""
-        from bigpca.storage.requests import Request, requests
-
-        wanted = [Request(self.key(cell), self.cell_bytes, most=self.sizes.max_stored) for cell in cells]
-        for i, got in requests().each(self._place, wanted):
-            yield cells[i], got
-
-    def holding(self, bounds: Sequence[tuple[int, int]]) -> ChunkFiles:
-        """Get the objects that the half-open ranges touch, and return an array of these alone.
+    def objects(self, bounds: Sequence[tuple[int, int]]) -> Generator[Opened]:
+        """Open the objects that the half-open ranges touch: files one after another, others as they arrive.
 
         If only some chunks of a shard are needed, gets its index and these chunks; neighbours in one request.
         """
-        from bigpca.storage.regular_store import HeldStore
-        from bigpca.storage.requests import ObjectFile, Request, joined, requests
+        if self.directory is None:
+            yield from self._arriving(bounds)
+            return
+        for cell, part, own in zarr_format.overlaps(bounds, self.cell_shape):
+            try:
+                with open_regular(os.path.join(self.directory, self.key(cell)), buffering=0) as file:
+                    yield Opened(cell, part, own, file, os.fstat(file.fileno()).st_size)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                yield Opened(cell, part, own, None, 0)
 
-        cells = list(self.cells(bounds))
-        inside = {cell: self._inside(cell, list(bounds)) for cell in cells}
-        held: dict[str, ObjectFile] = {}
-        whole, large = [(0, count) for count in self.sizes.per_shard], self.cell_bytes > SMALL_SHARD_BYTES
-        parts = [cell for cell in cells if whole and large and inside[cell] != whole]
-        for cell, got in self.get([cell for cell in cells if cell not in parts]):
-            if got is not None:
-                held[self.key(cell)] = ObjectFile(self._place, self.key(cell), got.size, got)
-        if parts:
-            size = self.sizes.index_bytes
-            index: Any = (0, size) if self.sizes.index_at_start else size
-            indices = [Request(self.key(cell), size, index) for cell in parts]
-            wanted: list[Request] = []
-            for i, got in requests().each(self._place, indices):
-                if got is not None:
-                    key = indices[i].key
-                    file = held[key] = ObjectFile(self._place, key, got.size, got)
-                    spans = joined(self.sizes.spans(file, got.size, inside[parts[i]]))
-                    wanted += [Request(key, b - a, (a, b)) for a, b in spans]
-            for i, got in requests().each(self._place, wanted):
-                if got is not None:
-                    held[wanted[i].key].hold([got])
-        return replace(
-            self, array=self._over(HeldStore({self._full(key): file for key, file in held.items()})), held=held
-        )
+    def _arriving(self, bounds: Sequence[tuple[int, int]]) -> Generator[Opened]:
+        from bigpca.storage.requests import ObjectFile, Request, joined
 
-    def _over(self, store: Any) -> zarr.Array[Any]:
-        """Return the array, whose objects are read from another store."""
+        place: Any = self.place
+        large = self.decoder.per_shard and self.cell_bytes > SMALL_SHARD_BYTES
+        whole, parts = list[Opened](), list[Opened]()
+        for found in zarr_format.overlaps(bounds, self.cell_shape):
+            one = Opened(*found, None, 0)
+            some = large and self._inside(one.own) != [(0, count) for count in self.decoder.per_shard]
+            (parts if some else whole).append(one)
+        size, most = self.decoder.index_bytes, self.decoder.max_stored
+        index: Any = (0, size) if self.decoder.index_at_start else size
+        for cells, nbytes, part in ((whole, self.cell_bytes, None), (parts, size, index)):
+            for i, got in self._each([Request(self.key(one.cell), nbytes, part, most) for one in cells]):
+                one = cells[i]
+                if got is not None:
+                    one = one._replace(file=ObjectFile(place, self.key(one.cell), got.size, got), size=got.size)
+                if got is not None and part is not None:
+                    spans = joined(self.decoder.spans(one.file, one.size, self._inside(one.own)))
+                    wanted = [Request(one.file.name, b - a, (a, b)) for a, b in spans]
+                    one.file.hold([got for _, got in self._each(wanted) if got is not None])
+                yield one
+
+    def _each(self, wanted: Sequence[Request]) -> Iterator[tuple[int, Got | None]]:
+        """Yield (number, bytes) of what is wanted, as it arrives; from a store of Zarr, as many at a time."""
+        from bigpca.storage.requests import in_flight, requests
+
+        if self.place is not None:
+            yield from requests().each(self.place, wanted) if wanted else ()
+            return
+        for start in range(0, len(wanted), step := in_flight(self.cell_bytes)):
+            yield from enumerate(_gather(self._got(one) for one in wanted[start : start + step]), start)
+
+    async def _got(self, one: Request) -> Got | None:
+        from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+        from zarr.core.buffer import default_buffer_prototype
+
+        from bigpca.storage.requests import Got
+
+        store, key, part = self.array.store, self._full(one.key), None
+        if one.part is not None:
+            part = SuffixByteRequest(one.part) if isinstance(one.part, int) else RangeByteRequest(*one.part)
+        with decoding(f"{self.label}: chunk {one.key} cannot be read", "Restore it from a copy."):
+            if (found := await store.get(key, default_buffer_prototype(), part)) is None:
+                return None
+            size = len(found) if part is None else await store.getsize(key)
+        start = one.part[0] if isinstance(one.part, tuple) else size - len(found)
+        return Got(found.as_numpy_array(), start, size, None)
+
+    def _inside(self, own: Sequence[slice]) -> list[tuple[int, int]]:
+        """Return the range of the chunks of one shard that a part of it touches, along each axis."""
+        return [(one.start // chunk, -(-one.stop // chunk)) for one, chunk in zip(own, self.array.chunks, strict=True)]
+
+    def fill(self, one: Opened, out: Array) -> None:
+        """Fill an array with a part of an object: decoded into it, or by Zarr, once its size when decoded is known.
+
+        Raises
+        ------
+        Exception
+            Any, if it is damaged, or would decode to more than it may.
+        """
+        if self.decoder.decode(one.file, one.size, out, one.own):
+            return
+        if reason := self.decoder.fault(one.file, one.size, self._inside(one.own)):
+            raise ValueError(reason)
         import zarr
+        from zarr.core.buffer import default_buffer_prototype
         from zarr.storage import StorePath
 
-        inner: Any = zarr.AsyncArray(metadata=self.array.metadata, store_path=StorePath(store, self.array.path))
-        return zarr.Array(inner)
+        from bigpca.storage.regular_store import HeldStore
 
-    @property
-    def _place(self) -> Place:
-        if self.place is None:
-            raise TypeError(f"{self.label} is not in an object store")
-        return self.place
-
-    def content(self, key: str) -> bytes:
-        """Return the stored bytes of one object, undecoded."""
-        from zarr.core.buffer import default_buffer_prototype
-        from zarr.core.sync import sync
-
-        buffer = sync(self.array.store.get(self._full(key), default_buffer_prototype()))
-        if buffer is None:
-            raise FileNotFoundError(f"{self.label} holds no {key}")
-        return buffer.to_bytes()
+        held = StorePath(HeldStore(one.file, one.size), self.array.path)
+        inner: Any = zarr.AsyncArray(metadata=self.array.metadata, store_path=held)
+        target: Any = out  # of a protocol whose methods have other annotations than NumPy's
+        within = zip(one.cell, self.cell_shape, one.own, strict=True)
+        index = tuple(slice(i * size + own.start, i * size + own.stop) for i, size, own in within)
+        zarr.Array(inner).get_basic_selection(index, out=default_buffer_prototype().nd_buffer(target))
 
     def may_hold(self, size: int) -> bool:
         """Whether a stored object of the array can be that large."""
-        return size <= self.sizes.max_stored
+        return size <= self.decoder.max_stored
 
-    def decode(self, cell: Cell) -> Array:
-        """Decode one cell, cut to the array's shape."""
-        bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
-        for _, error in self.faults(bounds):
-            raise error
-        return np.asarray(self.array[tuple(slice(*pair) for pair in bounds)])
+    def within(self, cell: Cell) -> tuple[slice, ...]:
+        """Return the part of a cell that is in the array."""
+        sizes = zip(cell, self.cell_shape, self.array.shape, strict=True)
+        return tuple(slice(0, min(size, n - i * size)) for i, size, n in sizes)
+
+    def whole(self, cell: Cell) -> Generator[Opened]:
+        """Open the object of a cell, for as long as the iteration lasts."""
+        return self.objects([(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)])
+
+    def empty(self, shape: Sequence[int]) -> Array:
+        """Return new memory for values of the array, in native byte order."""
+        return np.empty(shape, self.array.dtype.newbyteorder("="))
 
     def _full(self, key: str) -> str:
         return f"{self.array.path}/{key}" if self.array.path else key
@@ -614,27 +591,28 @@ class ZarrReader:
     def _open(self, document: str) -> ChunkFiles:
         import zarr  # slow to import, so only when the first store is opened
 
-        small, options = list[str](), dict[str, Any]()
+        if document:  # the metadata that are checked are those that are opened, without a search for the version
+            found = read_document(document)
+            if found.get("node_type", "array") != "array":
+                raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
+            with zarr_format.naming_damage(self.label):
+                given = zarr_format.as_integers(found)
+                zarr_format.check_document(given, self.label)
+                attributes = os.path.join(os.path.dirname(document), ".zattrs")
+                if document.endswith(".zarray") and os.path.lexists(attributes):
+                    given["attributes"] = read_document(attributes)
+                path = zarr.storage.StorePath(documents_at(self.store), self.path_in_group)
+                return ChunkFiles.of(zarr.Array.from_dict(path, given), zarr_format.small_float(found))
+        small, place = list[str](), place_at(self.store)
 
         def rewritten(found: dict[str, Any]) -> dict[str, Any]:
-            small.append("" if document else zarr_format.small_float(found))
+            small.append(zarr_format.small_float(found))
             return zarr_format.as_integers(found)
 
-        place = None if document else place_at(self.store)
-        if document:
-            # The metadata that were checked must be those that are opened, so Zarr must not search for the version.
-            metadata = read_document(document)
-            if metadata.get("node_type", "array") != "array":
-                raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
-            options["zarr_format"] = 3 if document.endswith("zarr.json") else 2
-        with nullcontext() if document else without_credentials(self.store), zarr_format.naming_damage(self.label):
-            if document:
-                zarr_format.check_document(zarr_format.as_integers(metadata), self.label)
-                small = [zarr_format.small_float(metadata)]
-            home = documents_at(place or self.store, rewritten) if document or place else self.store
-            array = zarr.open_array(home, path=self.path_in_group, mode="r", **options)
-            if not document:
-                zarr_format.check_document(zarr_format.array_document(array), self.label)
+        with without_credentials(self.store), zarr_format.naming_damage(self.label):
+            home = documents_at(place, rewritten) if place else self.store
+            array = zarr.open_array(home, path=self.path_in_group, mode="r")
+            zarr_format.check_document(zarr_format.array_document(array), self.label)
         return ChunkFiles.of(array, max(small, default=""), place and place.at(self.path_in_group))
 
     def __getitem__(self, index: Index) -> Array:
@@ -652,111 +630,55 @@ class ZarrReader:
         CorruptedChunkError
             If one cannot be decoded. An OSError of the file system is not changed.
         """
-        files = self.files()
-        block = self._direct(files, bounds)
-        if block is None:
-            with without_credentials(self.store):
-                if files.place is not None:
-                    files = self._held_objects(files, bounds)
-                elif self.missing_chunks == "raise":
-                    self._check_present(files, bounds)
-                block = np.asarray(self._decode(files, bounds))
-        block = np.asarray(widened(block, files.small) if files.small else block, dtype=self.dtype, order="C")
-        return block if block.flags.writeable else block.copy()
+        files, broken, lost = self.files(), list[tuple[Opened, Exception]](), list[Cell]()
+        out, fill = files.empty([hi - lo for lo, hi in bounds]), files.array.fill_value
+        with without_credentials(self.store), closing(files.objects(bounds)) as opened:
+            for one in opened:
+                if one.file is None:
+                    lost.append(one.cell)
+                    out[one.part] = 0 if fill is None else fill
+                    continue
+                try:
+                    files.fill(one, out[one.part])
+                except Exception as error:
+                    if not is_decode_error(error):
+                        raise
+                    broken.append((one, error))
+                    if len(broken) == MAX_SHOWN:
+                        break
+            if lost:
+                self._check_lost(files, [files.key(cell) for cell in sorted(lost)], bounds)
+        if broken:
+            raise CorruptedChunkError(self._describe(files, broken)) from broken[0][1]
+        return widened(out, files.small) if files.small else out
 
-    def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Array | None:
-        """Decode into the result, if the layout allows it; None if a stored object is not as expected."""
-        if files.direct is None or files.place is None:
-            return None if files.direct is None else files.direct.read(files.key, bounds)
-        out = np.empty([hi - lo for lo, hi in bounds], files.array.dtype)
-        places = {cell: rest for cell, *rest in zarr_format.overlaps(bounds, files.cell_shape)}
-        for cell, file in self._objects(files, bounds, list(places)):
-            part, own = places[cell]
-            if file is None or not files.direct.decode(file, file.size, out[part], own):
-                return None
-        return out
-
-    def _objects(
-        self, files: ChunkFiles, bounds: Sequence[tuple[int, int]], cells: list[Cell]
-    ) -> Iterator[tuple[Cell, ObjectFile | None]]:
-        """Yield cells with their objects: of shards, with the chunks in the ranges; of others, as they arrive."""
-        from bigpca.storage.requests import ObjectFile  # for object stores only
-
-        if files.sizes.per_shard:
-            held = self._held_objects(files, bounds).held or {}
-            yield from ((cell, held.get(files.key(cell))) for cell in cells)
-            return
-        for cell, got in files.get(cells):
-            yield cell, None if got is None else ObjectFile(files._place, files.key(cell), got.size, got)
-
-    def _held_objects(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> ChunkFiles:
-        """Get the objects of the ranges.
-
-        Raises
-        ------
-        MissingChunksError
-            For one that the listing lacks (``missing_chunks="raise"``), and for one that it has, but is not there.
-        """
-        found = files.holding(bounds)
-        lost = [key for key in map(files.key, files.cells(bounds)) if key not in (found.held or {})]
-        if lost and self.missing_chunks == "raise":
-            self._check_present(files, bounds)
-        if lost and any(key in files.listing() for key in lost):
+    def _check_lost(self, files: ChunkFiles, lost: Sequence[str], bounds: Sequence[tuple[int, int]]) -> None:
+        """Raise for objects that a listing has, but are not there; with ``missing_chunks="raise"`` for any."""
+        if files.place is not None and any(key in files.listing() for key in lost):
             gone = [key for key in lost if key in files.listing(fresh=True)]
             if gone:
                 raise MissingChunksError(
                     f"{self.label}: chunk {gone[0]} is listed, but the store has no such object: it was deleted or "
                     "replaced while it was read. Restore it, and run again without changing the input meanwhile."
                 )
-        return found
-
-    def _check_present(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> None:
-        missing = files.missing(files.cells(bounds))
-        if missing.lost:
-            shown = ", ".join(missing.first) + (", ..." if missing.lost > len(missing.first) else "")
+        if self.missing_chunks == "raise":
+            shown = ", ".join(lost[:MAX_SHOWN]) + (", ..." if len(lost) > MAX_SHOWN else "")
             raise MissingChunksError(
-                f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: "
+                f"{self.label}: {len(lost)} of the {len(files.keys(bounds))} chunks needed here are not in the store: "
                 f"{shown}. Either their files were lost (a killed writer, a full disk, an incomplete copy), or the "
                 f"writer dropped chunks that contain only the fill value (write_empty_chunks=False, Zarr's default). "
                 'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
             )
 
-    def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
-        if faults := files.faults(bounds):
-            raise CorruptedChunkError(self._describe(files, faults))
-        index = tuple(slice(lo, hi) for lo, hi in bounds)
-        try:
-            return files.array[index]
-        except Exception as error:
-            if not is_decode_error(error):
-                raise
-            broken = [one for one in (_broken(files, cell) for cell in files.cells(bounds)) if one]
-            if broken:
-                raise CorruptedChunkError(self._describe(files, broken)) from error
-            # Each chunk alone can be decoded, so the failure was transient (a short read): try once more.
-            return files.array[index]
-
-    def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Cell, Exception]]) -> str:
-        cell, error = broken[0]
-        key, size = files.key(cell), files.size(cell)
-        others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
-        shape, nbytes = files.cell_shape, files.cell_bytes
+    def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Opened, Exception]]) -> str:
+        (one, error), shape, nbytes = broken[0], files.cell_shape, files.cell_bytes
+        others = f" Nor can {', '.join(files.key(other.cell) for other, _ in broken[1:])}." if broken[1:] else ""
         expected = "exactly" if zarr_format.is_uncompressed(files.document) else "compressed data that decode to"
         return (
-            f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "
-            f"for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
+            f"{self.label}: chunk {files.key(one.cell)} cannot be decoded: its file has {one.size:,} bytes, {expected} "
+            f"{nbytes:,} bytes for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
             "Restore the file from a copy, or rewrite the store; `bigpca verify` lists all damaged chunks."
         )
-
-
-def _broken(files: ChunkFiles, cell: Cell) -> tuple[Cell, Exception] | None:
-    try:
-        files.decode(cell)
-    except Exception as error:
-        if not is_decode_error(error):
-            raise
-        return cell, error
-    return None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -817,12 +739,19 @@ class ZarrRows(Source):
         return self.reader.files().stamps([(start, stop), *self.reader.bounds[1:]])
 
     def decoding_bytes(self, columns: int) -> int:
-        """Where Zarr itself decodes, by measurement: its chunks at a time, its heaps, and four copies of a shard."""
-        files, n = self.reader.files(), self.reader.unit[0]
-        if files.direct is not None:
-            return 0
-        chunks = ZARR_CHUNKS * math.prod(self.reader.chunks) * self.dtype.itemsize + ZARR_HEAPS
-        return chunks + bool(files.sizes.per_shard) * 4 * n * int(self.row_bytes)
+        """What Zarr takes by measurement: where it decodes, and for the objects that a store of Zarr has in flight."""
+        reader, files, flight = self.reader, self.reader.files(), 0
+        if files.directory is None and files.place is None:
+            from bigpca.storage.requests import flight_bytes
+
+            across = zip(reader.shape[1:], reader.cell_shape[1:], strict=True)
+            flight = flight_bytes(math.prod(-(-n // size) for n, size in across), files.cell_bytes)
+        if files.decoder.direct:
+            return flight
+        chunk = math.prod(reader.chunks) * self.dtype.itemsize
+        if files.decoder.per_shard:
+            return flight + ZARR_HEAPS + ZARR_CHUNKS * chunk + 4 * reader.unit[0] * int(self.row_bytes)
+        return flight + ZARR_HEAPS + 3 * chunk
 
     @property
     def unseen(self) -> str | None:
@@ -1091,10 +1020,10 @@ def check_whole(array: zarr.Array[Any], word: str) -> None:
 def check_chunks(array: zarr.Array[Any], word: str = "label") -> None:
     """Reject a Zarr array of labels with missing chunks, with the remedy for labels; ``word`` says what they are."""
     files = ChunkFiles.of(array)
-    missing = files.missing(files.all_cells())
-    if missing.lost:
+    lost, first = files.missing()
+    if lost:
         raise MissingChunksError(
-            f"{files.label}: {missing.lost} chunks of {word}s are not in the store: {', '.join(missing.first[:5])}. "
+            f"{files.label}: {lost} chunks of {word}s are not in the store: {', '.join(first[:5])}. "
             f"They were lost, or held only the fill value {brief(str(array.fill_value))} and were dropped when "
             "written (Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
         )

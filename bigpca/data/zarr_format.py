@@ -1,8 +1,8 @@
 """Checks of untrusted Zarr metadata: dtype and codecs must be on a list before any chunk is decoded.
 
-The decoded size of a stored chunk, determined before it is decoded. Whole rows of a plain local Zarr array, decoded
-directly into the result. bfloat16 and float8, which NumPy does not have: read as the integers of their bits, and
-widened to float32, exactly.
+How stored chunks are decoded, directly into the result where their layout is a usual one; and the decoded size of any
+other, determined before it is decoded. bfloat16 and float8, which NumPy does not have: read as the integers of their
+bits, and widened to float32, exactly.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import bz2
 import json
 import lzma
 import math
-import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -27,8 +26,8 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import BITS, widened
 from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
-from bigpca.errors import CorruptedChunkError, InputChangedError, brief
-from bigpca.storage.files import max_encoded, open_regular
+from bigpca.errors import CorruptedChunkError, brief
+from bigpca.storage.files import max_encoded
 
 if TYPE_CHECKING:
     import zarr
@@ -240,102 +239,6 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
         raise TypeError(f"{label}: {reason}") from None
 
 
-@dataclass(frozen=True)
-class DirectChunks:
-    """Reads ranges of one array, in the calling thread and one chunk after another, if its layout allows it.
-
-    Attributes
-    ----------
-    directory : str
-    dtype : numpy.dtype
-    cell_shape, chunk_shape : tuple of int
-        Of a stored object, and of what is decoded at a time: they differ where there are shards.
-    fill : number
-        What chunks hold that a shard does not have.
-    sizes : DecodedSizes
-    """
-
-    directory: str
-    dtype: np.dtype[Any]
-    cell_shape: tuple[int, ...]
-    chunk_shape: tuple[int, ...]
-    fill: Any
-    sizes: DecodedSizes
-
-    @classmethod
-    def of(
-        cls, array: zarr.Array[Any], document: Mapping[str, Any], sizes: DecodedSizes, directory: str
-    ) -> DirectChunks | None:
-        """Return the reader of an open array, or None if its layout is not supported.
-
-        ``directory`` is empty for objects, which are given to :meth:`decode`.
-        """
-        codecs, plain = codecs_of(document), array.dtype.isnative and array.ndim > 0
-        if document.get("zarr_format") == 2:
-            plain = plain and document.get("order", "C") == "C" and not document.get("filters")
-        else:
-            if sizes.per_shard:
-                plain, codecs = plain and len(document["codecs"]) == 1, codecs[1:]
-            first, options = codecs.pop(0) if codecs else ("", {})
-            little = options.get("endian", "little") == sys.byteorder or array.dtype.itemsize == 1
-            plain = plain and first == "bytes" and little
-        names = [short_name(name) for name, _ in codecs]
-        if not plain or len(names) > 1 or not DECODERS.keys() >= set(names):
-            return None
-        return cls(directory, array.dtype, array.shards or array.chunks, array.chunks, array.fill_value, sizes)
-
-    def read(self, key: Callable[[tuple[int, ...]], str], bounds: Sequence[tuple[int, int]]) -> NDArray[Any] | None:
-        """Read half-open ranges into new memory, or return None if a file is missing or not as expected."""
-        out = np.empty([hi - lo for lo, hi in bounds], self.dtype)
-        for cell, part, own in overlaps(bounds, self.cell_shape):
-            try:
-                with open_regular(os.path.join(self.directory, key(cell)), buffering=0) as file:
-                    whole = self.decode(file, os.fstat(file.fileno()).st_size, out[part], own)
-            except InputChangedError:
-                raise
-            except OSError:
-                return None
-            if not whole:
-                return None
-        return out
-
-    def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> bool:
-        """Fill ``out`` with a part of an object of ``size`` bytes; False if it is not as expected."""
-        entries = self.sizes.index(file, size) if self.sizes.per_shard and size <= self.sizes.max_stored else None
-        if size > self.sizes.max_stored or (self.sizes.per_shard and entries is None):
-            return False
-        for chunk, part, inside in overlaps([(one.start, one.stop) for one in own], self.chunk_shape):
-            offset, nbytes = (0, size) if entries is None else map(int, entries[chunk])
-            if entries is not None and offset == nbytes == ABSENT:
-                out[part] = self.fill
-            elif offset + nbytes > size or not self._fill(file, offset, nbytes, out[part], inside):
-                return False
-        return True
-
-    def _fill(self, file: Any, offset: int, nbytes: int, out: NDArray[Any], own: tuple[slice, ...]) -> bool:
-        """Fill ``out`` with a part of one chunk, which is decoded there if it is whole rows of the chunk."""
-        expected, rows = math.prod(self.chunk_shape) * self.dtype.itemsize, own[0]
-        if self.sizes.compressor:
-            rows = slice(0, self.chunk_shape[0])
-        shape = (rows.stop - rows.start, *self.chunk_shape[1:])
-        block = out if out.shape == shape and out.flags.c_contiguous else np.empty(shape, self.dtype)
-        file.seek(offset + rows.start * (expected // self.chunk_shape[0]))
-        if self.sizes.compressor:
-            data = file.read(nbytes)
-            stated = stated_size(self.sizes.compressor, data[:HEAD_BYTES], len(data))
-            if len(data) != nbytes or (self.sizes.compressor not in STREAMED and stated != expected):
-                return False
-            try:
-                DECODERS[self.sizes.compressor](data, block)
-            except (RuntimeError, ValueError, zlib.error):
-                return False
-        elif nbytes != expected or fill_from(file, block) != block.nbytes:
-            return False
-        if block is not out:
-            out[...] = block[slice(own[0].start - rows.start, own[0].stop - rows.start), *own[1:]]
-        return True
-
-
 def overlaps(
     bounds: Sequence[tuple[int, int]], shape: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
@@ -411,32 +314,43 @@ def frame_size(data: bytes) -> int | None:
 
 
 @dataclass(frozen=True)
-class DecodedSizes:
-    """How the chunks of one array are decoded, from its metadata.
+class Decoder:
+    """How the chunks of one array are decoded, from its metadata: one by one, in the thread that reads.
 
     Attributes
     ----------
+    dtype : numpy.dtype
+    chunk_shape : tuple of int
+        Of what is decoded at a time: that of a stored object, or of a part of it where there are shards.
+    fill : number
+        What chunks hold that a shard does not have.
     compressor : str
         Empty if there is none; a chunk is then as large as its file.
     skip : int
         Bytes of checksums before the compressed bytes.
     limit : int
         Largest accepted size of a decoded chunk.
+    direct : bool
+        Whether :meth:`decode` can: values in C order and native bytes, with one compressor or none.
     per_shard : tuple of int
         Chunks in a shard along each axis; empty without shards.
     index_at_start : bool
     index_checksum : bool
     """
 
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    fill: Any
     compressor: str
     skip: int
     limit: int
+    direct: bool
     per_shard: tuple[int, ...] = ()
     index_at_start: bool = False
     index_checksum: bool = False
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], document: Mapping[str, Any]) -> DecodedSizes:
+    def of(cls, array: zarr.Array[Any], document: Mapping[str, Any]) -> Decoder:
         """Read the metadata of an array whose codecs are allowed."""
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
         names = [name for name, _ in codecs]
@@ -446,19 +360,68 @@ class DecodedSizes:
         after = [] if place is None else codecs[place + 1 :]
         before = ("crc32", "adler32", "jenkins_lookup3")
         skip = 4 * sum(name in before and options.get("location", "start") != "end" for name, options in after)
-        found = cls("" if place is None else names[place], skip, limit)
-        if "sharding_indexed" not in names:
+        sharded = "sharding_indexed" in names
+        if document.get("zarr_format") == 2:
+            plain = document.get("order", "C") == "C" and not document.get("filters")
+        else:
+            (first, options), *_ = [*codecs[sharded:], ("", {})]
+            little = options.get("endian", "little") == sys.byteorder or array.dtype.itemsize == 1
+            plain = first == "bytes" and little and not (sharded and len(document["codecs"]) > 1)
+            names = names[sharded + 1 :]
+        plain = plain and array.dtype.isnative and array.ndim > 0 and len(names) < 2 and DECODERS.keys() >= set(names)
+        compressor = "" if place is None else codecs[place][0]
+        found = cls(array.dtype, array.chunks, array.fill_value, compressor, skip, limit, plain)
+        if not sharded:
             return found
-        options = codecs[names.index("sharding_indexed")][1]
-        index = [codec if isinstance(codec, str) else codec["name"] for codec in options.get("index_codecs") or ()]
+        shard = next(options for name, options in codecs if name == "sharding_indexed")
+        index = [codec if isinstance(codec, str) else codec["name"] for codec in shard.get("index_codecs") or ()]
         inside = tuple(a // b for a, b in zip(array.shards or (), array.chunks, strict=True))
-        return cls(found.compressor, skip, limit, inside, options.get("index_location") == "start", "crc32c" in index)
+        at_start = shard.get("index_location") == "start"
+        return replace(found, per_shard=inside, index_at_start=at_start, index_checksum="crc32c" in index)
 
     @property
     def max_stored(self) -> int:
         """Largest possible file of a chunk, or of a shard with its index."""
         count = math.prod(self.per_shard)
         return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
+
+    def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> bool:
+        """Fill ``out`` with a part of an open object of ``size`` bytes; False if it must be left to Zarr."""
+        if not self.direct or size > self.max_stored:
+            return False
+        entries = self.index(file, size) if self.per_shard else None
+        if self.per_shard and entries is None:
+            return False
+        for chunk, part, inside in overlaps([(one.start, one.stop) for one in own], self.chunk_shape):
+            offset, nbytes = (0, size) if entries is None else map(int, entries[chunk])
+            if entries is not None and offset == nbytes == ABSENT:
+                out[part] = self.fill
+            elif offset + nbytes > size or not self._fill(file, offset, nbytes, out[part], inside):
+                return False
+        return True
+
+    def _fill(self, file: Any, offset: int, nbytes: int, out: NDArray[Any], own: tuple[slice, ...]) -> bool:
+        """Fill ``out`` with a part of one chunk, which is decoded there if it is whole rows of the chunk."""
+        expected, rows = math.prod(self.chunk_shape) * self.dtype.itemsize, own[0]
+        if self.compressor:
+            rows = slice(0, self.chunk_shape[0])
+        shape = (rows.stop - rows.start, *self.chunk_shape[1:])
+        block = out if out.shape == shape and out.flags.c_contiguous else np.empty(shape, self.dtype)
+        file.seek(offset + rows.start * (expected // self.chunk_shape[0]))
+        if self.compressor:
+            data = file.read(nbytes)
+            stated = stated_size(self.compressor, data[:HEAD_BYTES], len(data))
+            if len(data) != nbytes or (self.compressor not in STREAMED and stated != expected):
+                return False
+            try:
+                DECODERS[self.compressor](data, block)
+            except (RuntimeError, ValueError, zlib.error):
+                return False
+        elif nbytes != expected or fill_from(file, block) != block.nbytes:
+            return False
+        if block is not out:
+            out[...] = block[slice(own[0].start - rows.start, own[0].stop - rows.start), *own[1:]]
+        return True
 
     def fault(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> str:
         """Return why a chunk in an open file of ``size`` bytes must not be decoded; empty if it may be.
@@ -472,6 +435,8 @@ class DecodedSizes:
         if not self.compressor:
             return ""
         for offset, nbytes in self.places(file, size, bounds) if self.per_shard else [(0, size)]:
+            if nbytes > max_encoded(self.limit):
+                return f"at most {max_encoded(self.limit):,} bytes can be stored for a chunk in it"
             decoded = self._size(file, offset + self.skip, nbytes - self.skip)
             if decoded is None:
                 return BLOSC_CUT

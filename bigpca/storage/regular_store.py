@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, ObjectStore
 
 from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, open_regular
-
-if TYPE_CHECKING:
-    from bigpca.storage.requests import ObjectFile
 
 Rewritten = Callable[[dict[str, Any]], dict[str, Any]]  # a metadata document -> the one that Zarr is given instead
 
@@ -74,21 +71,19 @@ class ObjectDocuments(_Documents, ObjectStore):  # type: ignore[type-arg]  # not
 
 
 class HeldStore(MemoryStore):
-    """Objects that have been got, in whole or in part; no other exists here."""
+    """One object, which is open, by whatever key; there is no other."""
 
-    def __init__(self, held: Mapping[str, ObjectFile]) -> None:
+    def __init__(self, file: BinaryIO, size: int) -> None:
         super().__init__(read_only=True)
-        self.held = held
+        self.file, self.size = file, size
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-        """Return the bytes of one object, or None."""
+        """Return its bytes."""
         return self.get_sync(key, prototype=prototype, byte_range=byte_range)
 
     def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
-        """Return the bytes of one object, or None."""
-        if (file := self.held.get(key)) is None:
-            return None
-        return _buffer(prototype, file.part(*_range(byte_range, file.size)))
+        """Return its bytes."""
+        return _part(self.file, self.size, prototype, byte_range)
 
 
 def _range(wanted: Any, size: int) -> tuple[int, int]:

@@ -108,7 +108,7 @@ def test_a_named_pipe_is_an_error_and_not_a_wait(case: str, tmp_path: Path) -> N
 
 def test_verify_counts_a_pipe_among_broken_chunks(tmp_path: Path) -> None:
     pipe(store(tmp_path / "x") / "c/1/0")
-    assert bp.data.verify(tmp_path / "x").truncated == ("c/1/0",)
+    assert bp.data.verify(tmp_path / "x").corrupted == ("c/1/0",)
 
 
 @pytest.mark.parametrize("name", ["run.json", "pass-01/pass.json", "pass-01/segment-000.npz"])

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from zarr.storage import FsspecStore
 
 import bigpca as bp
 from bigpca.data.label_files import read_label_file
@@ -156,10 +157,10 @@ def _without_chunk(url: str, rows: Any) -> Any:
 def test_an_error_of_a_read_names_no_credentials(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = bp.open(url)
 
-    def fail(self: Any, index: Any) -> Any:
+    async def fail(*_: Any) -> Any:
         raise OSError(5, f"403 Forbidden, url={url!r}")  # what HTTP clients say
 
-    monkeypatch.setattr(zarr.Array, "__getitem__", fail)
+    monkeypatch.setattr(FsspecStore, "get", fail)
     with pytest.raises(OSError, match=r"403 Forbidden, url='memory://host/x\.zarr") as caught:
         rows.compute(scheduler="sync")
     assert_no_secret(caught.value, repr(caught.value))

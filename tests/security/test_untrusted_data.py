@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import google_crc32c
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -232,7 +233,8 @@ def test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded(name: str, t
         path = store(tmp_path, compressors=None)
         there = codec | {"configuration": V3_ONLY[codec["name"]]}
         edit(path, lambda content: content.update(codecs=[PLAIN, there, {"name": "crc32c"}]))
-        (path / "c" / "0" / "0").write_bytes(HONEST.get(name, encode)(X[:10].tobytes()) + b"crc!")
+        honest = HONEST.get(name, encode)(X[:10].tobytes())
+        (path / "c" / "0" / "0").write_bytes(honest + google_crc32c.value(honest).to_bytes(4, "little"))
         (path / "c" / "1" / "0").write_bytes(bomb + b"crc!")
         with little_memory(), pytest.raises(CorruptedChunkError, match=r"bytes or more, and was not"):
             bp.open(path)[10:].compute()
