@@ -73,7 +73,7 @@ def need_root(*commands: str) -> None:
         pytest.skip("needs root")
     for command in commands:
         if shutil.which(command) is None:
-            pytest.skip(f"needs the command {command}")
+            pytest.skip(f"needs the command {command} (Debian: iproute2 or util-linux)")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ WEIGHT_CHECKS = ("weights_pandas_series", "weights_not_an_array", "weights_list"
     [SketchTransformer(FeatureHash(1), nan_policy="omit")],
     expected_failed_checks=lambda _: {f"check_sample_{name}": "it rejects weights in words" for name in WEIGHT_CHECKS},
 )
-def test_scikit_learn_check(estimator: SketchTransformer, check: Any) -> None:
+def test_scikit_learn_check(estimator: SketchTransformer, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else checks of arrays of other libraries are skipped
     check(estimator)
 
 
