@@ -667,6 +667,9 @@ CASES = [
     ),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+of_single_rows = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name != "DotPanels"], ids=lambda case: case.name
+)  # but for panels, which hold all rows that their pairs bring, shifted and widened already: see fold_panels
 
 
 def assert_answers(case: Case, state: Accumulator, X: Array, tolerance: float) -> None:
@@ -716,10 +719,8 @@ def test_a_state_travels_as_named_arrays_without_pickle(case: Case) -> None:
         np.testing.assert_array_equal(found, kept)
 
 
-@every_case
+@of_single_rows
 def test_a_state_of_no_rows_changes_nothing_it_is_merged_with(case: Case) -> None:
-    if case.name == "DotPanels":
-        pytest.skip("a panel holds the rows that its pairs will bring: there is no panel of no rows")
     X = normal(N, D, dtype="f8")
     state = case.fold(case.template(), X, 0, case.size, [])
     nothing = case.fold(case.template(), X, 0, 0, [])
@@ -747,16 +748,17 @@ def test_state_bytes_is_what_the_state_holds_but_for_a_few_vectors(case: Case) -
     assert case.template().state_bytes <= held + vectors
 
 
-@every_case
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
+# Features are computed about features.shift, which the fit chooses: their offsets are tested on fits. Sparse rows keep
+# their zeros, so their products are about zero.
+@pytest.mark.parametrize(
+    ("case", "mean"),
+    [(case, mean) for mean in (0.0, 1.0, 100.0, 1e4) for case in CASES
+     if not case.name.startswith(("DotPanels", "LandmarkMoments"))
+     and (mean <= 1 or not case.name.startswith("FusedProduct of CSR rows"))],
+    ids=lambda one: getattr(one, "name", str(one)),
+)  # fmt: skip
 def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> None:
     """Tolerance: 4 eps of float32, relative to the answer for shifted accumulators."""
-    if case.name == "DotPanels":
-        pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
-    if case.name.startswith("LandmarkMoments"):
-        pytest.skip("features are computed about features.shift, which the fit chooses: offsets are tested on fits")
-    if case.name.startswith("FusedProduct of CSR rows") and mean > 1:
-        pytest.skip("sparse rows keep their zeros, so their products are about zero")
     X = normal(N, D, mean=mean)
     half = case.size // 2
     parts = [case.fold(case.template(), X, a, b, []) for a, b in ((0, half), (half, case.size))]
@@ -764,11 +766,9 @@ def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> N
     assert_answers(case, state, X, 4 * float(np.finfo(np.float32).eps))
 
 
-@every_case
+@of_single_rows
 @pytest.mark.parametrize("size", [1e19, 3e19, 1e-20, 1e-25])
 def test_float32_values_whose_squares_overflow_or_vanish_are_added_all_the_same(case: Case, size: float) -> None:
-    if case.name == "DotPanels":
-        pytest.skip("panels are given rows that were widened already: tested through fold_panels")
     X = (normal(N, D, mean=0.5, dtype="f8") * size).astype("f4")
     with np.errstate(over="ignore", invalid="ignore"):  # as in a fold task
         state = case.fold(case.template(), X, 0, case.size, [])
