@@ -459,6 +459,12 @@ class Device:
         found = self.sums(V, weights, power=2)
         return found if V.dtype == xp.float64 else found / scale / scale
 
+    def largest(self, V: Any, axis: int | None) -> Any:
+        """Return the largest magnitudes along an axis, in one read and without a copy where the library can."""
+        if self.library in ("torch", "jax"):
+            return self.xp.linalg.vector_norm(V, axis=axis, ord=np.inf)
+        return self.xp.maximum(self.xp.max(V, axis=axis), -self.xp.min(V, axis=axis))
+
     def power_of_two(self, values: Any, axis: int | None = None) -> Any:
         """Return powers of two, in the dtype of V (b, d), by which the largest, or those of columns, come to about 1.
 
@@ -466,7 +472,7 @@ class Device:
         looked at from here before it is multiplied. A group has the scale of its first block.
         """
         xp, V = self.xp, self.put(values)
-        most = xp.astype(xp.maximum(xp.max(V, axis=axis), -xp.min(V, axis=axis)), xp.float64)
+        most = xp.astype(self.largest(V, axis), xp.float64)
         usable = xp.isfinite(most) & (most > 0)
         exponent = xp.floor(xp.log2(xp.where(usable, most, xp.ones_like(most))))
         exponent = xp.clip(exponent, -FLOAT32_EXPONENT, FLOAT32_EXPONENT)
