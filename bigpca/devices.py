@@ -459,11 +459,12 @@ class Device:
         found = self.sums(V, weights, power=2)
         return found if V.dtype == xp.float64 else found / scale / scale
 
-    def largest(self, V: Any, axis: int | None) -> Any:
-        """Return the largest magnitudes along an axis, in one read and without a copy where the library can."""
+    def largest(self, values: Any, axis: int | None) -> Any:
+        """Return the largest magnitudes along an axis, in one read where the library needs no copy for that."""
+        xp, V = self.xp, self.put(values)
         if self.library in ("torch", "jax"):
-            return self.xp.linalg.vector_norm(V, axis=axis, ord=np.inf)
-        return self.xp.maximum(self.xp.max(V, axis=axis), -self.xp.min(V, axis=axis))
+            return xp.linalg.vector_norm(V, axis=axis, ord=np.inf)
+        return xp.maximum(xp.max(V, axis=axis), -xp.min(V, axis=axis))
 
     def power_of_two(self, values: Any, axis: int | None = None) -> Any:
         """Return powers of two, in the dtype of V (b, d), by which the largest, or those of columns, come to about 1.

@@ -137,23 +137,20 @@ class Block:
 
     def __post_init__(self) -> None:
         """Set sums of tiny values to :data:`bigpca.csr.SEEN`, as :func:`bigpca.csr.add_column_sums` does for CSR."""
-        if not self.doubles or isinstance(self.values, csr_array) or not self.count:
+        V = self.values
+        if not self.doubles or isinstance(V, csr_array) or V.dtype != np.float64 or not self.count:
             return
-        if self.device is not None:
-            V = self.device.put(self.values)
-            if V.dtype == self.device.xp.float64:  # nothing is fetched, so all columns are looked at
-                largest = self.device.largest(V, 0)
-                still = (abs(self.sums) < csr.SEEN) & (largest > 0) & (largest < csr.LEAST_SQUARED)
-                object.__setattr__(self, "sums", self.device.xp.where(still, csr.SEEN, self.sums))
-        elif self.values.dtype == np.float64:
-            still = (np.abs(self.sums) < csr.SEEN) & (np.abs(self.shift) < csr.SEEN)
-            if still.any():
-                few = 4 * np.count_nonzero(still) <= len(still)  # which are copied, in less time
-                looked = self.values[:, still] if few else self.values
-                largest = np.maximum(np.max(looked, axis=0), -np.min(looked, axis=0))
-                tiny = (largest > 0) & (largest < csr.LEAST_SQUARED)
-                still[still] = tiny if few else tiny[still]
-                object.__setattr__(self, "sums", np.where(still, csr.SEEN, self.sums))
+        if self.device is not None:  # all columns are looked at, because nothing is fetched
+            largest = self.device.largest(V, 0)
+            still = (abs(self.sums) < csr.SEEN) & (largest > 0) & (largest < csr.LEAST_SQUARED)
+            object.__setattr__(self, "sums", self.device.xp.where(still, csr.SEEN, self.sums))
+        elif (still := (np.abs(self.sums) < csr.SEEN) & (np.abs(self.shift) < csr.SEEN)).any():
+            few = 4 * np.count_nonzero(still) <= len(still)  # which are copied, in less time
+            looked = V[:, still] if few else V
+            largest = np.maximum(np.max(looked, axis=0), -np.min(looked, axis=0))
+            tiny = (largest > 0) & (largest < csr.LEAST_SQUARED)
+            still[still] = tiny if few else tiny[still]
+            object.__setattr__(self, "sums", np.where(still, csr.SEEN, self.sums))
 
     def noted(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.csr.SEEN` where its own are that.
