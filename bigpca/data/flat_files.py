@@ -8,17 +8,17 @@ import io
 import json
 import math
 import os
+import pickle
 import struct
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
-from operator import index, mul
+from operator import index
 from threading import Lock
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -31,13 +31,13 @@ from bigpca.data.checks import (
     check_shape,
     decoding,
     natural_key,
-    regular_chunks,
     row_width,
 )
 from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.sparse import SparseGroup
 from bigpca.data.zarr_format import fill_from
-from bigpca.errors import CorruptedChunkError, brief, counted, printable
+from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, counted, format_bytes, printable
+from bigpca.settings import memory_limit
 from bigpca.storage.files import (
     check_member,
     check_place,
@@ -59,28 +59,6 @@ _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1
 _SAFETENSORS |= {"BF16": BFLOAT16, "F8_E4M3": E4M3, "F8_E5M2": E5M2}
 BFLOAT16_NPY = np.dtype("V2")  # as np.save writes bfloat16 of ml_dtypes
 INDEX = ".safetensors.index.json"  # which tensor is in which file of a model in several
-_TORCH = {
-    "double": "f8",
-    "float": "f4",
-    "half": "f2",
-    **{kind: kind for kind in BITS},
-    "bool": "?",
-    "char": "i1",
-    "short": "i2",
-    "int": "i4",
-    "long": "i8",
-    "byte": "u1",
-    "uint16": "u2",
-    "uint32": "u4",
-    "uint64": "u8",
-}
-# How many of the last objects an instruction of a pickle takes; 0: those since the last mark.
-_TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": 0, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0} | {
-    "REDUCE": 2,
-    "NEWOBJ": 2,
-    "BUILD": 1,
-}
-_PLAIN = "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE BINBYTES GLOBAL"
 # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
 BAD_ZIP = (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError)
 _BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored in _SAFETENSORS.items()} | {
@@ -93,7 +71,6 @@ _BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored 
 STEP_BYTES = 2**20  # decoded at a time of a compressed member, or read at a time of parts of rows or columns
 SHORT_RUN = 2**14  # bytes of rows that are read whole where some columns are wanted
 MAX_FORMAT_BYTES = 64  # of the name of a format, as scipy.sparse.save_npz writes it
-STREAMS = 4  # open at a time in a process: a sparse matrix is read from three members in turn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -409,24 +386,9 @@ def _check_spans(
         )
 
 
-@dataclass(eq=False)
-class _Stream:
-    """An open compressed member, and where its first row begins; kept so that rows in order are decoded once."""
-
-    file: IO[bytes] | None = None
-    first: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@lru_cache(maxsize=STREAMS)
-def _stream(member: str, stamp: Stamp) -> _Stream:
-    """Return the stream of a member of a file in one state; one per process."""
-    return _Stream()
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class CompressedMember(StoredRows):
-    """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes again from the start.
+    """Rows of a compressed .npz member, which are decoded whole: all of them are one chunk.
 
     Attributes
     ----------
@@ -437,212 +399,116 @@ class CompressedMember(StoredRows):
     format: str = field(default="npz", kw_only=True)
 
     @property
-    def decoded_rows(self) -> None:
-        """All of a row chunk, so that few reads go back."""
+    def decoded_rows(self) -> int:
+        """All of them."""
+        return max(1, self.array_shape[0])
 
-    @property
-    def _row_bytes(self) -> int:
-        return row_width(self.array_shape) * self.bits.itemsize
+    def decoding_bytes(self, columns: int) -> int:
+        """The whole array, of which a block is a part."""
+        return math.prod(self.array_shape) * self.bits.itemsize
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Return chunks of about 4 MiB in C order; in Fortran order, where rows end with the array, a single one."""
-        n = self.array_shape[0]
-        return regular_chunks(n, None if self.order == "C" else n, row_bytes=self._row_bytes)
+        """Return a single chunk."""
+        return (self.array_shape[0],)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block by decoding up to its last row; only its whole rows are held in memory."""
-        with decoding(f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded", errors=BAD_ZIP):
-            if self.order == "F":
-                with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
-                    rows = archive[self.member][start:stop].view(self.bits)
-            else:
-                rows = self._read_rows(_stream(self.member, file_stamp(self.path)), start, stop)
-        block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
-        return self.numbers(block)
-
-    def _read_rows(self, stream: _Stream, start: int, stop: int) -> NDArray[Any]:
-        rows = np.empty((stop - start, *self.array_shape[1:]), self.bits)
-        with stream.lock:
-            try:
-                if stream.file is None:
-                    with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
-                        stream.file = archive.open(f"{self.member}.npy")
-                    npy_header(stream.file, self.path)
-                    stream.first = stream.file.tell()
-                # Decodes up to the first row: from the start of the member, if it is already behind it. zipfile alone
-                # would hold 16 MiB of it, decoded and not.
-                at = stream.first + start * self._row_bytes
-                if at < stream.file.tell():
-                    stream.file.seek(0)
-                while (left := at - stream.file.tell()) > 0:
-                    if not stream.file.read(min(left, STEP_BYTES)):
-                        raise EOFError("it ended early")
-                if fill_from(stream.file, rows, STEP_BYTES) < rows.nbytes:
-                    raise EOFError("it ended early")
-            except BaseException:
-                stream.file = None
-                raise
-        return rows
+        """Read a block by decoding all rows."""
+        turned = self.order == "F"
+        rows = np.empty(self.array_shape[::-1] if turned else self.array_shape, self.bits)
+        with (
+            decoding(f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded", errors=BAD_ZIP),
+            open_regular(self.path) as file,
+            zipfile.ZipFile(file) as archive,
+            archive.open(f"{self.member}.npy") as values,
+        ):
+            npy_header(values, self.path)
+            if fill_from(values, rows, STEP_BYTES) < rows.nbytes:
+                raise EOFError("it ended early")
+        rows = (rows.T if turned else rows)[start:stop]
+        return self.numbers(rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)])
 
     def details(self) -> dict[str, Any]:
         """Return byte order and layout."""
         return {"stored": self.stored, "order": self.order, "compressed": True}
 
 
-class _Tensor(NamedTuple):
-    """What ``torch.save`` says of a tensor: its dtype, its storage, and which numbers of that, in strides."""
+@dataclass(frozen=True, eq=False, repr=False)
+class TorchRows(StoredRows):
+    """A tensor that ``torch.save`` wrote, in NumPy's dtype, or float32 for floats that NumPy does not have.
 
-    kind: str
-    storage: str
-    start: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def torch_file(path: str, member: str | None) -> FlatFile:
-    """Describe a tensor that ``torch.save`` wrote: the named one, or the only one with two dimensions or more.
-
-    The file is a zip of a pickle, which says how an object is built, and of the numbers, which are stored as they are.
-    Nothing is unpickled: :func:`_described` follows the few instructions that describe tensors, and calls nothing.
-    ``torch.load(mmap=True, weights_only=True)`` would need torch, a thousand times larger than this, to read it, and to
-    test it; and its mapped pages would count as the memory of workers.
+    Each read maps the file and copies rows. NOTE: mapped pages count as the memory of the process while it copies, and
+    a process dies (SIGBUS) if another one truncates the file in that time.
     """
-    tensors, places, order = _torch_archive(path)
-    name = choose_member(path, member, {name: tensor.shape for name, tensor in tensors.items()})
-    tensor, info, label = tensors[name], places[tensors[name].storage], f"{path}: tensor {brief(repr(name))}"
-    dtype = _TORCH.get(tensor.kind.removeprefix("torch ").removesuffix("Storage").lower())
-    if dtype is None or (order, dtype) == (">", BFLOAT16):
-        raise TypeError(f"{label} has dtype {brief(tensor.kind)}, which NumPy does not support. Save it as float32.")
-    stored, itemsize = dtype if dtype in BITS else order + dtype, np.dtype(BITS.get(dtype, dtype)).itemsize
-    layout, first, nbytes = _layout(tensor), tensor.start * itemsize, math.prod(tensor.shape) * itemsize
-    if layout is None:
-        raise ValueError(
-            f"{label} of shape {tensor.shape} is a view with strides {tensor.strides}. Save it in one piece: "
-            "torch.save(x.contiguous(), path)."
-        )
-    if not 0 <= first <= first + nbytes <= info.file_size:
-        raise CorruptedChunkError(
-            f"{label} would be at bytes {first:,} to {first + nbytes:,} of {info.file_size:,}: the file is damaged or "
-            "forged. Copy it again."
-        )
-    flat = raw_file(path, _data_offset(path, info) + first, tensor.shape, stored, layout, format="torch", member=name)
-    return replace(flat, checked=info.filename) if nbytes == info.file_size else flat
+
+    format: str = field(default="torch", kw_only=True)
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Copy a block."""
+        rows = _as_array(torch_tensors(self.path)[self.member][start:stop])
+        return np.array(rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)], self.dtype)
+
+    def details(self) -> dict[str, Any]:
+        """Return the dtype."""
+        return {"stored": self.stored}
 
 
-def _torch_archive(path: str) -> tuple[dict[str, _Tensor], dict[str, zipfile.ZipInfo], str]:
-    """Return the tensors of a file, the members that hold their numbers, and the byte order."""
+def torch_file(path: str, member: str | None) -> TorchRows:
+    """Describe a tensor that ``torch.save`` wrote: the named one, or the only one with two dimensions or more."""
+    tensors = torch_tensors(path)
+    name = choose_member(path, member, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    with decoding(
+        f"{path}: NumPy cannot hold the tensor {brief(repr(name))}", "Save it as dense float32.", errors=(RuntimeError,)
+    ):
+        try:
+            dtype = check_dtype(_as_array(tensors[name][:0]).dtype)
+        except TypeError as error:
+            raise TypeError(f"{path}: tensor {brief(repr(name))}: {error}") from None
+    return TorchRows(tuple(tensors[name].shape), dtype.str, path=path, member=name)
+
+
+def torch_tensors(path: str) -> dict[str, Any]:
+    """Return the tensors of a file with their names, such as ``"layers/3"``, mapped: numbers are read as they are used.
+
+    Raises
+    ------
+    ImportError
+        Without torch.
+    CorruptedChunkError
+        For a file that torch does not read, or rejects because it would call functions of other libraries.
+    """
+    convert = f"np.save('x.npy', torch.load({path!r}, weights_only=True).numpy())"
     try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            infos, held = {info.filename: info for info in archive.infolist()}, os.fstat(file.fileno()).st_size
-            pickled = next(info for name, info in infos.items() if name.count("/") == 1 and name.endswith("/data.pkl"))
-            root = pickled.filename.removesuffix("data.pkl")
-            check_place(pickled, held)
-            check_member(pickled, 0, min(pickled.file_size, MAX_HEADER_BYTES))
-            found = dict(_tensors(_described(archive.read(pickled)), "", set()))
-            tensors = {name: one for name, one in found.items() if isinstance(one, _Tensor)}
-            if not found:
-                raise ValueError("no dense tensor, alone or in a dict or list")
-            big = f"{root}byteorder" in infos and archive.open(f"{root}byteorder").read(3) == b"big"
-            places = {tensor.storage: infos[f"{root}data/{tensor.storage}"] for tensor in tensors.values()}
-            for info in places.values():
-                check_place(info, held)
-                check_member(info, 0, info.file_size)
-                if info.compress_type != zipfile.ZIP_STORED:
-                    raise ValueError(f"{brief(info.filename)} is compressed")
-    except (*BAD_ZIP, StopIteration, LookupError, TypeError, ValueError) as error:
-        raise CorruptedChunkError(
-            f"{path} holds no tensors as torch.save writes them ({brief(error) or 'no data.pkl'}). Copy it again. "
-            f"Convert files of torch < 1.6: x = torch.load({path!r}, weights_only=True); np.save(path, x.numpy())."
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"{path} was written by torch, which reads it. Install torch, or convert the file where it is installed: "
+            f"{convert}."
         ) from error
-    if not tensors:
-        name, other = next(iter(found.items()))
-        raise ValueError(f"{path}: tensor {brief(repr(name))} is {other}.")
-    return tensors, places, ">" if big else "<"
+    check_regular(path)
+    broken = (*BAD_ZIP, pickle.UnpicklingError, LookupError, AttributeError)
+    with decoding(f"torch cannot read {path}", f"Copy it again, or convert it: {convert}.", errors=broken):
+        found = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    return {name: one for name, one in _named(found, "", set()) if isinstance(one, torch.Tensor)}
 
 
-def _layout(tensor: _Tensor) -> str | None:
-    """Return the order in which the numbers of a tensor are stored; None for views with gaps."""
-    for order, sizes in (("C", tensor.shape[::-1]), ("F", tensor.shape)):
-        dense = [1, *accumulate(sizes, mul)][:-1]
-        strides = tensor.strides[::-1] if order == "C" else tensor.strides
-        if all(size < 2 or found == made for size, found, made in zip(sizes, strides, dense, strict=True)):
-            return order
-    return None
+def _as_array(tensor: Any) -> NDArray[Any]:
+    """Return a dense tensor as an array: floats that NumPy does not have as float32, which holds them exactly."""
+    known: bool = not tensor.is_floating_point() or str(tensor.dtype) in (
+        "torch.float64",
+        "torch.float32",
+        "torch.float16",
+    )
+    return np.asarray((tensor if known else tensor.float()).numpy(force=True))
 
 
-class _Other(str):
-    """What a tensor is that is not stored as its numbers, and what to do."""
-
-    __slots__ = ()
-
-
-def _tensors(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, _Tensor | _Other]]:
-    """Yield the tensors of an object with their names, such as ``"layers/3"``."""
-    if isinstance(found, _Tensor | _Other):
+def _named(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield what an object of dicts and lists holds, with its name."""
+    if not isinstance(found, dict | list | tuple):
         yield name, found
-    elif isinstance(found, dict | list) and id(found) not in seen:
+    elif id(found) not in seen:
         seen.add(id(found))  # a small file can hold the same list in many others
         for key, value in found.items() if isinstance(found, dict) else enumerate(found):
-            yield from _tensors(value, f"{name}/{key}".lstrip("/"), seen)
-
-
-def _described(stream: bytes) -> Any:
-    """Follow a pickle of ``torch.save``: tensors, and the dicts and lists that hold them; all else is None."""
-    import pickletools
-
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[Any, Any] = {}
-    for opcode, value, _ in pickletools.genops(stream):
-        count, items = _TAKEN.get(opcode.name), list[Any]()
-        if count is not None:
-            at = len(stack) - count if count else marks.pop()
-            items, stack = stack[at:], stack[:at]
-        match opcode.name:
-            case "PROTO" | "FRAME" | "BINPERSID" | "BUILD" | "STOP":
-                continue
-            case "MARK":
-                marks.append(len(stack))
-            case "EMPTY_DICT" | "EMPTY_LIST":
-                stack.append({} if opcode.name == "EMPTY_DICT" else [])
-            case "EMPTY_TUPLE" | "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                stack.append(tuple(items))
-            case "BINPUT" | "LONG_BINPUT" | "MEMOIZE":
-                memo[len(memo) if value is None else value] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[value])
-            case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
-                if isinstance(stack[-1], list):
-                    stack[-1].extend(items)
-                elif isinstance(stack[-1], dict):  # by name only: to hash what is nested deeply overflows C's stack
-                    pairs = zip(items[::2], items[1::2], strict=True)
-                    stack[-1].update((name, one) for name, one in pairs if isinstance(name, str | int))
-            case "REDUCE" | "NEWOBJ":
-                stack.append(_rebuilt(*items))
-            case name if name in _PLAIN.split():
-                stack.append(value)
-            case other:
-                raise TypeError(f"its pickle has {other}")
-    return stack[-1]
-
-
-def _rebuilt(function: Any, arguments: Any) -> Any:
-    """Return the tensor or the dict that a call would build; None of any other."""
-    if function == "torch._utils _rebuild_parameter":
-        return arguments[0]
-    if function == "torch._utils _rebuild_sparse_tensor":
-        return _Other("sparse; a dense one was expected. Save x.to_dense(), or scipy.sparse.save_npz for CSR")
-    if function not in ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3"):
-        return {} if function == "collections OrderedDict" else None
-    (_, kind, storage, *_), start, shape, strides, _, _, *more = arguments
-    if function.endswith("3"):
-        kind, *more = more
-    if more and more[0]:  # the sign of a view, which its numbers do not have
-        return _Other("a conjugate or negative view. Save x.resolve_conj().resolve_neg()")
-    tensor = _Tensor(str(kind), str(storage), index(start), tuple(map(index, shape)), tuple(map(index, strides)))
-    if min(tensor.shape, default=0) < 0 or len(tensor.shape) != len(tensor.strides):
-        raise ValueError(f"a tensor has shape {brief(shape)} and strides {brief(strides)}")
-    return tensor
+            yield from _named(value, f"{name}/{key}".lstrip("/"), seen)
 
 
 def npz_member(path: str, member: str | None) -> Source:
@@ -703,6 +569,12 @@ def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> S
     except ValueError as error:
         raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
+        whole, most = math.prod(shape) * itemsize, memory_limit()
+        if whole > most:
+            raise MemoryBudgetError(
+                f"{path}: {brief(repr(member))} is compressed and decoded whole: {format_bytes(whole)}, over "
+                f"the memory limit of {format_bytes(most)}. Write it uncompressed, np.savez(path, x=x), or as Zarr."
+            )
         return CompressedMember(shape, stored, order, path=path, member=member)
     start = _data_offset(path, info) + header_bytes
     flat = raw_file(path, start, shape, stored, order, format="npz", member=member)
@@ -725,13 +597,13 @@ def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
 
 
 class _Listing(NamedTuple):
-    files: tuple[FlatFile, ...]
+    files: tuple[FlatFile | TorchRows, ...]
     ends: tuple[int, ...]  # row after the last of each shard
     digest: str
 
 
 # The formats of shards; a folder or a pattern may hold one of these. These read headers only.
-FLAT: dict[str, Callable[[str, str | None], FlatFile]] = {
+FLAT: dict[str, Callable[[str, str | None], FlatFile | TorchRows]] = {
     ".npy": npy_file,
     ".safetensors": safetensors_file,
     ".pt": torch_file,
@@ -773,7 +645,7 @@ class Shards(StoredRows):
         """Return chunks of about 4 MiB that never cross a shard."""
         return tuple(rows for file in self._listing().files for rows in file.row_chunks() if rows) or (0,)
 
-    def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:
+    def _parts(self, start: int, stop: int) -> list[tuple[FlatFile | TorchRows, int, int]]:
         """Return the shards of those rows, with the row range within each."""
         listing = self._listing()
         return [(listing.files[i], lo, hi) for i, lo, hi in parts_of(listing.ends, start, stop)]
@@ -886,7 +758,7 @@ def _list(path: str, packed: bytes, member: str | None) -> _Listing:
         raise FileNotFoundError(
             f"no shards were found for {path}; {', '.join(FLAT)} files were expected. Check the folder or the pattern."
         )
-    files: list[FlatFile] = []
+    files: list[FlatFile | TorchRows] = []
     sha = hashlib.sha256()
     local = kind_of(path) == "disk"
     _check_whole(path, None if local else member)
@@ -901,7 +773,7 @@ def _list(path: str, packed: bytes, member: str | None) -> _Listing:
                 f"{brief(repr(files[0].member))} was expected, as in {printable(files[0].path)}. Name one that all "
                 "have with member=, or open each file and join them with dask.array.concatenate."
             )
-        sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0{file.order}\0".encode())
+        sha.update(f"{path}\0{file.array_shape}\0{json.dumps(file.details(), sort_keys=True)}\0".encode())
     return _Listing(tuple(files), tuple(accumulate(file.array_shape[0] for file in files)), sha.hexdigest())
 
 

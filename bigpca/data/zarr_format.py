@@ -286,9 +286,7 @@ DECODERS: dict[str, Callable[[bytes, NDArray[Any]], Any]] = {
 
 
 def fill_from(file: Any, target: NDArray[Any], step: int = 2**30) -> int:
-    """Read into a contiguous array, at most ``step`` bytes at a time, and return the bytes read: fewer than it has
-    where the file ended.
-    """
+    """Read into a contiguous array, ``step`` bytes at a time, and return the bytes read: fewer where the file ended."""
     view, done = target.reshape(-1).view(np.uint8).data, 0
     while done < len(view) and (count := file.readinto(view[done : done + step])):
         done += count

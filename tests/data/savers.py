@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import struct
-import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,18 +113,9 @@ def save_safetensors(folder: Path, x: np.ndarray) -> Any:
 
 
 def save_torch(folder: Path, x: np.ndarray, name: str = "x.pt") -> Any:
-    """What ``torch.save({"features": x})`` writes: a pickle that calls functions of torch, and the numbers."""
-    kind = {"f4": "Float", "u1": "Byte"}[x.dtype.str[1:]]
-    sizes, strides = (
-        b"(" + b"".join(b"J" + struct.pack("<i", one) for one in ones) + b"t"
-        for ones in (x.shape, np.array(x.strides) // x.itemsize)
-    )
-    text = b"X" + struct.pack("<i", 8) + b"features"
-    storage = f"(X\x07\0\0\0storagectorch\n{kind}Storage\nX\1\0\0\0007X\3\0\0\0cpuK\1tQK\0".encode()
-    call = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + sizes + strides + b"\x89ccollections\nOrderedDict\n)RtR"
-    with zipfile.ZipFile(folder / name, "w") as archive:
-        archive.writestr("x/data.pkl", b"\x80\x02}" + text + call + b"s.")
-        archive.writestr("x/data/7", x.tobytes())
+    import torch
+
+    torch.save({"features": torch.from_numpy(x)}, folder / name)
     return folder / name
 
 
@@ -217,8 +207,7 @@ SAVERS: list[Callable[[Path, np.ndarray], Any]] = [
     save_hdf5,
     save_hdf5_chunked,
     save_safetensors,
-    save_torch,
-    save_torch_folder,
+    *((save_torch, save_torch_folder) if find_spec("torch") else ()),
     save_memmap,
     save_numpy,
     save_parquet,

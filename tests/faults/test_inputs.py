@@ -236,7 +236,7 @@ HOW: dict[str, Callable[[bytes], bytes]] = {
 }
 READ_APART = [  # each by another function
     savers.save_zarr, savers.save_zarr_columns, savers.save_zarr_sharded, savers.save_npy, savers.save_npy_fortran,
-    savers.save_torch, savers.save_hdf5_chunked, to_zarr, to_h5ad,
+    savers.save_hdf5_chunked, to_zarr, to_h5ad,
 ]  # fmt: skip
 BY_LIBRARIES = [savers.save_npz_compressed, savers.save_parquet, savers.save_arrow_file, to_npz_compressed]
 
