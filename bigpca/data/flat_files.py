@@ -572,8 +572,8 @@ def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> S
         whole, most = math.prod(shape) * itemsize, memory_limit()
         if whole > most:
             raise MemoryBudgetError(
-                f"{path}: {brief(repr(member))} is compressed and decoded whole: {format_bytes(whole)}, over "
-                f"the memory limit of {format_bytes(most)}. Write it uncompressed, np.savez(path, x=x), or as Zarr."
+                f"{path}: {brief(repr(member))} is compressed and decoded whole: {format_bytes(whole)}, more "
+                f"than the memory of {format_bytes(most)}. Write it uncompressed, np.savez(path, x=x), or as Zarr."
             )
         return CompressedMember(shape, stored, order, path=path, member=member)
     start = _data_offset(path, info) + header_bytes
