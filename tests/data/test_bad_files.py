@@ -43,7 +43,6 @@ from tests.data.savers import (
     save_parquet,
     save_safetensors,
     save_shards,
-    save_torch,
 )
 
 
@@ -284,9 +283,9 @@ def test_shards_of_tensors_of_different_names_are_not_joined(form: str, tmp_path
 
 def test_shards_of_two_formats_are_read_as_a_list_and_not_in_part_as_a_folder(tmp_path: Path) -> None:
     x = matrix("f4")
-    paths = [save_npy(tmp_path, x), save_torch(tmp_path, x + 1)]
+    paths = [save_npy(tmp_path, x), save_safetensors(tmp_path, x + 1)]
     with pytest.raises(
-        ValueError, match=r"several formats: 1 such as .*x.npy, 1 such as .*x.pt. Name .* '\*\.npy', or "
+        ValueError, match=r"several formats: 1 such as .*x.npy, 1 such as .*x.safetensors. Name .* '\*\.npy', or "
     ):
         sources.open(tmp_path)
     assert np.array_equal(sources.open(paths).compute(), np.concatenate([x, x + 1]))
@@ -309,7 +308,6 @@ OF_SHARDS: dict[str, tuple[list[str], str | None]] = {
 SHARD_SAVERS: dict[str, Callable[[Path, Any], Any]] = {
     "npy": save_npy,
     "safetensors": save_safetensors,
-    "pt": save_torch,
     "parquet": save_parquet,
     "feather": save_arrow_file,
     "csv": lambda folder, x: np.savetxt(
