@@ -8,6 +8,7 @@ the arrays of a file or store.
 from __future__ import annotations
 
 import errno
+import hashlib
 import operator
 import os
 import zlib
@@ -15,6 +16,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from types import EllipsisType
@@ -38,7 +40,18 @@ from bigpca.data.checks import (
 )
 from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
-from bigpca.storage.files import ABSENT, Seen, digest, input_changed, kind_of, one_look, seen_file
+from bigpca.storage.files import (
+    ABSENT,
+    Mark,
+    Seen,
+    digest,
+    input_changed,
+    kind_of,
+    marks_of,
+    noting_got,
+    one_look,
+    seen_file,
+)
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
@@ -86,13 +99,21 @@ class Looks:
         self.source, self.ends, self.host = source, ends, os.uname().nodename
         self.marks = np.array([self._mark(i, known) for i in range(len(ends))], np.uint32)
 
-    def check(self, start: int, stop: int) -> None:
-        """Compare the chunks with those rows.
+    @contextmanager
+    def comparing(self, start: int, stop: int) -> Iterator[None]:
+        """Compare the chunks with those rows, once the body has read them.
 
         Raises
         ------
         InputChangedError
+            Instead of what the body raises: a mixture of old and new rows fails in many ways.
         """
+        try:
+            yield
+        finally:
+            self._check(start, stop)
+
+    def _check(self, start: int, stop: int) -> None:
         for i, _, _ in parts_of(self.ends, start, stop):
             rounded, times, inodes, others = (self.marks[i] == self._mark(i, {})).tolist()
             if not (times or (inodes and not others) or (rounded and os.uname().nodename != self.host)):
@@ -110,6 +131,53 @@ class Looks:
             [look[4] for _, look in looks],
         )
         return tuple(zlib.crc32(repr(part).encode()) for part in parts)
+
+
+class ObjectLooks:
+    """What the objects of a Dask array were when it was opened, in 8 bytes each.
+
+    An object is compared as it arrives, by the ETag in the answer of its store, which takes no further request. Of
+    libraries that do not pass it on, the objects are looked up again, by one request each.
+
+    Attributes
+    ----------
+    source : Source
+        What was opened.
+    known : ndarray of uint64, ascending
+        Digests of the marks of all objects that have an ETag.
+    """
+
+    def __init__(self, source: Source, stamps: Sequence[Stamp]) -> None:
+        """Begin with what a look at all objects has seen."""
+        self.source, self.known = source, np.unique(np.array([*map(_digest, marks_of(stamps))], np.uint64))
+
+    @contextmanager
+    def comparing(self, start: int, stop: int) -> Iterator[None]:
+        """Compare the objects that the body gets.
+
+        Raises
+        ------
+        InputChangedError
+            Instead of what the body raises: a mixture of old and new rows fails in many ways.
+        """
+        got = set[Mark]()
+        try:
+            with noting_got(got):
+                yield
+        finally:
+            got = got or set(marks_of(self.source.looked_up(start, stop)))
+            if len(self.known) and not all(self._has(*mark) for mark in got):
+                raise input_changed(self.source.label)
+
+    def _has(self, url: str, size: int, etag: str) -> bool:
+        # Stamps have the whole URL, or the last parts of it, below an array or a group of arrays.
+        names, parts = [url], url.split("/")
+        names += ["/".join(parts[i:]) for i in range(len(parts) - 1, 2, -1)]
+        return bool(np.isin(np.array([_digest((name, size, etag)) for name in names], np.uint64), self.known).any())
+
+
+def _digest(mark: Mark) -> int:
+    return int.from_bytes(hashlib.sha256(repr(mark).encode()).digest()[:8], "little")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +201,7 @@ class Source(ABC):
         "scipy" or "batches".
     limits : ValidRange or None
         Which stored numbers are not values, if some are not.
-    looks : Looks or None
+    looks : Looks, ObjectLooks or None
         What chunks are compared with that Dask reads.
     """
 
@@ -146,7 +214,7 @@ class Source(ABC):
     member: str = ""
     format: str = ""
     limits: ValidRange | None = None
-    looks: Looks | None = None
+    looks: Looks | ObjectLooks | None = None
 
     @property
     @abstractmethod
@@ -326,15 +394,16 @@ class Source(ABC):
             index = (*index, 0) if isinstance(index, tuple) else (index, 0)
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
-        try:
+        with nullcontext() if self.looks is None else self.looks.comparing(*rows):
             block = self._values(*rows, columns)
-        finally:  # also instead of what a mixture of old and new rows raises
-            if self.looks is not None:
-                self.looks.check(*rows)
         if self.sparse:
             selected: Array = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
         return owned(plan.finish(block), self.dtype)
+
+    def looked_up(self, start: int, stop: int) -> list[Stamp]:
+        """Return stamps of the objects of those rows, by one request each; none where reads have them."""
+        return []
 
     def describe(self) -> dict[str, Any]:
         """Return JSON values that identify this source: format, path, member, shape, dtype, and the format's own."""

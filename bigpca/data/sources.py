@@ -24,6 +24,7 @@ from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (
     Looks,
     MemoryRows,
+    ObjectLooks,
     Source,
     Stamp,
     StoredRows,
@@ -503,11 +504,14 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     densest, itemsize = source.densest, source.dtype.itemsize
     row_bytes = d * itemsize if densest is None else stored_row_bytes(1, densest, itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
-    seen = this_look()
+    seen, chunks = this_look(), (tuple(rows), (d,))
     with one_look(seen):
-        name, chunks = "bigpca-open-" + (token or source.token()), (tuple(rows), (d,))
-    if token is None and not source.in_memory and kind_of(source.path) == "disk":
-        source = replace(source, looks=Looks(source, np.cumsum(rows), seen))
+        stamps = [] if token is not None or source.in_memory else source.stamps(0, source.shape[0])
+    name = "bigpca-open-" + (token or source.token(stamps))
+    if token is None and not source.in_memory:
+        on_disk = kind_of(source.path) == "disk"
+        looks = Looks(source, np.cumsum(rows), seen) if on_disk else ObjectLooks(source, stamps)
+        source = replace(source, looks=looks)
     graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)
     return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
 

@@ -104,7 +104,7 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
         from bigpca.storage.places import Place  # for object stores only
 
         location = Place(given).describe()
-    return unless_replaced(location, partial(_verified, given, location, member), lambda report: not report.ok)
+    return unless_replaced(given, partial(_verified, given, location, member), lambda report: not report.ok)
 
 
 def _verified(given: Any, location: str, member: str | None) -> VerifyReport:

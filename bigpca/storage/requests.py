@@ -26,7 +26,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, UnansweredError, brief
 from bigpca.storage import places
-from bigpca.storage.files import change_of
+from bigpca.storage.files import change_of, note_got
 
 if TYPE_CHECKING:
     from bigpca.storage.places import Place
@@ -133,6 +133,8 @@ class Requests:
                 if isinstance(got, BaseException):
                     raise got
                 missing.remove(number)
+                if got is not None:
+                    note_got(place.describe(wanted[number].key), got.size, got.change)
                 yield number, got
         finally:
             running.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import pickle
 import random
 import socket
@@ -695,6 +696,13 @@ def call(url: str, body: bytes) -> None:
             time.sleep(0.05)
 
 
+def other(path: Path) -> bytes:
+    """The bytes of a table with the same rows in the reverse order."""
+    table, found = pq.read_table(path), io.BytesIO()
+    pq.write_table(table.take(list(range(table.num_rows))[::-1]), found, row_group_size=20)
+    return found.getvalue()
+
+
 class TestKinds:
     """Files at URLs: .npy shards and Parquet by ranges; others are rejected with the line that helps."""
 
@@ -728,6 +736,16 @@ class TestKinds:
         assert len(far.stamps(0, n)) == len(near.stamps(0, n))
         assert far.requests[0] > 0
         assert pickle.loads(pickle.dumps(far)).read(0, n).tobytes() == near.read(0, n).tobytes()
+
+    @pytest.mark.parametrize("name", ["part-*.npy", "half.npy", "x.parquet", "t.parquet"])
+    def test_a_lazy_result_has_no_rows_of_what_replaced_them(self, name: str, folder: Path) -> None:
+        X, place = bp.open(f"s3://rows/{folder.name}/{name}"), Place(f"s3://rows/{folder.name}")
+        scores = bp.PCA(2).fit(X).transform(X)
+        for path in folder.glob(name):
+            place.put(path.name, path.read_bytes()[:-8] + b"\0" * 8 if path.suffix == ".npy" else other(path))
+        for lazy in (X, scores):
+            with pytest.raises(bp.errors.InputChangedError, match="the input changed while it was read"):
+                lazy.compute(scheduler="sync")
 
     def test_a_folder_of_shards_is_fitted_and_a_change_is_noticed(self, folder: Path, object_server: Server) -> None:
         place = Place(f"s3://rows/{folder.name}-shards")

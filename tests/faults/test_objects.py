@@ -183,6 +183,19 @@ def test_rows_that_change_during_a_fit_stop_it(store: Store) -> None:
         fit(store.opened(), progress=once(GroupEvent, lambda: store.write(NEW)))
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (*FIXED, "xarray")])  # whose reads are its own
+def test_lazy_results_of_rows_that_were_replaced_since_they_were_opened_are_errors(store: Store) -> None:
+    X, model = bp.open(store.opened()), bp.PCA(2).fit(OLD)
+    scores = model.transform(X)
+    with dask.config.set(scheduler="sync"):
+        np.testing.assert_allclose(scores.compute(), model.transform(OLD), atol=1e-5)
+        store.write(NEW)
+        for lazy in (X[3:5], X.sum(axis=0), scores):
+            with pytest.raises(bp.errors.InputChangedError, match=r"the input changed while it was read"):
+                lazy.compute()
+        np.testing.assert_array_equal(bp.open(store.opened()), NEW)
+
+
 @pytest.mark.parametrize("scheme", ["file", "s3"])
 def test_files_of_virtual_chunks_are_stamped_or_said_to_go_unnoticed(scheme: str, tmp_path: Path) -> None:
     place, config = tmp_path / "rows.bin", icechunk.RepositoryConfig.default()

@@ -12,6 +12,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from obstore.store import MemoryStore
 
 from bigpca.errors import ModelFormatError, OutputExistsError
 from bigpca.storage import files, groups, read_group, write_group
@@ -361,3 +362,31 @@ def test_a_model_that_is_replaced_as_it_is_read_is_read_once_more(before, tmp_pa
     monkeypatch.setattr(files.time, "sleep", slept)
     assert_same(load(path))
     assert done
+
+
+def test_a_model_in_an_object_store_that_is_replaced_as_it_is_read_is_read_once_more(monkeypatch):
+    place, done = Place(MemoryStore()).at("model.zarr"), []
+    write_group(place, {"old": np.arange(3.0)}, {}, kind="PCA", format_version=(1, 0))
+
+    def replaced(self, key):
+        if key != "zarr.json" and not done:
+            done.append(key)
+            write_group(place, ARRAYS, ATTRIBUTES, kind="PCA", format_version=(1, 0), overwrite=True)
+        return get(self, key)
+
+    get = Place.get
+    monkeypatch.setattr(Place, "get", replaced)
+    assert_same(load(place))
+    assert done
+
+
+def test_what_fails_for_another_reason_is_read_once(tmp_path):
+    for path in (tmp_path, Place(MemoryStore())):
+        reads = []
+
+        def read(reads=reads):
+            raise ZeroDivisionError(reads.append(1))
+
+        with pytest.raises(ZeroDivisionError):
+            files.unless_replaced(path, read)
+        assert len(reads) == 1
