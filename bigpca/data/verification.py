@@ -20,7 +20,8 @@ from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
 from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, Opened, arrays_of, open_node
-from bigpca.storage.files import is_objects, local_path, path_of, public, unless_replaced, without_credentials
+from bigpca.storage.carriers import unless_replaced
+from bigpca.storage.files import is_objects, local_path, path_of, public, without_credentials
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks

@@ -60,7 +60,6 @@ KINDS = {
 PROOF = "bigpca"  # in a temporary sibling, the file that repeats its name
 OLD = "old"  # in it, what is being replaced
 ABSENT = (-1, 0)
-REPLACED_SECONDS = 0.1  # in which a path is renamed that another process replaces
 LOOKERS = 32  # threads that look at many files
 DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
 NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
@@ -483,7 +482,7 @@ class RegularFile(io.FileIO):
         try:
             descriptor = os.open(path, flags | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
-            _compare(path, _MISSING)
+            _compare(path, MISSING)
             raise
         try:
             self._first = _look_of(check_regular(path, descriptor))
@@ -677,7 +676,7 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
 # Size, times of modification and of change in ns, inode, and a digest of links, permissions and owner. A look is of one
 # run: stamps, which are kept and compared with those of copies and other mounts, have size and modification only.
 Look: TypeAlias = tuple[int, int, int, int, int]
-_MISSING: Look = (*ABSENT, 0, 0, 0)
+MISSING: Look = (*ABSENT, 0, 0, 0)
 Seen: TypeAlias = MutableMapping[str, Look]
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
 _before: ContextVar[tuple[Seen, list[str]] | None] = ContextVar("bigpca-before", default=None)  # and what has changed
@@ -757,7 +756,7 @@ def input_changed(path: str) -> InputChangedError:
 
 def changed_file(seen: Seen) -> str:
     """Return the path of the first file that is not as a look has seen it; "" if there is none."""
-    return next((path for path, before in seen.items() if changed(before, _look_at(path))), "")
+    return next((path for path, before in seen.items() if changed(before, look_at(path))), "")
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
@@ -767,44 +766,18 @@ def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
     """
     seen = _look.get()
     found = seen.get(path) if seen is not None else None
-    found = found or _look_at(path, regular)
+    found = found or look_at(path, regular)
     if seen is not None:
         seen[path] = found
     return found[:2]
 
 
-def _look_at(path: str, regular: bool = False) -> Look:
+def look_at(path: str, regular: bool = False) -> Look:
+    """Return what a file is now; :data:`MISSING` if there is none."""
     try:
         return _look_of(check_regular(path) if regular else os.stat(path))
     except FileNotFoundError:
-        return _MISSING
-
-
-def _look_at_objects(path: object) -> Look:
-    """Return the size and the stamp of what a store puts last: the root metadata of an array or group."""
-    from bigpca.storage.places import Place  # for object stores only
-
-    root = next((entry for name in DOCUMENTS if (entry := Place(path).entry(name)) is not None), None)
-    return _MISSING if root is None else (root.size, zlib.crc32((root.change or "").encode()), 0, 0, 0)
-
-
-def unless_replaced(path: object, read: Callable[[], R], bad: Callable[[R], bool] = lambda _: False) -> R:
-    """Return what is read of a path; once more if that fails, or is ``bad``, and another process replaced the path."""
-
-    def look() -> Look:
-        with suppress(OSError, ValueError):
-            return _look_at_objects(path) if is_objects(path) else _look_at(str(path))
-        return _MISSING
-
-    before = look()
-    try:
-        if not bad(found := read()) or not changed(before, look()):
-            return found
-    except Exception:
-        if not changed(before, look()):
-            raise
-    time.sleep(REPLACED_SECONDS)
-    return read()
+        return MISSING
 
 
 def looking(look: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, an, brief
-from bigpca.storage.carriers import carrier, document_at
+from bigpca.storage.carriers import carrier, document_at, unless_replaced
 from bigpca.storage.chunks import array_metadata, is_storable
 from bigpca.storage.files import (
     canonical_json,
@@ -28,7 +28,6 @@ from bigpca.storage.files import (
     read_document,
     read_regular,
     to_json,
-    unless_replaced,
 )
 from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from bigpca.errors import ModelFormatError, OutputExistsError
-from bigpca.storage import files, groups, read_group, write_group
+from bigpca.storage import carriers, files, groups, read_group, write_group
 from bigpca.storage.places import Place
 from tests.conftest import everywhere, local_or_memory
 
@@ -359,7 +359,7 @@ def test_a_model_that_is_replaced_as_it_is_read_is_read_once_more(before, tmp_pa
     name = "_read_array" if before == "an array" else "_read_header"
     read = getattr(groups, name)
     monkeypatch.setattr(groups, name, replaced)
-    monkeypatch.setattr(files.time, "sleep", slept)
+    monkeypatch.setattr(carriers.time, "sleep", slept)
     assert_same(load(path))
     assert done
 
@@ -388,5 +388,5 @@ def test_what_fails_for_another_reason_is_read_once(tmp_path):
             raise ZeroDivisionError(reads.append(1))
 
         with pytest.raises(ZeroDivisionError):
-            files.unless_replaced(path, read)
+            carriers.unless_replaced(path, read)
         assert len(reads) == 1
