@@ -357,7 +357,8 @@ class ObjectOutput(Output):
             self._check_claim()
         self._stamps = []
         for index in range(self.n_chunks):
-            entry = listed.get(self.writer.chunk_key(index))
+            key = self.writer.chunk_key(index)
+            entry = listed.get(key) or self.place.entry(key)  # it may not be listed yet
             if entry is None:
                 raise OutputLockedError(
                     f"chunk {index} of {self.path} was deleted since it was put, by another run or by hand. Run this "
@@ -553,7 +554,7 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
         If something else does.
     """
     place = Place(out)
-    listed, where = place.survey(), place.describe()
+    listed, where = place.survey(ROOT), place.describe()
     if ROOT not in listed:
         for start in waiting(listed)[:1]:
             place = place.at(start)
@@ -573,7 +574,11 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
             if not key.startswith(f"{CONTROL}/") and target.resolve().is_relative_to(Path(folder).resolve()):
                 wanted.append((entry.size, partial(get, key, target)))
         together(wanted)
-        yield Path(folder), where
+        try:
+            yield Path(folder), where
+        except ModelFormatError as error:
+            late = "If it was saved just now, the store may not list all of it yet: then load it again."
+            raise ModelFormatError(f"{error} {late}") from error
 
 
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:

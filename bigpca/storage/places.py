@@ -304,10 +304,12 @@ class Place:
     def survey(self, root: str | None = None) -> dict[str, Entry]:
         """Return all objects by key, except those without bytes: marks of folders, and what killed processes leave.
 
-        An object at the place itself is in no listing below it: it is looked up if it is the ``root``.
+        The ``root`` that a listing lacks is looked up: an object at the place itself is in no listing below it, and one
+        that was just put may not be listed yet.
         """
         found = {entry.key: entry for entry in self.list() if entry.size}
-        return found | ({"": whole} if root == "" and (whole := self.entry("")) is not None else {})
+        late = root is not None and root not in found and (found or not root) and self.entry(root)
+        return found | ({late.key: late} if late else {})
 
     def entry(self, key: str) -> Entry | None:
         """Return what a listing shows of an object that has bytes; None without one; one request."""

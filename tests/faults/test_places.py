@@ -35,7 +35,7 @@ from bigpca.storage import objects, places
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
 from bigpca.storage.objects import unfinished
-from bigpca.storage.places import Place
+from bigpca.storage.places import Entry, Place
 from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import PLACES
@@ -937,3 +937,38 @@ def test_doctor_lists_unfinished_outputs_and_deletes_them_on_request(
     assert [one["url"].rpartition("/")[2] for one in found] == ["a.zarr", "b.npy", "m.zarr"]
     assert {key.partition("/")[0] for key in stored(place)} == {"a", "done.zarr"}
     assert "needs a URL" in words(run_command("doctor", "--unfinished").output)
+
+
+@pytest.mark.parametrize("what", ["root", "part"])
+@pytest.mark.parametrize("kind", ["rows", "scores", "model", "checkpoint"])
+def test_a_listing_that_lags_hides_nothing_or_says_what_to_do(
+    kind: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was just put can be got, but is not listed yet."""
+    place, X, late = Place(MemoryStore()).at("x"), np.random.default_rng(0).normal(size=(400, 5)), list[str]()
+    model, listed = bp.PCA(2).fit(X), Place.list
+
+    def lagging(self: Place, prefix: str = "") -> Iterator[Entry]:
+        return (entry for entry in listed(self, prefix) if not entry.key.endswith(tuple(late)))
+
+    writes: dict[str, Callable[..., Any]] = {
+        "rows": lambda **options: bp.ingest(X, place, chunk_rows=50, **options),
+        "scores": lambda **options: model.transform(X, out=place, **options),
+        "model": lambda **options: model.save(place, **options),
+        "checkpoint": lambda **options: bp.PCA(2).fit(X, checkpoint=place),
+    }
+    late += [{"checkpoint": "run.json"}.get(kind, "zarr.json") if what == "root" else "/0"]
+    monkeypatch.setattr(Place, "list", lagging)
+    for options in ({}, {"overwrite": True}):
+        writes[kind](**options)
+        if kind == "model" and what == "part":
+            with pytest.raises(bp.errors.ModelFormatError, match=r"not list all of it yet: then load it again\.$"):
+                bp.load(place)
+        with monkeypatch.context() as now:
+            now.setattr(Place, "list", listed)
+            if kind == "model":
+                assert bp.load(place).components_.tobytes() == model.components_.tobytes()
+            elif kind != "checkpoint":
+                np.testing.assert_array_equal(np.asarray(bp.open(place)), X if kind == "rows" else model.transform(X))
+    if kind == "rows":
+        np.testing.assert_allclose(bp.PCA(2).fit(place).mean_, model.mean_, atol=1e-12)
