@@ -4,20 +4,19 @@ The result's bits depend on the number of BLAS threads, and that number is globa
 it for itself. The first fold to start lowers it to one and the last to finish restores it; a solve waits until no fold
 is running and delays new folds meanwhile. A fit is one long solve that pauses while its passes (and anything else
 computed for it) run. A solve inside a fold (a chunk function that fits a model) would deadlock: it uses one thread. So
-would a solve that computes a Dask array of folds, such as a lazy transform: these do not wait while it waits for Dask.
+would a solve that computes a Dask array of folds, such as a lazy transform: these begin at once in its context, which
+Dask gives its threads.
 
 Work in pieces, such as the strips of a product, is shared with the threads of a pass that have no task, as at its end.
 What a piece computes is fixed, so the number of threads changes no bit.
 
-An interrupt may come between any two instructions, those of a ``finally`` included. So nothing here is a number that
-must be counted down: a fold or solve counts as long as the frame that entered it runs, and whoever waits looks again.
+An interrupt may come between any two instructions, those of a ``finally`` included. So what must not be left is undone
+twice; a call after one that was not interrupted finds nothing to do.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
-import inspect
 import math
 import platform
 import sys
@@ -28,11 +27,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
-from types import FrameType
 from typing import Any, TypeVar
-from weakref import ref
 
 import numpy as np
 import scipy
@@ -44,61 +42,55 @@ R = TypeVar("R")
 STRIP_COLUMNS = 128  # at least, of the strips of a product: narrower ones take more than a sixth longer
 FACTOR_COLUMNS = 256  # the same, of products with few columns
 STRIP_ROWS = 1024  # at least, of rows that are multiplied by few columns
-_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_MANAGERS = {"contextlib", __name__}
 ALONE = 6e9  # floating-point operations: half a second of one core
 HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
 LOOK_SECONDS = 0.5  # after which those that wait look again
 ARGUMENTS = {"syrk": 10, "gemm": 13}  # of BLAS routines
-_WAITING = {("dask.local", "get_async"), ("distributed.utils", "sync")}
 
 
-class Caller:
-    """The frame that makes this: whoever waits for what it does looks whether it still runs.
+@dataclass(eq=False)
+class _Work:
+    """A fold or a solve: the number of threads that it was given, and the number that BLAS uses of them."""
 
-    A reference that goes with the frame would not do: a traceback that is kept (IPython does that) keeps its frames.
+    count: int
+    solves: bool = False
+    of_blas: int = 0
+    thread: int = field(default_factory=threading.get_ident)
 
-    A fold or a solve has its numbers of threads too. It is held by its context manager, and known elsewhere weakly.
-    """
-
-    def __init__(self, count: int = 1) -> None:
-        self.count = self.of_blas = count  # those that it was given, and those that BLAS uses of them
-        self.thread = threading.get_ident()
-        frame = sys._getframe(1)
-        # Context managers are generators, which are on no stack while the body runs.
-        while frame.f_back and (frame.f_code.co_flags & _SUSPENDED or frame.f_globals["__name__"] in _MANAGERS):
-            frame = frame.f_back
-        self._frame = frame
-
-    def runs(self) -> bool:
-        """Whether the frame is executed, in whatever thread."""
-        try:
-            self._frame.clear()  # raises while it is; a frame that has ended loses its variables, which no one needs
-        except RuntimeError:
-            return True
-        return False
+    def __post_init__(self) -> None:
+        self.of_blas = self.count
 
 
-_mutex = threading.RLock()  # in C, whose ``with`` no interrupt divides; threading.Condition is written in Python
-_alarms: list[threading.Lock] = []  # one for each waiting thread, released when a fold or solve ends
-_folds: list[ref[Caller]] = []
-_solves: list[ref[Caller]] = []
-_waiting: list[ref[Caller]] = []  # solves
+# In C, whose ``with`` no interrupt divides; a finalizer that ends a fold may run in a thread that has the lock.
+_mutex = threading.RLock()
+_changed = threading.Condition(_mutex)  # a fold or solve has ended, or waits no longer
+_running: list[_Work] = []
+_waiting: list[_Work] = []  # solves
 _idle: list[int] = []  # the numbers of threads to restore when all have ended; empty when they are restored
-_inside_fold: ContextVar[ref[Caller] | None] = ContextVar("bigpca_inside_fold", default=None)
-_inside_solve: ContextVar[ref[Caller] | None] = ContextVar("bigpca_inside_solve", default=None)
+_inside_fold: ContextVar[_Work | None] = ContextVar("bigpca_inside_fold", default=None)
+_inside_solve: ContextVar[_Work | None] = ContextVar("bigpca_inside_solve", default=None)
 _crew: ContextVar[Crew | None] = ContextVar("bigpca_crew", default=None)
 _strips: ContextVar[int] = ContextVar("bigpca_strips", default=1)
 
 
 @contextmanager
+def undone(undo: Callable[[], object]) -> Iterator[None]:
+    """Call ``undo`` when the body has ended, twice: one of the calls is made and not interrupted."""
+    try:
+        try:
+            yield
+        finally:
+            undo()
+    finally:
+        undo()
+
+
+@contextmanager
 def during(variable: ContextVar[T], value: T) -> Iterator[None]:
     """Set a context variable for as long as the body runs."""
-    token = variable.set(value)
-    try:
+    with undone(partial(variable.set, variable.get())):
+        variable.set(value)
         yield
-    finally:
-        variable.reset(token)
 
 
 @cache
@@ -109,94 +101,49 @@ def _libraries() -> list[Any]:
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
-def _stack(thread: int) -> Iterator[FrameType]:
-    """Iterate over the frames that a thread executes, innermost first."""
-    frame = sys._getframe() if thread == threading.get_ident() else _frames_of_threads().get(thread)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+def _current(inside: ContextVar[_Work | None]) -> _Work | None:
+    """Return the fold or solve of this context, if it runs: threads of a context may outlive it."""
+    work = inside.get()
+    return work if work in _running else None
 
 
-def _frames_of_threads() -> dict[int, FrameType]:
-    """Return the innermost frame of each thread.
-
-    NOTE: before Python 3.11.9, sys._current_frames holds the interpreter's lock of its threads while it allocates. If
-    that starts a garbage collection whose finalizers let another thread run, and that one begins or ends a thread, both
-    wait for ever, and no signal is handled (python/cpython#106883). Later versions stop the collector as is done here.
-    """
-    with _mutex:
-        collects = gc.isenabled()
-        try:
-            gc.disable()
-            return sys._current_frames()
-        finally:
-            if collects:
-                gc.enable()
-
-
-def _running(works: list[ref[Caller]]) -> Caller | None:
-    """Return the first that runs, and forget those before it."""
-    while works:
-        work = works[0]()
-        if work is not None and work.runs():
-            return work
-        del works[0]
-    return None
-
-
-def _current(inside: ContextVar[ref[Caller] | None]) -> Caller | None:
-    """Return the fold or solve of this context that still runs."""
-    one = inside.get()
-    return None if one is None else _running([one])
-
-
-def _adjust(running: Caller | None) -> None:
-    """Set the number of threads for what runs, and wake those that wait."""
+def _adjust() -> None:
+    """Set the number of threads for what runs: folds have one each, and a solve runs alone."""
     now = current_threads()
-    if running or _idle:
+    if _running or _idle:
         _idle[:] = _idle or now
-        wanted = [running.of_blas] * len(now) if running else _idle
+        wanted = [min(work.of_blas for work in _running)] * len(now) if _running else _idle
         for lib, before, count in zip(_libraries(), now, wanted, strict=True):
             if before != count:  # from any thread; threadpoolctl honours only the first that called it
                 getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
-    if not running:
+    if not _running:
         _idle.clear()
-    while _alarms:
-        _alarms.pop().release()
 
 
-def _begin(work: Caller, works: list[ref[Caller]], ready: Callable[[], bool], seconds: float = math.inf) -> bool:
-    """Count a fold or solve among those that run as soon as it may; False if it may not within so many seconds."""
-    end = time.monotonic() + seconds
-    while True:
-        with _mutex:
-            if ready():
-                _waiting[:] = [one for one in _waiting if one() is not work]
-                works.append(ref(work))
-                _adjust(work)  # folds have one thread each, and a solve runs alone
-                return True
-            alarm = threading.Lock()
-            alarm.acquire()
-            _alarms.append(alarm)
-        if time.monotonic() >= end:
-            return False
-        alarm.acquire(timeout=max(0.0, min(LOOK_SECONDS, end - time.monotonic())))
-
-
-def _end(work: Caller) -> None:
-    """Count a fold or solve no longer, even if that is interrupted once."""
-    try:
-        _forget(work)
-    except BaseException:
-        _forget(work)
-        raise
-
-
-def _forget(work: Caller) -> None:
+def _begin(work: _Work, may_begin: Callable[[], bool]) -> None:
+    """Count a fold or solve among those that run as soon as it may."""
     with _mutex:
-        for works in (_folds, _solves, _waiting):
-            works[:] = [one for one in works if one() is not work]
-        _adjust(_running(_folds) or _running(_solves))
+        while not may_begin():
+            _changed.wait(LOOK_SECONDS)
+        _waiting[:] = [one for one in _waiting if one is not work]
+        _running.append(work)
+        _adjust()
+
+
+def _end(work: _Work) -> None:
+    """Count a fold or solve no longer."""
+    with _mutex:
+        for works in (_running, _waiting):
+            works[:] = [one for one in works if one is not work]
+        _adjust()
+        _changed.notify_all()
+
+
+@contextmanager
+def _counted(work: _Work, inside: ContextVar[_Work | None], begin: Callable[[_Work], object]) -> Iterator[None]:
+    with undone(partial(_end, work)), during(inside, work):
+        begin(work)
+        yield
 
 
 def current_threads() -> list[int]:
@@ -208,40 +155,41 @@ def current_threads() -> list[int]:
 def one_blas_thread() -> Iterator[None]:
     """Run the body (a fold) with one BLAS thread; nested and concurrent folds share the setting.
 
-    A surrounding solve pauses.
+    A surrounding solve pauses. One of another thread does not: it computes this fold by Dask, and waits for it.
     """
     with solve_paused():
-        fold = Caller(1)
-        awaited = _current(_inside_solve) is not None  # Dask runs it for a solve, in whose context its threads are
-        if awaited:
-            _begin(fold, _folds, lambda: True)
-        elif inside_fold() or not _begin(fold, _folds, partial(_may_fold, last=True), HOLD_BACK_SECONDS):
-            _begin(fold, _folds, _may_fold)
-        outer = _inside_fold.get()
-        try:
-            _inside_fold.set(ref(fold))
+        at_once = inside_fold() or _current(_inside_solve) is not None
+        with _counted(_Work(1), _inside_fold, partial(_begin, may_begin=lambda: True) if at_once else _begin_fold):
             yield
-        finally:
-            _inside_fold.set(outer)
-            _end(fold)
 
 
-def _may_fold(*, last: bool = False) -> bool:
-    """Whether nothing is solved and, for one that is ``last``, no solve waits.
+def _begin_fold(fold: _Work) -> None:
+    """Begin a fold when nothing is solved; those that wait to be solved hold it back for ``HOLD_BACK_SECONDS``.
 
-    The thread of a solve that waits for Dask, perhaps for this fold, solves nothing.
+    No longer does any solve hold back a worker of this process: it may wait for what a callback has Dask compute.
     """
-    if last and _running(_waiting):
-        return False
-    solve = _running(_solves)
-    if solve is None:
-        return True
-    return any((at.f_globals.get("__name__"), at.f_code.co_name) in _WAITING for at in _stack(solve.thread))
+    end, computes = time.monotonic() + HOLD_BACK_SECONDS, on_worker()
+
+    def may_begin() -> bool:
+        if time.monotonic() >= end and (computes or not _running):
+            return True
+        return not _waiting and not any(work.solves for work in _running)
+
+    _begin(fold, may_begin)
 
 
 def inside_fold() -> bool:
     """Whether the caller runs inside a fold, or reads for one."""
     return _current(_inside_fold) is not None
+
+
+def on_worker() -> bool:
+    """Whether the caller runs in a task of ``distributed``."""
+    get_worker = getattr(sys.modules.get("distributed.worker"), "get_worker", None)  # a worker has imported it
+    try:
+        return get_worker is not None and get_worker() is not None
+    except ValueError:
+        return False
 
 
 @contextmanager
@@ -255,14 +203,15 @@ def blas_threads(count: int | None, flops: float = math.inf) -> Iterator[None]:
         with threads_of_solve() if flops < ALONE else nullcontext():
             yield
         return
-    solve = Caller(1 if flops < ALONE else count)
-    try:
-        _solve(solve)
-        _inside_solve.set(ref(solve))
+    with _counted(_Work(1 if flops < ALONE else count, solves=True), _inside_solve, _begin_solve):
         yield
-    finally:
-        _inside_solve.set(None)
-        _end(solve)
+
+
+def _begin_solve(solve: _Work) -> None:
+    """Begin a solve, or go on with it, once no other one and no fold runs."""
+    with _mutex:
+        _waiting.append(solve)
+    _begin(solve, lambda: not _running)
 
 
 @contextmanager
@@ -276,11 +225,10 @@ def solve_paused() -> Iterator[None]:
     if solve is None or solve.thread != threading.get_ident():
         yield
         return
-    _inside_solve.set(None)
-    _end(solve)
-    yield
-    _solve(solve)
-    _inside_solve.set(ref(solve))
+    with during(_inside_solve, None):
+        _end(solve)
+        yield
+    _begin_solve(solve)
 
 
 @contextmanager
@@ -303,35 +251,25 @@ def threads_of_solve() -> Iterator[int]:
     if solve is None or solve.count == 1 or inside_fold():
         yield 1
         return
-    before = solve.of_blas
-    try:
+    with undone(partial(_use, solve, solve.of_blas)):
         _use(solve, 1)
         yield solve.count
-    finally:
-        _use(solve, before)
 
 
-def _use(solve: Caller, of_blas: int) -> None:
+def _use(solve: _Work, of_blas: int) -> None:
     with _mutex:
         solve.of_blas = of_blas
-        _adjust(_running(_folds) or _running(_solves))
-
-
-def _solve(solve: Caller) -> None:
-    """Begin a solve, or go on with it, once no other one and no fold runs."""
-    with _mutex:
-        _waiting.append(ref(solve))
-    _begin(solve, _solves, lambda: not (_running(_solves) or _running(_folds)))
+        _adjust()
 
 
 def forget_others() -> None:
     """Reset the state in a forked child, which inherits none of its parent's folding or solving threads."""
-    global _mutex
+    global _mutex, _changed
     _mutex = threading.RLock()
-    for works in (_folds, _solves, _waiting):
-        works.clear()
-    _alarms.clear()
-    _adjust(None)
+    _changed = threading.Condition(_mutex)
+    _running.clear()
+    _waiting.clear()
+    _adjust()
 
 
 class Crew:

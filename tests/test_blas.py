@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
 
-import bigpca as bp
 from bigpca import blas
 from bigpca.blas import (
-    Caller,
     Crew,
     add_product,
     blas_threads,
@@ -175,57 +169,6 @@ def test_an_interrupt_at_any_line_leaves_nothing_to_wait_for_although_its_traceb
     assert found == [{2}] * 4
 
 
-def test_folds_and_solves_go_on_while_threads_begin_and_end_and_the_collector_lets_others_run() -> None:
-    """In a process of its own: where one waits for ever (python/cpython#106883), it handles no signal."""
-    script = """
-        import collections, gc, os, sys, threading, time
-        from bigpca.blas import blas_threads, one_blas_thread
-
-        living = collections.deque()
-
-        class Cycle:
-            def __init__(self):
-                self.itself = self
-                living.append(1)
-
-            def __del__(self):
-                living.pop()
-                time.sleep(0)  # lets another thread run
-
-        def work(counts, i):
-            while True:
-                with one_blas_thread():
-                    counts[i] += 1
-                if i == 0 and counts[i] % 7 == 0:
-                    with blas_threads(2):
-                        pass
-
-        def begin_and_end():
-            while True:
-                threads = [threading.Thread(target=lambda: [Cycle() for _ in range(20)]) for _ in range(8)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-                while len(living) > 500:  # else one thread, which holds what others need, collects fewer than are made
-                    time.sleep(0.001)
-
-        gc.set_threshold(5)
-        sys.setswitchinterval(1e-5)
-        counts = [0, 0, 0]
-        for i in range(3):
-            threading.Thread(target=work, args=(counts, i), daemon=True).start()
-        threading.Thread(target=begin_and_end, daemon=True).start()
-        time.sleep(1)
-        while max(counts) < 20:  # on a busy machine, the others may not have had their turn
-            time.sleep(0.05)
-        print(any(gc.isenabled() for _ in range(10**6)), flush=True)
-        os._exit(0)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
-    assert (done.stdout.split(), done.stderr) == (["True"], "")
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("order", ["C", "F", "strided"])
 def test_the_upper_triangle_is_the_product_and_the_rest_is_left(dtype: str, order: str) -> None:
@@ -337,26 +280,14 @@ def test_an_error_in_a_piece_is_raised_when_no_thread_works_any_more(bad: int) -
     crew.close()
 
 
-def test_a_frame_runs_in_whatever_thread_until_it_ends_also_where_a_traceback_keeps_it() -> None:
-    def work(begun: threading.Event, may_end: threading.Event) -> None:
-        callers.append(Caller())
-        begun.set()
-        may_end.wait()
-        raise ValueError("kept")
+@pytest.mark.cluster
+def test_a_worker_of_this_process_folds_while_a_solve_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fold() -> set[int]:
+        with one_blas_thread():
+            return set(current_threads())
 
-    callers: list[Caller] = []
-    begun, may_end = threading.Event(), threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(work, begun, may_end)
-        begun.wait()
-        assert callers[0].runs()
-        may_end.set()
-        assert done.exception().__traceback__ is not None
-    assert not callers[0].runs()
-
-
-def test_a_fit_walks_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    walked: list[int] = []
-    monkeypatch.setattr(blas, "_stack", lambda thread: walked.append(thread) or iter(()))
-    bp.PCA(2).fit(da.from_array(np.random.default_rng(0).standard_normal((300, 20)), chunks=(50, 20)))
-    assert walked == []
+    monkeypatch.setattr(blas, "HOLD_BACK_SECONDS", 0.2)
+    one = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with Client(**one) as client, blas_threads(2):
+        assert client.submit(fold).result(20) == {1}
+        assert set(current_threads()) == {2}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigpca.blas import Caller, numerical_environment
+from bigpca.blas import numerical_environment
 from bigpca.engine.interfaces import State
 from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import Layout
@@ -193,8 +193,6 @@ class Checkpoint:
         JSON-able: source, layout and what is computed. Its digest is the fingerprint.
     seed : int or None
         The fit's seed, not part of the description: a rerun that would draw a seed uses it, see :func:`stored_seed`.
-    user : Caller or None
-        The frame of the fit: once it has ended, however it ended, nobody holds the directory.
 
     Attributes
     ----------
@@ -214,7 +212,6 @@ class Checkpoint:
         given: str | os.PathLike[str],
         description: Mapping[str, object],
         seed: int | None = None,
-        user: Caller | None = None,
     ) -> None:
         self.seed, self.place = seed, _place_of(given)
         self.description = json.loads(json.dumps(description, default=str))
@@ -226,7 +223,7 @@ class Checkpoint:
             self._open()
             return
         self.path = Path(self.place.path)
-        self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}", user)
+        self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}")
         try:
             reject_url(self.path)
             self.path.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import dask.threaded
 from dask.core import flatten
 
-from bigpca.blas import Caller, blas_threads, during, solve_paused
+from bigpca.blas import blas_threads, during, solve_paused
 from bigpca.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.engine.jobs import Finish, Pass, PassState
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
-_solve_threads: ContextVar[tuple[Caller, int | None] | None] = ContextVar("bigpca_solve_threads", default=None)
+_solve_threads: ContextVar[int | None] = ContextVar("bigpca_solve_threads", default=None)
 
 
 POLL_SECONDS = 0.5  # between looks at a cluster that computes a small graph
@@ -53,7 +53,7 @@ OPENING = ("member", "sample_dims", "pattern", "columns", "keys", "missing_chunk
 @contextmanager
 def solving_with(solve_threads: int | None) -> Iterator[None]:
     """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread."""
-    with during(_solve_threads, (Caller(), solve_threads)), blas_threads(threads_here(solve_threads)):
+    with during(_solve_threads, solve_threads), blas_threads(threads_here(solve_threads)):
         yield
 
 
@@ -83,12 +83,6 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
     return cast("Callable[Concatenate[M, P], R]", run)
 
 
-def _threads_set() -> int | None:
-    caller, solve_threads = _solve_threads.get() or (None, None)
-    # One that does not run was interrupted where it would have restored the outer one's.
-    return solve_threads if caller and caller.runs() else None
-
-
 @dataclass(frozen=True)
 class Counted(Generic[R]):
     """Returns the result of ``finish``, and the state without its accumulators: the counts of its rows.
@@ -97,7 +91,7 @@ class Counted(Generic[R]):
     """
 
     finish: Finish[R]
-    solve_threads: int | None = field(default_factory=_threads_set)
+    solve_threads: int | None = field(default_factory=_solve_threads.get)
 
     def __call__(self, state: PassState) -> tuple[R, PassState]:
         with solving_with(self.solve_threads):

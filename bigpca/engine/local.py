@@ -26,7 +26,7 @@ from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
 from bigpca.arrays import Array
-from bigpca.blas import LOOK_SECONDS, Caller, Crew, forget_others, inside_fold
+from bigpca.blas import LOOK_SECONDS, Crew, forget_others, inside_fold, on_worker, undone
 from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.events import CheckpointEvent
 from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read
@@ -206,13 +206,7 @@ def chosen_scheduler() -> Get | None:
 
 
 def _in_task() -> bool:
-    if inside_fold():
-        return True
-    get_worker = getattr(sys.modules.get("distributed.worker"), "get_worker", None)  # a worker has imported it
-    try:
-        return get_worker is not None and get_worker() is not None
-    except ValueError:
-        return False
+    return inside_fold() or on_worker()
 
 
 def threads_here(solve_threads: int | None) -> int:
@@ -428,7 +422,6 @@ class HandedRows:
     """A reader for the task of one group, which asks the fitting thread for rows and waits for them."""
 
     base: RowSource[Any]
-    fit: Caller
     asked: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
     closed: list[bool] = field(default_factory=lambda: [False])
 
@@ -451,7 +444,7 @@ class HandedRows:
         self.asked.put((start, stop, answer))
         if self.closed[0]:
             raise CancelledError
-        while self.fit.runs() and not self.closed[0]:  # an interrupt may come before an answer, or a close
+        while not self.closed[0]:  # an interrupt may come before an answer
             with suppress(TimeoutError):
                 return answer.result(LOOK_SECONDS)
         raise CancelledError
@@ -539,7 +532,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merge = OrderedMerge(job, options, resumed)
     layout, has_row = job.layout, job.has_row or (lambda row: True)
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
-    threads, alone, fit = 1 if job.cost.serial else local_threads(), job.cost.alone, Caller()
+    threads, alone = 1 if job.cost.serial else local_threads(), job.cost.alone
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def add(group: int, state: PassState) -> None:
@@ -558,7 +551,14 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
 
     handed: list[HandedRows] = []  # also those of a task that an interrupt did not let us note as running
     pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-fold")
-    try:
+
+    def end() -> None:
+        cancel_run(job.run_id)
+        for rows in handed:
+            rows.close()
+        pool.shutdown()
+
+    with undone(end):
         for group in range(first, len(layout.groups)):
             start, stop = layout.rows_of(group)
             if not has_row(start) and job.open_ended:
@@ -570,7 +570,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
                 add(group, run_group(task, job.run_id, inputs))
                 continue
             inputs[AHEAD] = 1
-            rows = HandedRows(task.reader.with_inputs(inputs), fit)
+            rows = HandedRows(task.reader.with_inputs(inputs))
             handed = [*(rows for _, rows, _ in running), rows]
             own: GroupTask = replace(task, reader=rows)  # type: ignore[type-var]  # every task is a dataclass
             future = pool.submit(run_group, own, job.run_id, inputs)
@@ -578,11 +578,6 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
             future.add_done_callback(lambda _, asked=rows.asked: asked.put(None))  # type: ignore[misc]
             rows.serve(stop)
         collect(0)
-    finally:
-        cancel_run(job.run_id)
-        for rows in handed:
-            rows.close()
-        pool.shutdown()
     if job.layout.n_rows == job.whole:
         check_end(job.whole, has_row, open_ended=job.open_ended)
     return job.finish(merge.finish())

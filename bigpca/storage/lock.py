@@ -11,16 +11,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import psutil
 
 from bigpca.errors import OutputLockedError
 from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
-
-if TYPE_CHECKING:
-    from bigpca.blas import Caller  # heavier than a lock
 
 BEGIN = re.compile(rb'\{"run_id": "[0-9a-f]{32}"')  # of a record; the writer of a part of it has died
 TEMPORARY = getattr(os, "O_TMPFILE", 0)  # a file that has no name yet, where the system has such
@@ -63,7 +59,6 @@ class RunLock:
     ----------
     path : path of the lock file itself, such as ``scores.zarr.lock``; its directory must exist.
     what : what it guards, for messages: ``"the output scores.zarr"``.
-    user : the frame that needs it; the lock of this process is taken over once that has ended, or this object.
 
     Examples
     --------
@@ -76,8 +71,8 @@ class RunLock:
     False
     """
 
-    def __init__(self, path: str | os.PathLike[str], what: str, user: Caller | None = None) -> None:
-        self.path, self.what, self.user = Path(path), what, user
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        self.path, self.what = Path(path), what
         self.run_id = uuid.uuid4().hex
         self._held = self._found = False  # found: an empty file of someone, which stays
         _OURS[self.run_id] = self
@@ -230,8 +225,7 @@ def _is_dead(holder: Holder) -> bool:
         return True
     try:
         if holder.pid == os.getpid() and _start_mark(holder.pid) == holder.started:
-            lock = _OURS.get(holder.run_id)  # None, or of a frame that has ended: an interrupt came before its release
-            return lock is None or not (lock.user is None or lock.user.runs())
+            return holder.run_id not in _OURS  # an interrupt came before its release
         return _start_mark(holder.pid) != holder.started or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False  # it exists but may not be inspected: it counts as alive

@@ -454,7 +454,7 @@ def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
         with one_blas_thread():
             order.append("fold")
 
-    begun = {fold: folding.is_set, solve: lambda: blas._waiting, later_fold: lambda: len(blas._alarms) > 1}
+    begun = {fold: folding.is_set, solve: lambda: blas._waiting, later_fold: lambda: len(blas._changed._waiters) > 1}
     threads = [threading.Thread(target=work, daemon=True) for work in begun]
     for thread, begins in zip(threads, begun.values(), strict=True):
         thread.start()

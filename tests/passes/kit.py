@@ -114,7 +114,7 @@ def moments_of(
     """Fold X into its moments, as a fit by the covariance matrix does."""
     rows = Rows.of(X, **policies)
     described = {"computes": "moments", "input": rows.describe()}
-    held = None if checkpoint is None else Checkpoint(checkpoint, described, None, None)
+    held = None if checkpoint is None else Checkpoint(checkpoint, described, None)
     run = Run(held, progress, workers_timeout=workers_timeout)
     try:
         return folded(rows, Moments(rows.n_columns), run, name="moments").state

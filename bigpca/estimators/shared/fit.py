@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from operator import attrgetter
-from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from bigpca.arrays import Path
-from bigpca.blas import Caller
+from bigpca.blas import undone
 from bigpca.data.batches import why_once
 from bigpca.data.provenance import Provenance
 from bigpca.devices import Device, solving_on
@@ -355,8 +355,16 @@ def running(
         log.info(*rows.origin.unnoticed)
     with resolve_progress(progress) as report:
         report(PlanEvent(plan))
-        done, held = False, None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed, Caller())
-        try:
+        done, held = False, cast("Checkpoint | None", None)
+
+        def release() -> None:
+            nonlocal held
+            if held is not None:
+                held.release(done=done)
+            held = None
+
+        with undone(release):
+            held = None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed)
             scheduler = "local" if rows.order.in_process else None
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             with unchanged(rows.origin, run, rows.origin.files_digest()):
@@ -369,9 +377,6 @@ def running(
                 yield run
                 run.seconds = time.perf_counter() - began
             done = True
-        finally:
-            if held is not None:
-                held.release(done=done)
 
 
 def execute(
