@@ -586,7 +586,7 @@ class ModelOptions(_Options):  # type: ignore[misc]
         if self.sketch is not None:
             values["sketch"] = replace(self.sketch, seed=self.seed or 0)
         kind = getattr(bigpca, self.name)
-        model = kind(**{name: value for name, value in values.items() if name in kind.__signature__.parameters})
+        model = kind(**{name: value for name, value in values.items() if name in kind._get_param_names()})
         try:
             check_parameters(model)
             as_kernel(self.kernel or "linear")

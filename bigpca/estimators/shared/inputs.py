@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -501,7 +502,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
 def declared_parameters(estimator: BaseEstimator) -> dict[str, Parameter]:
     """Return what is declared of the parameters of an estimator: in the table of all, or in the traits of its class."""
     known = {**PARAMETERS, **estimator._traits.ranges}
-    return {name: known[name] for name in estimator.__signature__.parameters if name in known}
+    return {name: known[name] for name in signature(type(estimator)).parameters if name in known}
 
 
 def summed(estimator: BaseEstimator) -> list[str]:

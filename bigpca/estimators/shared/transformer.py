@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from inspect import Signature, signature
-from types import MappingProxyType, MethodType
+from inspect import Parameter, Signature
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
@@ -152,13 +152,9 @@ Found = TypeVar("Found", bound=Result)
 Constructed = TypeVar("Constructed")
 
 
-SHARED: dict[type, dict[str, str]] = {}  # types of parameters, as they are written, by name
-
-
 @dataclass_transform(kw_only_default=True)
 def of_all(kind: type[Constructed]) -> type[Constructed]:
-    """Declare parameters that all subclasses take, after their own and by name only: the fields with a default."""
-    SHARED[kind] = {name: hint for name, hint in kind.__annotations__.items() if name in vars(kind)}
+    """Declare, for type checkers, that all subclasses take the fields with a default, after their own and by name."""
     return kind
 
 
@@ -171,23 +167,38 @@ class CommonParameters(BaseEstimator):
     memory_limit: int | str | None = None
 
 
-OF_ALL = SHARED[CommonParameters]
+OF_ALL = tuple(CommonParameters.__annotations__)
 
 
-@dataclass_transform(eq_default=False, field_specifiers=(field,))
+@dataclass_transform(eq_default=False)
 def with_parameters(kind: type[Constructed]) -> type[Constructed]:
     """Write the constructor of an estimator: one attribute for each of its annotated fields, and those of its bases.
 
-    It is the constructor of a dataclass, but the class is none: other libraries take the fields of a dataclass for all
-    of its state, so that Dask would give two fits with equal parameters one token.
+    NOTE: not as a dataclass: other libraries take the fields of a dataclass for all of its state, so that Dask would
+    give two fits with equal parameters one token.
     """
-    own = kind.__annotations__
-    shared = {name: hint for base in kind.__mro__ for name, hint in SHARED.get(base, {}).items() if name not in own}
-    kind.__annotations__ = own | shared
-    made: Any = dataclass(eq=False, repr=False, match_args=False)(kind)  # type: ignore[explicit-any]
-    del made.__dataclass_fields__, made.__dataclass_params__
-    kind.__annotations__ = own  # types that bases declare have their names there
-    made.__signature__ = signature(MethodType(made.__init__, made))  # tools would show what __new__ takes
+    found = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
+    for base in kind.__mro__:
+        place = Parameter.POSITIONAL_OR_KEYWORD if base is kind else Parameter.KEYWORD_ONLY
+        for name, hint in vars(base).get("__annotations__", {}).items():
+            if hint == "KW_ONLY":
+                place = Parameter.KEYWORD_ONLY
+            elif name in vars(base) and name[0] != "_" and name not in {one.name for one in found}:
+                found.append(Parameter(name, place, default=getattr(kind, name), annotation=hint))
+    made = Signature(found, return_annotation=None)
+
+    def __init__(self: object, *values: object, **named: object) -> None:
+        check_parameter_names(type(self).__name__, named, made.parameters)
+        try:
+            bound = made.bind(self, *values, **named)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {error}") from None
+        bound.apply_defaults()
+        for name, value in list(bound.arguments.items())[1:]:
+            setattr(self, name, value)
+
+    __init__.__signature__ = made  # type: ignore[attr-defined]
+    kind.__init__ = __init__  # type: ignore[method-assign]
     return kind
 
 
@@ -232,17 +243,6 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     _traits: ClassVar[Traits]
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
-    __signature__: ClassVar[Signature] = Signature()  # an abstract class has no constructor
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):  # tools would show what __new__ takes
-            cls.__signature__ = signature(MethodType(cls.__init__, cls))
-
-    def __new__(cls, *args: object, **parameters: object) -> Self:
-        if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
-            check_parameter_names(cls.__name__, parameters, cls._get_param_names())
-        return object.__new__(cls)
 
     @abstractmethod
     def _fit(self, rows: Rows, y: Unchecked) -> Reading:

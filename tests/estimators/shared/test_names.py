@@ -68,7 +68,6 @@ def test_a_hint_names_what_the_class_has(name: str) -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_constructor_still_is_its_signature(name: str) -> None:
     kind = getattr(bp, name)
-    assert kind.__signature__ == inspect.signature(kind)  # which tools read before they look at __new__
     assert list(inspect.signature(kind).parameters) == list(inspect.signature(kind.__init__).parameters)[1:]
     assert not is_dataclass(kind)  # whose fields Dask takes for all of the state: two fits would have one token
     model = kind(nan_policy="omit")
