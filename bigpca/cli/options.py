@@ -2,13 +2,12 @@
 
 Values that are written as a text: sizes, positions, records such as sketches. The options of a model: its method and
 the parameters of the estimator, from :mod:`bigpca.parameters`. Which estimator a command line names, and what its
-constructor takes, read from its source without importing it. A command takes dataclasses, whose fields become its
-options; the help of an option is in the docstring of its dataclass or command, and its panel is the section's title.
+constructor takes. A command takes dataclasses, whose fields become its options; the help of an option is in the
+docstring of its dataclass or command, and its panel is the section's title.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from enum import StrEnum
 from functools import cache, wraps
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -407,45 +405,16 @@ def estimator_of(method: str, **variants: Any) -> str:
 
 
 @cache
-def _sources_of(kind: str, home: str = "") -> tuple[ast.ClassDef, ...]:
-    """Return the source of a public estimator and of its bases, because an import would take a second; () of others."""
-    import bigpca
-
-    home = home or next((module for module, names in bigpca.HOMES.items() if kind in names.split()), "")
-    if not home.startswith("bigpca."):
-        return ()  # of another library
-    body = _body_of(Path(bigpca.__file__).parents[1].joinpath(*home.split(".")).with_suffix(".py"))
-    homes = {one.name: node.module or "" for node in body if isinstance(node, ast.ImportFrom) for one in node.names}
-    kinds = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
-    if kind not in kinds:
-        return ()  # of a stub for type checkers
-    bases = [ast.unparse(base).partition("[")[0] for base in kinds[kind].bases]
-    of_bases = (_sources_of(base, home if base in kinds else homes[base]) for base in bases)
-    return (kinds[kind], *(source for sources in of_bases for source in sources))
-
-
-@cache
-def _body_of(file: Path) -> list[ast.stmt]:
-    return ast.parse(file.read_text("utf-8")).body
-
-
-@cache
 def defaults_of(estimator: str) -> dict[str, Any]:
     """Return the parameters of a constructor and the settings of its runs, with their defaults.
 
     >>> defaults_of("SupervisedPCA")["missing_labels"]
     'raise'
     """
+    import bigpca
     from bigpca.settings import DEFAULTS
 
-    fields_of = [node for kind in _sources_of(estimator) for node in kind.body if isinstance(node, ast.AnnAssign)]
-    # An estimator's own are last: they hold.
-    values = {ast.unparse(node.target): node.value for node in fields_of[::-1]}
-    own = {
-        name: ast.literal_eval(value)
-        for name, value in values.items()
-        if isinstance(value, ast.Constant) and name[0] != "_"
-    }
+    own = {name: one.default for name, one in inspect.signature(getattr(bigpca, estimator)).parameters.items()}
     runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
     return own | {name: DEFAULTS[name] for name in runs}
 
@@ -535,7 +504,7 @@ class ModelOptions(_Options):  # type: ignore[misc]
         return estimator_of(self.method, kernel=self.kernel, landmarks=self.landmarks, sketch=self.sketch)
 
     def check(self, given: Labelling) -> None:
-        """Reject options that the estimator does not have, before it is imported.
+        """Reject options that the estimator does not have.
 
         Parameters
         ----------
