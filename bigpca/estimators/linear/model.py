@@ -429,6 +429,8 @@ def whole_state(model: LinearModel[State], what: str) -> State:
 
 def residual_state(model: LinearModel[State], what: str) -> State:
     """Return the statistics of all rows without the effect of covariates; raises as :func:`whole_state`."""
+    if (left := getattr(model._result, "left", None)) is not None:  # of a second read
+        return cast("State", left)
     state, q = whole_state(model, what), model._steps.covariates
     settings = Settings(None, covariates=q, roundings=model._result.roundings)
     return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state

@@ -226,10 +226,10 @@ class PCA(LinearModel[Moments]):
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
-        state = whole_state(self, what)
+        roundings, left, q = self._result.roundings, self._result.left, self._steps.covariates
+        state, q = (whole_state(self, what), q) if left is None else (left, 0)
         settings = self._settings(standardization_of(self, self.n_features_in_))
-        roundings = self._result.roundings
-        settings = replace(settings, n_components=None, covariates=self._steps.covariates, roundings=roundings)
+        settings = replace(settings, n_components=None, covariates=q, roundings=roundings)
         return solve_moments(state, settings).explained_variance_
 
     def of_group(self, group: object) -> PCA:

@@ -278,6 +278,8 @@ class PCAResult(SummedRows, Certified):
         Bound of the relative error of any column's variance by the centring of sparse rows; None for dense rows.
     regression : Regression or None
         Of the columns on covariates, whose effect was taken out.
+    left : Moments or None
+        Of what covariates left of the columns, from a second read.
     """
 
     none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
@@ -292,6 +294,7 @@ class PCAResult(SummedRows, Certified):
     certificate: Certificate | None = stored(of=Certificate, default=None)
     centring_error_: float | None = stored(of=float, least=0, default=None)
     regression: Regression | None = stored(of=Regression, default=None)
+    left: Moments | None = stored(of=lambda held, name: Moments(held.size("d")), default=None)
 
     solve_error_ = of_part("regression", "error")
     covariate_coef_ = of_part("regression", "coef")
@@ -464,6 +467,7 @@ def solve_moments(
         weight_sums=moments.weight_sums,
         centring_error_=centred,
         regression=regression,
+        left=moments if keep and again is not None else None,
         roundings=settings.roundings,
     )
 

@@ -7,7 +7,7 @@ All are solved by :mod:`bigpca.solvers.moments`: columns may have any units, and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Self, TypeAlias, cast
 
@@ -17,7 +17,7 @@ from scipy.linalg import eigh, pinv
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Integers, Matrix, Vector, unmasked, unpack
+from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import merge_classes, reject_gaps
 from bigpca.errors import brief, counted, listed, positive_integer, real_number, warn_approximation
@@ -38,7 +38,8 @@ from bigpca.passes.accumulators.moments import PROFILE, Moments, ProfileMoments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
-from bigpca.records import stored
+from bigpca.records import PART, Held, Values, pack, stored
+from bigpca.records import unpack as restored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares, stored_squares
@@ -207,17 +208,29 @@ class SteppedResult(PencilResult):
     lag: int = stored(of=int, least=1)
 
 
+def _pack_others(others: Sequence[TimescalesResult]) -> tuple[list[Values], dict[str, Array]]:
+    packed = [pack(one, f"{i}{PART}") for i, one in enumerate(others)]
+    return [values for _, values in packed], {name: one for arrays, _ in packed for name, one in arrays.items()}
+
+
+def _unpack_others(packed: Sequence[Values], own: Mapping[str, Array], held: Held) -> tuple[TimescalesResult, ...]:
+    sizes = {"d": (held.size("d"), "")}
+    return tuple(
+        restored(TimescalesResult, Held(own, dict(values), held.context, dict(sizes)), f"{i}{PART}")
+        for i, values in enumerate(packed)
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimescalesResult(SteppedResult):
-    """That of rows and of those a lag, or several lags, later."""
+    """That of rows and of those a lag later, and the results at other lags, which have no sums of their own."""
 
-    lags: tuple[int, ...] = stored(of=tuple, least=1, default=())
-    correlations: Matrix | None = stored("l", "m", default=None)
+    others: tuple[TimescalesResult, ...] = stored(coding=(_pack_others, _unpack_others), default=())
 
     @property
     def lags_(self) -> Integers:
         """All lags (l,)."""
-        return np.array(self.lags or [self.lag], np.int64)
+        return np.array([self.lag, *(one.lag for one in self.others)], np.int64)
 
     @property
     def timescales_(self) -> Vector:
@@ -228,9 +241,9 @@ class TimescalesResult(SteppedResult):
     @property
     def implied_timescales_(self) -> Matrix:
         """Those at each lag (l, m)."""
-        correlations = self.eigenvalues_[None] if self.correlations is None else self.correlations
-        with np.errstate(divide="ignore"):
-            return np.abs(self.lags_[:, None] / np.log(np.abs(correlations)))
+        found = (self, *self.others)
+        m = min(one.n_components_ for one in found)
+        return np.stack([one.timescales_[:m] for one in found])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -663,7 +676,7 @@ class TICA(SteppedModel):
     lag: int | Sequence[int] = 1
 
     def of_lag(self, lag: int) -> TICA:
-        """Return the model of one lag of several, from the kept sums; nothing is read.
+        """Return the model of one lag of several; nothing is read, or solved.
 
         Parameters
         ----------
@@ -678,7 +691,7 @@ class TICA(SteppedModel):
         Raises
         ------
         ValueError
-            For another lag, and for a model that did not keep its sums.
+            For another lag.
 
         Examples
         --------
@@ -688,14 +701,15 @@ class TICA(SteppedModel):
         ((2, 2), True)
         """
         check_is_fitted(self)
-        kept = kept_by(self)
-        state = kept.known(self._missing_state, "of_lag")
-        if lag not in state.lags:
-            raise ValueError(f"lag = {lag!r} is not one of {list(state.lags)}, at which the model was fitted.")
+        whole = cast("TimescalesResult", self._result)
+        found = next((one for one in (whole, *whole.others) if one.lag == lag), None)
+        if found is None:
+            raise ValueError(f"lag = {lag!r} is not one of {whole.lags_.tolist()}, at which the model was fitted.")
         made = twin(self)
-        made.lag = int(lag)
-        made._steps = made._steps_of(self.n_features_in_, self._steps.view, self._steps.grid)
-        made._keep(replace(kept, state=state.of_lag(made.lag)))
+        made.lag = found.lag
+        made._steps = replace(self._steps, parameters={**self._steps.parameters, "lag": found.lag})
+        made._found = replace(found, state=whole.state and whole.state.of_lag(lag), others=())
+        made._warn(made._found)
         set_known(made, _provenance=self.provenance_)
         return made
 
@@ -718,14 +732,11 @@ class TICA(SteppedModel):
         found = []
         for lag in state.lags:
             second = again and replace(again, state=cast("SteppedMoments", again.state).of_lag(lag))
-            found.append(super()._solved(state.of_lag(lag), omitted, roundings, second))
-        first, m = cast("TimescalesResult", found[0]), min(one.n_components_ for one in found)
-        if len(found) == 1:
-            return first
+            found.append(cast("TimescalesResult", super()._solved(state.of_lag(lag), omitted, roundings, second)))
         state = state.finished()
         kept = state if state.state_bytes <= setting(self, "keep_state_bytes") else None
-        correlations = np.stack([one.eigenvalues_[:m] for one in found])
-        return replace(first, state=kept, lags=state.lags, correlations=correlations)
+        others = tuple(replace(one, state=None) for one in found[1:])
+        return replace(found[0], state=kept, others=others)
 
 
 @with_parameters

@@ -282,7 +282,7 @@ APART: dict[str, tuple[Array, Array, str, int]] = {
 @pytest.mark.usefixtures("float32_products")
 @pytest.mark.filterwarnings("ignore:of 3 covariates, 2 are")
 @pytest.mark.parametrize("name", APART)
-def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str) -> None:
+def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str, tmp_path: Path) -> None:
     rows, beside, dtype, reads = APART[name]
     rows, beside = rows.astype(dtype), beside.astype(dtype)
     centred = beside.astype("f8") - beside.mean(axis=0, dtype="f8")
@@ -295,6 +295,11 @@ def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str) -> Non
     assert (model.provenance_.reads, model.solve_error_ < 1e-6) == (reads, True)
     np.testing.assert_allclose(model.explained_variance_, bp.PCA(K).fit(left).explained_variance_, rtol=1e-6)
     assert model.total_variance_ == pytest.approx((left**2).sum() / (N - 1), rel=1e-6)
+    model.save(tmp_path / "m")
+    for kept in (model, bp.load(tmp_path / "m")):
+        truth = bp.PCA(K).fit(left)
+        assert kept.spe_limit(limit="box") == pytest.approx(truth.spe_limit(limit="box"), rel=1e-6)
+        np.testing.assert_allclose(kept.feature_correlations(), truth.feature_correlations(), atol=1e-6)
 
 
 def test_batches_too_far_apart_for_the_stored_values_or_for_one_read_say_so() -> None:
