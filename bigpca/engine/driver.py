@@ -20,9 +20,9 @@ from dask.core import flatten
 from bigpca.blas import blas_threads, during, solve_paused
 from bigpca.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.engine.events import DoneEvent, PassEvent, SkipEvent
+from bigpca.engine.group import cancel_run
 from bigpca.engine.jobs import Finish, Pass, PassState
 from bigpca.engine.local import (
-    cancel_run,
     chosen_scheduler,
     current_client,
     run_in_order,

@@ -6,7 +6,7 @@ library on a device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -34,6 +34,9 @@ class RowSource(Protocol[V_co]):
 
     def read(self, start: int, stop: int) -> V_co:
         """Return rows ``start:stop``. They may be of any kind that steps take."""
+
+    def slabs(self, rows: Any, first: int, ranges: Iterable[tuple[int, int]]) -> Iterable[tuple[int, Any]]:
+        """Yield (first row, rows) of the slabs in these ranges, of what was read from row ``first`` on."""
 
     def where(self, start: int, stop: int) -> str:
         """Name those rows in an error."""

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Crew, forget_others, inside_fold, on_worker, undone
 from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.events import CheckpointEvent
-from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read
+from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read, cancel_run
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.engine.jobs import AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.engine.run import Run
@@ -386,31 +386,6 @@ def _discard(state: PassState) -> None:
     """Signal that a state exists, without passing it on."""
 
 
-_cancelled: set[str] = set()
-
-
-class RunCancelled(RuntimeError):
-    """Raised inside a task whose run was cancelled; callers of the public API never see it."""
-
-
-def cancel_run(run_id: str) -> None:
-    """Make the tasks of ``run_id`` in this process stop at their next slab."""
-    _cancelled.add(run_id)
-
-
-def check_cancelled(run_id: str) -> None:
-    """Raise :class:`RunCancelled` if this task's run was cancelled, in this process or by the Dask scheduler."""
-    if run_id in _cancelled:
-        raise RunCancelled(run_id)
-    state = getattr(sys.modules.get("distributed.worker"), "thread_state", None)
-    worker, key = getattr(state, "execution_state", {}).get("worker"), getattr(state, "key", None)
-    if worker is None or key is None:
-        return
-    task = worker.state.tasks.get(key)
-    if task is None or task.state == "cancelled":
-        raise RunCancelled(run_id)
-
-
 # Groups start in order, and the rows of one are all read before those of the next. While the last reads of a group are
 # multiplied, the next group gets its first ones. States are merged in the order and the tree of any other run: same
 # bits.
@@ -429,6 +404,10 @@ class HandedRows:
     def owned(self) -> bool:
         """Whether rows may be overwritten."""
         return self.base.owned
+
+    def slabs(self, rows: Any, first: int, ranges: Iterable[tuple[int, int]]) -> Iterable[tuple[int, Any]]:
+        """Yield the slabs of what was read."""
+        return self.base.slabs(rows, first, ranges)
 
     def with_inputs(self, inputs: Inputs) -> HandedRows:
         """Return itself: its base has the inputs."""

@@ -7,23 +7,20 @@ is never the result of a task, because neither queuing nor spilling bounds the m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from bigpca.arrays import DType, Integers, Vector, working_dtype
-from bigpca.blas import in_strips, one_blas_thread, solve_paused
-from bigpca.data.checks import note_rounded
-from bigpca.data.sparse import row_range
+from bigpca.arrays import DType, Vector, working_dtype
+from bigpca.blas import solve_paused
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.engine.driver import run_pass
-from bigpca.engine.group import BEGUN, MAPS, SHARED, SHIFT, read_ahead
+from bigpca.engine.group import MAPS, SHARED, SHIFT, Folding, Group, Reads
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
-from bigpca.engine.local import check_cancelled
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.errors import listed
@@ -31,17 +28,13 @@ from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.reading.blocks import (
     Block,
     CountedRows,
-    Look,
     Values,
-    block_on,
-    check_looks,
     group_shift,
-    prepare_block,
     product_dtype,
-    sparse_block,
 )
-from bigpca.passes.reading.readers import Reader, sent_to, settled
-from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
+from bigpca.passes.reading.preparing import Preparing
+from bigpca.passes.reading.readers import sent_to
+from bigpca.passes.reading.row_maps import map_rows
 from bigpca.passes.rows import Rows, check_states, pass_over
 from bigpca.seeds import uniforms
 
@@ -273,8 +266,9 @@ def fold_job(
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         counted = rows.counted.part(start, stop)
         task = FoldGroup(
-            group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, known, counted, cost.device,
-            layout.runs_of(group), layout.strips,
+            index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=known, strips=layout.strips,
+            dtype=cost.dtype, nan_policy=rows.nan_policy, templates=own, counted=counted, device=cost.device,
+            runs=layout.runs_of(group),
         )  # fmt: skip
         return task, futures
 
@@ -292,117 +286,49 @@ class _Whole(Generic[A]):
         return Folded(state.part("state", self.kind), state.omitted, state.rows)
 
 
-@dataclass(frozen=True)
-class FoldGroup:
-    """Reads and folds the slabs of one group: the body of a fold task."""
+@dataclass(frozen=True, kw_only=True)
+class FoldGroup(Group[Values]):
+    """Folds the rows of one group, or the runs in them."""
 
-    index: int
-    reader: Reader
-    reads: tuple[tuple[int, int], ...]
-    slab_rows: int
     dtype: DType
     nan_policy: str
     templates: dict[str, Accumulator]
-    stamp: str
     counted: CountedRows = field(default_factory=CountedRows)
     device: Device | None = None
-    runs: tuple[tuple[int, int], ...] = ()
-    strips: int = 1
+    runs: Reads = ()
 
-    def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Fold the group; memory: two reads, one slab, the product and one state."""
-        reader = self.reader.with_inputs(inputs)
-        start, stop = self.reads[0][0], self.reads[-1][1]
-        shared = inputs.get(SHARED, {})
+    def slabs(self, start: int, stop: int) -> Iterable[tuple[int, int]]:
+        for first, last in self.runs or ((start, stop),):
+            yield from super().slabs(max(first, start), min(last, stop))
+
+    @contextmanager
+    def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
+        shared, (start, stop) = inputs.get(SHARED, {}), (self.reads[0][0], self.reads[-1][1])
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
-        if self.device is not None:
-            given = {name: a.there(self.device) for name, a in given.items()}
-        parts = {name: a.fresh(start, stop) for name, a in given.items()}
-        count = omitted = 0
-        shift: Vector | None = shared.get(SHIFT)
-        strip_shift, looks = shift, list[Look]()
-        reader, ahead = sent_to(self.device, reader, inputs, stored=MAPS not in shared)
-        # Squares that overflow float32 make the product infinite; it is then repeated in float64.
-        calm = np.errstate(over="ignore", invalid="ignore")
-        with one_blas_thread(), in_strips(self.strips), precisely(self.device), calm:
-            for first, rows in settled(read_ahead(reader, self.reads, ahead, inputs.get(BEGUN))):
-                for row, last in self._slabs(first, first + rows.shape[0]):
-                    check_cancelled(run_id)
-                    slab = row_range(rows, row - first, last - first)
-                    slab, numbers = self.counted.of_slab(slab, row, start)
-                    if self.runs and isinstance(slab, np.ndarray):  # states that keep it would hold the whole read
-                        slab = slab.copy()
-                    count += last - row
-                    omitted += slab.shape[0]
-                    for block in self._blocks(slab, row, numbers, shift, shared.get(MAPS, ()), looks):
-                        if self.counted.weights is not None:
-                            block = block.weighted(self.counted.weights[block.rows - start])
-                        omitted -= block.count
-                        if block.count:  # rows that are all left out say nothing of where the others are
-                            shift = block.origin  # of a device, there: it is transferred once
-                            strip_shift = update_all(parts.values(), block, strip_shift)
-                        del block
-                    del slab
-                del rows
+        parts = {name: a.there(self.device).fresh(start, stop) for name, a in given.items()}
+        reader, ahead = sent_to(self.device, self.reader.with_inputs(inputs), inputs, stored=MAPS not in shared)
+        strip_shift = shift = shared.get(SHIFT)
+        step = Preparing(
+            self.reader, self.dtype, self.nan_policy, self.device, shared.get(MAPS, ()), self.counted, start, shift,
+            searched=any(part.needs_largest for part in parts.values()),
+            keeps_nan=all("nan" in part.accepts for part in parts.values()),
+            copied=bool(self.runs),
+        )  # fmt: skip
+
+        def update(block: Block) -> None:
+            nonlocal strip_shift
+            strip_shift = update_all(parts.values(), block, strip_shift)
+
+        def close() -> PassState:
             for part in parts.values():
-                part.note_rows(count)
+                part.note_rows(step.count)
                 part.close()
-            if self.device is not None:
-                sums = [array for part in parts.values() for array in part.arrays_there()]
-                check_looks(self.device, looks, sums, self.nan_policy)
-        return PassState(parts, count, omitted, {self.index: self.stamp})
+            step.check(array for part in parts.values() for array in part.arrays_there())
+            return PassState(parts, step.count, step.omitted, {self.index: self.stamp})
 
-    @property
-    def _keeps_nan(self) -> bool:
-        """Whether NaN stay in the blocks, because all states count them."""
-        return all("nan" in one.accepts for one in self.templates.values())
-
-    def _slabs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the slabs of a read, or of the runs in it."""
-        for start, stop in self.runs or ((first, last),):
-            stop = min(stop, last)
-            for row in range(max(start, first), stop, self.slab_rows):
-                yield row, min(row + self.slab_rows, stop)
-
-    def _blocks(
-        self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...],
-        looks: list[Look],
-    ) -> Iterator[Block]:  # fmt: skip
-        """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block.
-
-        Sparse rows are one block about zero, or as their maps leave them: sparse, or dense and about a shift.
-        """
-        last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
-        where, sparse = self.reader.where(row, last), isinstance(slab, csr_array)
-        note_rounded(np.asarray(slab.data) if sparse else slab)
-        searched = any(part.needs_largest for part in self.templates.values())
-        owned = self.reader.owned or numbers is not None
-        if sparse:
-            values = slab.astype(self.dtype, copy=False)
-            complete = sparse_block(values, row, self.nan_policy, where, numbers, shift, self._keeps_nan)
-        elif steps:
-            complete = prepare_block(
-                slab, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers, dtype=self.dtype
-            )
-        elif self.device is not None:
-            complete = block_on(
-                self.device, slab, row, shift, looks, nan_policy=self.nan_policy, where=where, numbers=numbers,
-                dtype=self.dtype,
-            )  # fmt: skip
-        else:
-            about = group_shift(slab, self.dtype) if shift is None else shift.astype(self.dtype)
-            complete = prepare_block(
-                slab, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                numbers=numbers, keep_nan=self._keeps_nan, dtype=self.dtype,
-            )  # fmt: skip
-        if not steps:
-            yield complete
-            return
-        for rows, own in map_tiles(steps, complete, where):
-            sparse = isinstance(rows, csr_array)
-            block = Block.of_csr(rows, own, shift) if sparse else Block.about(rows, own, shift, self.device)
-            shift = block.origin
-            yield block
+        # Squares that overflow float32 make the product infinite; it is then repeated in float64.
+        with precisely(self.device), np.errstate(over="ignore", invalid="ignore"):
+            yield Folding(reader, step.apply, update, close, ahead)
 
 
 def shift_pass(rows: Rows, layout: Layout) -> PassCost:
@@ -448,15 +374,11 @@ def first_rows(run: Run, cost: PassCost, rows: Rows, layout: Layout, *, there: b
             read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
         values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
         where = reader.where(start, start + values.shape[0])
-        if isinstance(values, RowsThere) and rows.nan_policy == "omit":
-            device = Device.holding(values)
-            values = values[np.isfinite(device.fetch(device.marks(values)))]
-        elif rows.nan_policy == "omit" or rows.steps:
+        if rows.nan_policy == "omit" or rows.steps:
+            on = Device.holding(values) if isinstance(values, RowsThere) else None
+            step = Preparing(reader, values.dtype, "omit", on, rows.steps)
             numbers = None if numbers is None else numbers[: values.shape[0]]
-            if isinstance(values, csr_array):
-                block = sparse_block(values, start, "omit", where, numbers)
-            else:
-                block = prepare_block(values, start, owned=False, nan_policy="omit", where=where, numbers=numbers)
+            block = step.prepared(values, start, where, np.zeros(values.shape[1]), numbers)
             values = map_rows(rows.steps, block, where) if rows.steps and block.count else block.values
         if values.shape[0]:
             return values

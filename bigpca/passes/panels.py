@@ -7,9 +7,11 @@ columns is read once.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import methodcaller
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
@@ -17,35 +19,29 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
-from bigpca.blas import each_piece, one_blas_thread
+from bigpca.blas import each_piece
 from bigpca.costs import BlockForm
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import with_values
 from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.engine.driver import run_pass
-from bigpca.engine.group import MAPS, SHARED, SHIFT, read_ahead
+from bigpca.engine.group import MAPS, SHARED, SHIFT, Folding, Group
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, PassState
 from bigpca.engine.layout import coalesce, plan_layout, split_evenly
-from bigpca.engine.local import check_cancelled
 from bigpca.engine.planning import BYTE_WORK, PIECES, Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.reading.blocks import (
     Block,
-    Look,
     Values,
-    block_on,
-    check_looks,
-    group_shift,
-    prepare_block,
     product_dtype,
     scaled_rows,
-    sparse_block,
     within_range,
 )
-from bigpca.passes.reading.readers import ColumnReader, Reader, ValueReader, sent_to, settled
+from bigpca.passes.reading.preparing import Preparing
+from bigpca.passes.reading.readers import ColumnReader, ValueReader, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 
@@ -81,15 +77,16 @@ class PanelLayout(Layout):
 
 
 Held: TypeAlias = list[tuple[int, Any]]  # type: ignore[explicit-any]  # first row, and rows as a kernel prepares them
-Reads: TypeAlias = tuple[tuple[int, int], ...]
-Steps: TypeAlias = tuple[MapStep, ...]
 Prepare: TypeAlias = Callable[[Values, int], Values]  # slab and its first row -> rows as they are multiplied
 P = TypeVar("P", bound=Accumulator)
+B = TypeVar("B")
 
 
-@dataclass(frozen=True)
-class PanelGroup(ABC, Generic[P]):
+@dataclass(frozen=True, kw_only=True)
+class PanelGroup(Group[Values], Generic[P, B]):
     """Holds one panel of rows, and reads all rows from its start on, to pair them with it.
+
+    What is read first, in order, is the panel, and for a kernel all later rows; those of a dot matrix are parts.
 
     Attributes
     ----------
@@ -98,115 +95,97 @@ class PanelGroup(ABC, Generic[P]):
     sent : bool
         Whether reads are sent to a device ahead of their use, and checked once, at the end.
     panel : (start, stop)
-    reads : tuple of (start, stop)
-        What is read first, in order: the panel, and for a kernel all later rows.
-    parts : tuple of reads
-        The later rows of a dot matrix, which idle threads read in any order.
-    slab_rows : int
-        Rows of the panel that are prepared at a time.
     """
 
     name: ClassVar[str]
     sent: ClassVar[bool] = True
 
-    index: int
-    reader: Reader
     panel: tuple[int, int]
-    reads: Reads
-    parts: tuple[Reads, ...]
-    slab_rows: int
     dtype: DType
     template: P
-    stamp: str
-    weights: Vector | None
-    device: Device | None
+    weights: Vector | None = None
+    device: Device | None = None
 
-    def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Fill the state of the panel; memory: two reads, the prepared panel, a slab of other rows, and the state."""
-        shared, looks, held, (start, stop) = inputs[SHARED], list[Look](), Held(), self.panel
-        steps: Steps = shared.get(MAPS, ())
+    @contextmanager
+    def begin(self, inputs: Inputs, check: Callable[[], None]) -> Iterator[Folding]:
+        shared, (start, stop), held = inputs[SHARED], self.panel, Held()
+        maps: tuple[MapStep, ...] = shared.get(MAPS, ())
         state = self.template.with_shared(shared.get(self.name)).fresh(start, stop)
-        stored, reader = not steps and self.weights is None, self.reader.with_inputs(inputs)
+        stored, reader = not maps and self.weights is None, self.reader.with_inputs(inputs)
         reader, ahead = sent_to(self.device if self.sent else None, reader, inputs, stored=stored)
+        step = Preparing(
+            self.reader, self.dtype, device=self.device, maps=maps, searched=stored and self.sent,
+            made_here=self.weights is not None,
+        )  # fmt: skip
 
         def prepare(slab: Values, row: int) -> Values:
-            check_cancelled(run_id)
-            return self._prepare(slab, row, shared[SHIFT], steps, looks)
+            check()
+            return self._prepare(step, slab, row, shared[SHIFT])
 
-        def fill(reads: Reads) -> None:
-            for first, rows in settled(read_ahead(reader, reads, ahead)):
-                self._add(state, held, first, rows, prepare)
-                del rows
-
-        with one_blas_thread(), precisely(self.device):
-            fill(self.reads)
-            each_piece(fill, self.parts)
-            if self.device is not None and self.sent:
-                check_looks(self.device, looks, state.arrays_there(), "raise")
+        def close() -> PassState:
+            if self.sent:
+                step.check(state.arrays_there())
             state.close()
-        return PassState({self.name: state}, stop - start, 0, {self.index: self.stamp})
+            return PassState({self.name: state}, stop - start, 0, {self.index: self.stamp})
+
+        blocks, add = partial(self._blocks, state, held, prepare), partial(self._add, state, held)
+        with precisely(self.device):
+            yield Folding(reader, blocks, add, close, ahead)
 
     @abstractmethod
-    def _add(self, state: P, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
-        """Add the rows of one read to ``held`` if they are of the panel, and their pairs with all that are held."""
+    def _blocks(self, state: P, held: Held, prepare: Prepare, slab: Values, row: int) -> Iterator[B]:
+        """Prepare the rows of a slab, and hold them if they are of the panel."""
 
-    def _prepare(self, slab: Values, row: int, shift: Vector | None, steps: Steps, looks: list[Look]) -> Values:
+    @abstractmethod
+    def _add(self, state: P, held: Held, block: B) -> None:
+        """Add the pairs of a block with what is held."""
+
+    def _prepare(self, step: Preparing, slab: Values, row: int, shift: Vector | None) -> Values:
         """Return the rows of a slab, mapped, times the roots of their weights, less the shift if there is one."""
-        n = slab.shape[0]
-        where, owned = self.reader.where(row, row + n), self.reader.owned
-        about = np.zeros(slab.shape[1], self.dtype) if shift is None else shift
-        if self.device is not None and not steps and self.weights is None:  # else the rows are made here
-            block = block_on(self.device, slab, row, about, looks, nan_policy="raise", where=where, dtype=self.dtype)
+        n, weights = slab.shape[0], self.weights
+        where, about = self.reader.where(row, row + n), np.zeros(slab.shape[1]) if shift is None else shift
+        if weights is not None:
+            weights = weights[row : row + n]
+            slab = _counted(slab, weights)
+        block = step.prepared(slab, row, where, about, owned=weights is not None)
+        if step.there:
             return block.values
-        about = about.astype(self.dtype)
-        weights = None if self.weights is None else self.weights[row : row + n]
-        if isinstance(slab, csr_array):  # about zero: a shift would make them dense
-            if weights is not None:  # rows of weight 0 may hold anything
-                slab = with_values(slab, np.where(np.repeat(weights > 0, np.diff(slab.indptr)), slab.data, 0))
-            block = sparse_block(slab.astype(self.dtype, copy=False), row, "raise", where)
-            mapped = map_rows(steps, block, where) if steps else block.values
-            return mapped if weights is None else scaled_rows(mapped, np.sqrt(weights))
-        if weights is not None:  # rows of weight 0 may hold anything; ones pass through every map
-            slab, owned = np.where(weights[:, None] > 0, slab, slab.dtype.type(1)), True
-        plain = not steps and weights is None and shift is not None
-        block = prepare_block(
-            slab,
-            row,
-            None if steps or shift is None else about,
-            owned=owned,
-            nan_policy="raise",
-            where=where,
-            find_largest=plain,
-            dtype=self.dtype,
-        )
-        values = map_rows(steps, block, where) if steps else block.values
-        if steps and about.any():
-            np.subtract(values, about, out=values)
+        values = map_rows(step.maps, block, where) if step.maps else block.values
+        sparse = isinstance(slab, csr_array)  # about zero: a shift would make them dense
+        if step.maps and not sparse and about.any():
+            np.subtract(values, about.astype(self.dtype), out=values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
-        return values if shift is None or self.device is not None else within_range(values, block.largest)
+        return values if sparse or shift is None or self.device is not None else within_range(values, block.largest)
 
 
-@dataclass(frozen=True)
-class DotGroup(PanelGroup[DotPanels]):
+def _counted(slab: Values, weights: Vector) -> Values:
+    """Return rows with 0 or 1 in those of weight 0, which may hold anything: ones pass through every map."""
+    if isinstance(slab, csr_array):
+        return with_values(slab, np.where(np.repeat(weights > 0, np.diff(slab.indptr)), slab.data, 0))
+    return np.where(weights[:, None] > 0, slab, slab.dtype.type(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotGroup(PanelGroup[DotPanels, tuple[int, Values]]):
     """Fills one panel of the dot matrix from pairs of slabs."""
 
     name: ClassVar[str] = "dot"
 
-    def _add(self, state: DotPanels, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
-        for i in range(0, rows.shape[0], self.slab_rows):
-            slab = prepare(rows[i : i + self.slab_rows], first + i)
-            if self.device is not None:
-                slab = state.scaled(self.device.put(slab), self.device)
-            if first < self.panel[1]:
-                held.append((first + i, slab))
-                note_rounded(slab.data if isinstance(slab, csr_array) else rows[i : i + self.slab_rows])
-            columns = csr_array(slab.T) if isinstance(slab, csr_array) else slab.T
+    def _blocks(
+        self, state: DotPanels, held: Held, prepare: Prepare, slab: Values, row: int
+    ) -> Iterator[tuple[int, Values]]:
+        rows = prepare(slab, row)
+        if self.device is not None:
+            rows = state.scaled(self.device.put(rows), self.device)
+        if row < self.panel[1]:
+            held.append((row, rows))
+            note_rounded(slab.data if isinstance(slab, csr_array) else slab)
+        yield row, rows
 
-            def add(one: tuple[int, Values], row: int = first + i, columns: Values = columns) -> None:
-                state.add_pair(*one, row, columns, self.device)
-
-            each_piece(add, held)
-            del slab, columns
+    def _add(self, state: DotPanels, held: Held, block: tuple[int, Values]) -> None:
+        row, rows = block
+        columns = csr_array(rows.T) if isinstance(rows, csr_array) else rows.T
+        each_piece(lambda one: state.add_pair(*one, row, columns, self.device), held)
 
 
 def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
@@ -291,7 +270,10 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
         reader, futures = rows.reader(panel[0], layout.n_rows, there=cost.there, owned=owned)
         reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
         weights = rows.counted.weights
-        task = DotGroup(group, reader, panel, reads, later, slab, dtype, template, stamp(group), weights, device)
+        task = DotGroup(
+            index=group, reader=reader, reads=reads, parts=later, slab_rows=slab, stamp=stamp(group),
+            panel=panel, dtype=dtype, template=template, weights=weights, device=device,
+        )  # fmt: skip
         return task, futures
 
     job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp, shift=shift)
@@ -303,45 +285,39 @@ ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts
 C = TypeVar("C", DotSum, DotProduct, ColumnProducts)
 
 
-@dataclass(frozen=True)
-class ColumnGroup:
-    """Folds column blocks of all rows into one sum of dot matrices."""
+@dataclass(frozen=True, kw_only=True)
+class ColumnGroup(Group[Values]):
+    """Folds column blocks of all rows into one sum of dot matrices: the "rows" that are read are columns."""
 
-    index: int
-    reader: Reader
-    reads: tuple[tuple[int, int], ...]
-    slab_columns: int
     dtype: DType
     template: ColumnState
-    stamp: str
     weights: Vector | None = None
 
-    def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Fold the group; memory: two column blocks of all rows, one product and one state."""
-        shared = inputs.get(SHARED, {})
+    @contextmanager
+    def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
+        shared, reader = inputs.get(SHARED, {}), self.reader.with_inputs(inputs)
         state = (self.template.with_shared(shared["dot"]) if "dot" in shared else self.template).fresh(0, 0)
-        # Squares that overflow float32 make the product infinite; it is then repeated in float64.
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for first, columns in read_ahead(self.reader, self.reads):
-                for j in range(0, columns.shape[1], self.slab_columns):
-                    check_cancelled(run_id)
-                    state.update(self._block(columns[:, j : j + self.slab_columns], first + j))
-                del columns
-            state.close()
-        start, stop = self.reads[0][0], self.reads[-1][1]
-        return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _block(self, columns: Array, first: int) -> Block:
+        def close() -> PassState:
+            state.close()
+            columns = self.reads[-1][1] - self.reads[0][0]
+            return PassState({"dot": state}, columns, 0, {self.index: self.stamp})
+
+        # Squares that overflow float32 make the product infinite; it is then repeated in float64.
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield Folding(reader, self._blocks, state.update, close)
+
+    def _blocks(self, columns: Array, first: int) -> Iterator[Block]:
         note_rounded(columns)
         values = np.ascontiguousarray(columns.astype(self.dtype, copy=False))
         if self.weights is not None:  # rows of weight 0 may hold anything
             values[self.weights == 0] = 0
-        shift = group_shift(values) if self.template.center else np.zeros(values.shape[1], self.dtype)
-        where = self.reader.where(first, first + columns.shape[1])
-        block = prepare_block(values, 0, shift, owned=True, nan_policy="raise", where=where)
+        shift, last = None if self.template.center else np.zeros(values.shape[1]), first + columns.shape[1]
+        step = Preparing(self.reader, self.dtype)
+        block = step.prepared(values, 0, self.reader.where(first, last), shift, owned=True)
         if self.weights is not None:
             block = block.weighted(self.weights)
-        return replace(block, rows=np.arange(first, first + columns.shape[1]))
+        yield replace(block, rows=np.arange(first, last))
 
 
 def column_layout(rows: Rows) -> Layout | None:
@@ -430,7 +406,10 @@ def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState,
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         own, columns = template.without_shared(), ColumnReader(source)
         reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=rows.counted.present)
-        task = ColumnGroup(group, reader, reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.counted.weights)
+        task = ColumnGroup(
+            index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
+            dtype=cost.dtype, template=own, weights=rows.counted.weights,
+        )  # fmt: skip
         return task, {}
 
     job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp)

@@ -7,14 +7,14 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from itertools import chain, islice
-from typing import cast
+from itertools import chain
+from typing import ClassVar, cast
 
 import dask
 import numpy as np
@@ -36,17 +36,16 @@ from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
 from bigpca.engine.driver import run_pass
 from bigpca.engine.events import Event, PassEvent
-from bigpca.engine.group import MAPS, SHARED, read_ahead
+from bigpca.engine.group import MAPS, SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import GroupTask, PassState
 from bigpca.engine.layout import MIB, SLAB_ROWS
-from bigpca.engine.local import check_cancelled, check_end, current_client, local_threads
+from bigpca.engine.local import check_end, current_client, local_threads
 from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
-from bigpca.passes.reading.readers import Reader, settled
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
@@ -185,68 +184,63 @@ def _check_held(n: int, row_bytes: int, room: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class WriteGroup:
-    """Reads the rows of some output chunks, maps them, and writes those chunks whole."""
+@dataclass(frozen=True, kw_only=True)
+class WriteGroup(Group[Values]):
+    """Reads the rows of some output chunks, maps them, and writes those chunks whole.
 
-    index: int
-    reader: Reader
-    chunks: tuple[int, ...]
-    slab_rows: int
+    Memory: the slab in use and those being read, one mapped slab and one output chunk.
+    """
+
+    waits: ClassVar[bool] = True
+
     writer: ChunkWriter
     ahead: int
     logs: bool
 
-    def run(self, run_id: str, inputs: Inputs) -> PassState:
-        """Write the chunks; memory: the slab in use and those being read, one mapped slab and one output chunk."""
+    @contextmanager
+    def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
         reader, steps = self.reader.with_inputs(inputs), inputs[SHARED].get(MAPS, ())
-        reads, rows_done, begun = dict[int, list[tuple[int, int]]](), 0, list[Future[ChunkRecord]]()
-        for chunk in self.chunks:
-            start, stop = self.writer.row_range(chunk)
-            reads[chunk] = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
-        ahead = settled(read_ahead(reader, list(chain.from_iterable(reads.values())), self.ahead))
-        try:
-            with one_blas_thread(), closing(ahead):
-                for chunk in self.chunks:
-                    rows_done += self._write(islice(ahead, len(reads[chunk])), reader, chunk, steps, run_id, begun)
-                    for done in filter(Future.done, begun):
-                        done.result()  # raises, before more is read
-        finally:
-            wait(begun)  # whoever deletes an output that has no chunks must see them
-        records = [done.result() for done in begun]
-        if self.logs:
-            self.writer.log(records)
-        return PassState({}, rows_done, 0, {self.index: json.dumps([astuple(record) for record in records])})
+        begun, done = list[Future[ChunkRecord]](), 0
+        out, chunk, end = cast("Array | None", None), 0, 0
 
-    def _write(
-        self,
-        reads: Iterable[tuple[int, Values]],
-        reader: Reader,
-        chunk: int,
-        steps: tuple[MapStep, ...],
-        run_id: str,
-        begun: list[Future[ChunkRecord]],
-    ) -> int:
-        start, stop = self.writer.row_range(chunk)
-        out, end = cast("Array | None", None), start
-        for first, rows in reads:
-            check_cancelled(run_id)
-            count = rows.shape[0]
-            if count == 0:
-                break
-            mapped = map_run(steps, rows, first, reader.where(first, first + count))
+        def apply(slab: Values, row: int) -> Iterator[tuple[int, Array]]:
+            yield row, map_run(steps, slab, row, reader.where(row, row + slab.shape[0]))
+
+        def add(block: tuple[int, Array]) -> None:
+            nonlocal out, chunk, end
+            (row, mapped), chunk = block, block[0] // self.writer.chunk_rows
+            start, stop = self.writer.row_range(chunk)
+            end = row + len(mapped)
             if out is None:
-                out = mapped if count == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
+                out = mapped if end - start == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
             if out is not mapped:
-                out[first - start : first - start + count] = mapped
-            end = first + count
-            del rows, mapped
-        if out is not None:
+                out[row - start : end - start] = mapped
+            if end == stop:
+                write()
+
+        def write() -> None:
+            nonlocal out, done
+            start, stop = self.writer.row_range(chunk)
             # Batches of an unknown number of rows may end in this chunk.
             writer = self.writer if end == stop else replace(self.writer, shape=(end, *self.writer.shape[1:]))
-            part = out[: end - start]
-            begun.append(writer.begin(chunk, part))
-        return end - start
+            if out is not None:
+                begun.append(writer.begin(chunk, out[: end - start]))
+                out, done = None, done + end - start
+            for one in filter(Future.done, begun):
+                one.result()  # raises, before more is read
+
+        def close() -> PassState:
+            if out is not None:
+                write()
+            records = [one.result() for one in begun]
+            if self.logs:
+                self.writer.log(records)
+            return PassState({}, done, 0, {self.index: json.dumps([astuple(record) for record in records])})
+
+        try:
+            yield Folding(reader, apply, add, close, self.ahead)
+        finally:
+            wait(begun)  # whoever deletes an output that has no chunks must see them
 
 
 def output_chunk_rows(rows: Rows, row_bytes: int) -> int:
@@ -498,7 +492,12 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reader, futures = rows.reader(*ranges[group], there=there)
         logs = output.joins and group + 1 < len(parts)  # after the last one the output is published
-        return WriteGroup(group, reader, parts[group], layout.slab_rows, output.writer, ahead, logs), futures
+        size, chunks = layout.slab_rows, map(of, parts[group])
+        reads = tuple((i, min(i + size, stop)) for start, stop in chunks for i in range(start, stop, size))
+        task = WriteGroup(
+            index=group, reader=reader, reads=reads, slab_rows=size, writer=output.writer, ahead=ahead, logs=logs
+        )
+        return task, futures
 
     cost = replace(plan.costs[0], reads=layout.n_rows / max(1, rows.n_rows), layout=layout)
     places = {output.writer.store: "writes"} if output.place is None else {}

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeAlias, TypeVar, cast
@@ -25,16 +25,18 @@ from bigpca.blas import made_ahead
 from bigpca.data.checks import note_rounded
 from bigpca.devices import Device, tile_bytes
 from bigpca.engine.driver import run_pass
+from bigpca.engine.group import Folding
 from bigpca.engine.interfaces import Inputs
-from bigpca.engine.jobs import Finish, GroupTask, PassState
+from bigpca.engine.jobs import Finish, GroupTask
 from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
-from bigpca.passes.panels import Held, PanelGroup, Prepare, Steps
-from bigpca.passes.reading.blocks import Look, Values, check_looks, product_dtype
+from bigpca.passes.panels import Held, PanelGroup, Prepare
+from bigpca.passes.reading.blocks import Values, product_dtype
+from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
 
 SweepState: TypeAlias = KernelProduct | DotPanels
@@ -162,8 +164,8 @@ def kernel_dtype(rows: Rows) -> DType:
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
 
-@dataclass(frozen=True)
-class KernelGroup(PanelGroup[SweepState]):
+@dataclass(frozen=True, kw_only=True)
+class KernelGroup(PanelGroup[SweepState, Tile]):
     """Compares a prepared panel with the rows from its start on, tile by tile; no tile crosses the end of the panel."""
 
     name: ClassVar[str] = "kernel"
@@ -173,40 +175,46 @@ class KernelGroup(PanelGroup[SweepState]):
     kernel: Kernel
     ahead: int
 
-    def run(self, run_id: str, inputs: Inputs) -> PassState:
+    @contextmanager
+    def begin(self, inputs: Inputs, check: Callable[[], None]) -> Iterator[Folding]:
         # Overflows make row means of K infinite, which is checked after the sweep.
-        with nullcontext() if self.device is None else _driving, np.errstate(over="ignore", invalid="ignore"):
-            return super().run(run_id, inputs)
+        alone, own = nullcontext() if self.device is None else _driving, super().begin(inputs, check)
+        with alone, np.errstate(over="ignore", invalid="ignore"), own as folding:
+            yield folding
 
-    def _add(self, state: SweepState, held: Held, first: int, rows: Values, prepare: Prepare) -> None:
-        end = first + len(rows)
-        edge = min(max(self.panel[1], first), end)
-        for row in range(first, edge, self.slab_rows):
-            tile = rows[row - first : min(row + self.slab_rows, edge) - first]
-            held.append((row, prepare(tile, row)))
-            note_rounded(tile)
+    def slabs(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        edge = min(max(self.panel[1], start), stop)
+        yield from super().slabs(start, edge)
+        if edge < stop:
+            yield edge, stop
+
+    def _blocks(self, state: SweepState, held: Held, prepare: Prepare, slab: Values, row: int) -> Iterator[Tile]:
+        if row < self.panel[1]:
+            held.append((row, prepare(slab, row)))
+            note_rounded(slab)
             if self.device is not None and isinstance(state, KernelProduct):
                 state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
-            for made in self._compared(held, *held[-1]):
-                state.add_tile(*made, self.device)
+            yield from self._compared(held, *held[-1])
+            return
 
-        def compare(row: int) -> Iterator[Tile]:
-            tile = rows[row - first : min(row + self.stream_rows, end) - first]
-            return self._compared(held, row, prepare(tile, row))
+        def compare(at: int) -> Iterator[Tile]:
+            return self._compared(held, at, prepare(slab[at - row : at - row + self.stream_rows], at))
 
-        for several in made_ahead(compare, range(edge, end, self.stream_rows), self.ahead):
-            for made in several:
-                state.add_tile(*made, self.device)
+        for several in made_ahead(compare, range(row, row + len(slab), self.stream_rows), self.ahead):
+            yield from several
+
+    def _add(self, state: SweepState, held: Held, block: Tile) -> None:
+        state.add_tile(*block, self.device)
 
     def _compared(self, held: Held, row: int, prepared: object) -> Iterator[Tile]:
         """Yield the tiles of prepared rows, which begin at ``row``, and of all that are held."""
         for other_row, other in held:
             yield self.kernel.block(other, prepared), other_row, row, self.kernel.entry_error(other, prepared)
 
-    def _prepare(self, slab: Values, row: int, shift: Vector | None, steps: Steps, looks: list[Look]) -> Values:
-        values = super()._prepare(slab, row, None, steps, looks)
-        if self.device is not None and looks:
-            check_looks(self.device, [looks.pop()], [], "raise")
+    def _prepare(self, step: Preparing, slab: Values, row: int, shift: Vector | None) -> Values:
+        values = super()._prepare(step, slab, row, None)
+        if step.looks:
+            replace(step, looks=[step.looks.pop()]).check([])
         values = values if self.device is None else self.device.rows(values)
         prepared: Values = self.kernel.prepare(values, shift, row)
         return prepared
@@ -303,8 +311,10 @@ def fold_kernel(
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         panel, owned = layout.reads[group], device is None or bool(rows.steps)
         reader, futures, reads = *rows.reader(panel[0], n, there=cost.there, owned=owned), layout.clipped(panel[0], n)
-        own = bare, stamp(group), None, device, stream, kernel, ahead
-        task = KernelGroup(group, reader, panel, reads, (), tile, dtype, *own)
+        task = KernelGroup(
+            index=group, reader=reader, reads=reads, slab_rows=tile, stamp=stamp(group), panel=panel, dtype=dtype,
+            template=bare, device=device, stream_rows=stream, kernel=kernel, ahead=ahead,
+        )  # fmt: skip
         return task, futures
 
     job = pass_over(run, cost, rows, {"kernel": template}, cut, finish, stamp=stamp, shift=shift)

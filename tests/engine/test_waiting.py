@@ -28,7 +28,8 @@ from bigpca.engine.cluster import run as cluster_module
 from bigpca.engine.cluster import watch as watch_module
 from bigpca.engine.cluster.run import ClusterRun
 from bigpca.engine.events import Event, GroupEvent, PassEvent, RetryEvent
-from bigpca.engine.local import RunCancelled, cancel_run, check_cancelled, current_client, local_threads
+from bigpca.engine.group import RunCancelled, cancel_run, check_cancelled
+from bigpca.engine.local import current_client, local_threads
 from tests.engine.conftest import start_cluster
 from tests.faults.kit import wait_until
 from tests.passes.kit import (

@@ -114,7 +114,15 @@ def sparse_group(rows: csr_array, nan_policy: str = "raise") -> FoldGroup:
         "sketched": FusedProduct.of(D, SketchFactor(Gaussian(3), D, probes=2)),
     }  # fmt: skip
     reads = ((0, 100), (100, N))
-    return FoldGroup(0, SparseReader(rows), reads, 64, np.dtype("f8"), nan_policy, states, "")  # type: ignore[arg-type]
+    return FoldGroup(
+        index=0,
+        reader=SparseReader(rows),
+        reads=reads,
+        slab_rows=64,
+        dtype=np.dtype("f8"),
+        nan_policy=nan_policy,
+        templates=states,
+    )  # type: ignore[arg-type]
 
 
 def test_slabs_of_sparse_rows_share_the_memory_of_their_read() -> None:

@@ -63,8 +63,9 @@ from bigpca.engine.cluster.watch import (
     scheduler_loss_named,
 )
 from bigpca.engine.events import CheckpointEvent, RetryEvent
+from bigpca.engine.group import RunCancelled, cancel_run
 from bigpca.engine.jobs import AnyPass, Pass, PassState, R, merge_states
-from bigpca.engine.local import RunCancelled, ask, cancel_run
+from bigpca.engine.local import ask
 from bigpca.engine.planning import SMALLER_CHUNKS
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, counted, format_bytes

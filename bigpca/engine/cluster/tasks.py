@@ -21,9 +21,9 @@ from dask.typing import Key
 from distributed import Client, Future, KilledWorker
 
 from bigpca.engine.checkpoint import SegmentStates
-from bigpca.engine.group import SHARED
+from bigpca.engine.group import SHARED, RunCancelled
 from bigpca.engine.jobs import AnyPass, Finish, PassState, fold_group, merge_states, tree
-from bigpca.engine.local import RunCancelled, workers_of
+from bigpca.engine.local import workers_of
 
 T = TypeVar("T")
 

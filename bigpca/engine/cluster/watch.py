@@ -27,7 +27,8 @@ from distributed.versions import get_versions
 
 from bigpca.engine.cluster.tasks import releasing, starts_with
 from bigpca.engine.events import RetryEvent
-from bigpca.engine.local import ANSWER_SECONDS, Eligible, RunCancelled, ask
+from bigpca.engine.group import RunCancelled
+from bigpca.engine.local import ANSWER_SECONDS, Eligible, ask
 from bigpca.engine.planning import SAFE_SHARE, SMALLER_CHUNKS
 from bigpca.engine.resources import IMPORTED_BYTES
 from bigpca.engine.run import Run

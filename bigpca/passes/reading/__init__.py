@@ -3,6 +3,7 @@
 - ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked
   and filled.
 - ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.
+- ``preparing``  The row step of a group: slabs become blocks, mapped, weighted, about one shift.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them; among
   them the preprocessing that users give to an estimator.
 

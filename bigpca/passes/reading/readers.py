@@ -31,7 +31,7 @@ from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
 from bigpca.data.views import View
 from bigpca.devices import Device, RowsThere
 from bigpca.engine.group import AHEAD, SHARED
-from bigpca.engine.interfaces import Inputs
+from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
 
@@ -157,6 +157,17 @@ class Reader:
     def where(self, start: int, stop: int) -> str:
         """Name those rows in an error."""
 
+    def slabs(self, rows: Values, first: int, ranges: Iterable[tuple[int, int]]) -> Generator[tuple[int, Values]]:
+        """Yield (first row, rows) of slabs, of what was read, by another thread, from row ``first`` on."""
+        there, last = rows if isinstance(rows, RowsThere) else None, first + rows.shape[0]
+        if there is not None:
+            there.settle()
+        for start, stop in ranges:
+            if start < last:
+                yield start, row_range(rows, start - first, min(stop, last) - first)
+        if there is not None:
+            there.settle()  # before their memory is used again, in the stream in which they were made
+
     def with_inputs(self, inputs: Inputs) -> Self:
         """Return the reader with the values of nodes that Dask computed or holds, and those that fill missing ones."""
         return self
@@ -166,7 +177,7 @@ class Reader:
 class ReaderOfReader(Reader):
     """Rows that another reader returns, changed."""
 
-    base: Reader
+    base: RowSource[Values]
 
     def where(self, start: int, stop: int) -> str:
         return self.base.where(start, stop)
@@ -259,6 +270,10 @@ class ColumnReader(Reader):
 
     def where(self, start: int, stop: int) -> str:
         return f"columns {start}:{stop} of {self.source.label}"
+
+    def slabs(self, rows: Values, first: int, ranges: Iterable[tuple[int, int]]) -> Generator[tuple[int, Values]]:
+        for start, stop in ranges:
+            yield start, rows[:, start - first : stop - first]
 
 
 @dataclass
@@ -465,20 +480,10 @@ class SendingReader(ReaderOfReader):
         return self.device.rows(rows) if isinstance(rows, np.ndarray) and self.device.takes(rows.dtype) else rows
 
 
-def sent_to(device: Device | None, reader: Reader, inputs: Mapping[Key, object], *, stored: bool) -> tuple[Reader, int]:
+def sent_to(
+    device: Device | None, reader: RowSource[Values], inputs: Inputs, *, stored: bool
+) -> tuple[RowSource[Values], int]:
     """Return the reader of rows that a device takes in as they are ``stored``, and how many reads it makes ahead."""
     if device is None:
         return reader, 1
     return SendingReader(reader, device) if stored else reader, cast("int", inputs.get(AHEAD, 1))
-
-
-def settled(reads: Iterable[tuple[int, Values]]) -> Generator[tuple[int, Values]]:
-    """Yield (first row, rows) of reads that other threads made, so that this one may use them on their device."""
-    for first, rows in reads:
-        there = rows if isinstance(rows, RowsThere) else None
-        if there is not None:
-            there.settle()
-        yield first, rows
-        if there is not None:
-            there.settle()  # before their memory is used again, in the stream in which they were made
-        del rows, there
