@@ -119,7 +119,7 @@ def _verified(given: Any, location: str, member: str | None) -> VerifyReport:
             skipped.append(str(error))
             continue
         walk = _Walk(ChunkFiles.of(array), _manifest(array))
-        checksummed &= walk.checksummed
+        checksummed &= bool(walk.manifest) or zarr_format.has_checksum(walk.files.document)
         with without_credentials(location):
             for key, verdict in walk.run():
                 chunks += 1
@@ -157,7 +157,7 @@ def _arrays(given: Any, location: str, member: str | None) -> list[tuple[str, za
 
 def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:
     manifest: Any = array.attrs.get(MANIFEST)
-    if not isinstance(manifest, Mapping) or manifest.get("algorithm") != "crc32":
+    if array.shards or not isinstance(manifest, Mapping) or manifest.get("algorithm") != "crc32":
         return {}
     return manifest.get("chunks") or {}
 
@@ -166,10 +166,6 @@ def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:
 class _Walk:
     files: ChunkFiles
     manifest: Mapping[str, int]
-
-    @property
-    def checksummed(self) -> bool:
-        return bool(self.manifest) or zarr_format.has_checksum(self.files.document)
 
     def run(self) -> Iterator[tuple[str, str]]:
         """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
@@ -191,8 +187,7 @@ class _Walk:
                 return "missing" if one.file is None else "truncated"
             if known is not None and files.may_hold(one.size) and zlib.crc32(one.file.read()) == known:
                 return ""
-            own = files.within(cell)
-            files.fill(one._replace(own=own), files.empty([part.stop for part in own]))
+            files.fill(one, files.empty([part.stop for part in one.own]))
         except Exception as error:
             if not is_decode_error(error):
                 raise

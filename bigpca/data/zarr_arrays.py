@@ -291,11 +291,10 @@ class ChunkFiles:
 
         place: Any = self.place
         large = self.decoder.per_shard and self.cell_bytes > SMALL_SHARD_BYTES
-        whole, parts = list[Opened](), list[Opened]()
+        whole, parts, all_of_it = list[Opened](), list[Opened](), tuple(slice(0, size) for size in self.cell_shape)
         for found in zarr_format.overlaps(bounds, self.cell_shape):
             one = Opened(*found, None, 0)
-            some = large and self._inside(one.own) != [(0, count) for count in self.decoder.per_shard]
-            (parts if some else whole).append(one)
+            (parts if large and one.own != all_of_it else whole).append(one)
         size, most = self.decoder.index_bytes, self.decoder.max_stored
         index: Any = (0, size) if self.decoder.index_at_start else size
         for cells, nbytes, part in ((whole, self.cell_bytes, None), (parts, size, index)):
@@ -304,9 +303,10 @@ class ChunkFiles:
                 if got is not None:
                     one = one._replace(file=ObjectFile(place, self.key(one.cell), got.size, got), size=got.size)
                 if got is not None and part is not None:
-                    spans = joined(self.decoder.spans(one.file, one.size, self._inside(one.own)))
-                    wanted = [Request(one.file.name, b - a, (a, b)) for a, b in spans]
-                    one.file.hold([got for _, got in self._each(wanted) if got is not None])
+                    with suppress(ValueError):  # of a damaged index, which who decodes it finds again
+                        spans = joined(self.decoder.spans(one.file, one.size, one.own))
+                        wanted = [Request(one.file.name, b - a, (a, b)) for a, b in spans]
+                        one.file.hold([got for _, got in self._each(wanted) if got is not None])
                 yield one
 
     def _each(self, wanted: Sequence[Request]) -> Iterator[tuple[int, Got | None]]:
@@ -335,10 +335,6 @@ class ChunkFiles:
         start = one.part[0] if isinstance(one.part, tuple) else size - len(found)
         return Got(found.as_numpy_array(), start, size, None)
 
-    def _inside(self, own: Sequence[slice]) -> list[tuple[int, int]]:
-        """Return the range of the chunks of one shard that a part of it touches, along each axis."""
-        return [(one.start // chunk, -(-one.stop // chunk)) for one, chunk in zip(own, self.array.chunks, strict=True)]
-
     def fill(self, one: Opened, out: Array) -> None:
         """Fill an array with a part of an object: decoded into it, or by Zarr, once its size when decoded is known.
 
@@ -349,7 +345,7 @@ class ChunkFiles:
         """
         if self.decoder.decode(one.file, one.size, out, one.own):
             return
-        if reason := self.decoder.fault(one.file, one.size, self._inside(one.own)):
+        if reason := self.decoder.fault(one.file, one.size, one.own):
             raise ValueError(reason)
         import zarr
         from zarr.core.buffer import default_buffer_prototype
@@ -368,14 +364,10 @@ class ChunkFiles:
         """Whether a stored object of the array can be that large."""
         return size <= self.decoder.max_stored
 
-    def within(self, cell: Cell) -> tuple[slice, ...]:
-        """Return the part of a cell that is in the array."""
-        sizes = zip(cell, self.cell_shape, self.array.shape, strict=True)
-        return tuple(slice(0, min(size, n - i * size)) for i, size, n in sizes)
-
     def whole(self, cell: Cell) -> Generator[Opened]:
-        """Open the object of a cell, for as long as the iteration lasts."""
-        return self.objects([(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)])
+        """Open the object of a cell, cut to the array's shape, for as long as the iteration lasts."""
+        sizes = zip(cell, self.cell_shape, self.array.shape, strict=True)
+        return self.objects([(i * size, min((i + 1) * size, n)) for i, size, n in sizes])
 
     def empty(self, shape: Sequence[int]) -> Array:
         """Return new memory for values of the array, in native byte order."""
@@ -459,16 +451,16 @@ def _place_of(array: zarr.Array[Any]) -> Place | None:
 def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     from zarr.core.sync import sync
 
-    async def bounded() -> list[T]:
-        gate = asyncio.Semaphore(CONCURRENCY)
+    gate = asyncio.Semaphore(CONCURRENCY)
 
-        async def one(request: Coroutine[Any, Any, T]) -> T:
-            async with gate:
-                return await request
+    async def one(request: Coroutine[Any, Any, T]) -> T:
+        async with gate:
+            return await request
 
-        return await asyncio.gather(*(one(request) for request in requests))
+    async def every() -> list[T]:
+        return await asyncio.gather(*map(one, requests))
 
-    return sync(bounded())
+    return sync(every())
 
 
 class ZarrReader:
@@ -508,9 +500,7 @@ class ZarrReader:
         else:
             self.store = local_path(store) if kind_of(store) == "disk" else os.fspath(store)
         self.path_in_group = path_in_group.strip("/")
-        self.label = public(self.store)  # for messages
-        if self.path_in_group:
-            self.label = os.path.join(self.label, self.path_in_group)
+        self.label = os.path.join(public(self.store), self.path_in_group).rstrip("/")  # for messages
         self.digest = ""  # of the metadata that define how chunks are decoded
         if self._held is not None:
             zarr_format.check_document(self._held.document, self.label)
@@ -519,7 +509,7 @@ class ZarrReader:
         files = self.files()
         self.digest = files.digest
         self.shape: tuple[int, ...] = files.array.shape
-        self.bounds = tuple(zip((0,) * self.ndim, self.shape, strict=True))  # of all of it
+        self.bounds = tuple((0, n) for n in self.shape)  # of all of it
         self.chunks: tuple[int, ...] = files.array.chunks
         self.cell_shape: tuple[int, ...] = files.cell_shape
         cells = math.prod(-(-n // size) for n, size in zip(self.shape, self.cell_shape, strict=True))
@@ -590,8 +580,7 @@ class ZarrReader:
                 )
         with _LOCK:
             before, files = _OPENED.get(key, (None, None))
-            replaced = files is not None and not document and self.digest not in ("", files.digest)
-            if files is None or replaced or before != stamp:
+            if files is None or before != stamp or self.digest not in ("", files.digest):
                 files = self._open(document)
                 _OPENED[key] = stamp, files
         if self.digest and files.digest != self.digest:
@@ -616,13 +605,14 @@ class ZarrReader:
                     given["attributes"] = read_document(attributes)
                 path = zarr.storage.StorePath(documents_at(self.store), self.path_in_group)
                 return ChunkFiles.of(zarr.Array.from_dict(path, given), zarr_format.small_float(found))
-        small, place = list[str](), place_at(self.store)
+        small = list[str]()
 
         def rewritten(found: dict[str, Any]) -> dict[str, Any]:
             small.append(zarr_format.small_float(found))
             return zarr_format.as_integers(found)
 
         with without_credentials(self.store), zarr_format.naming_damage(self.label):
+            place = place_at(self.store)
             home = documents_at(place, rewritten) if place else self.store
             array = zarr.open_array(home, path=self.path_in_group, mode="r")
             zarr_format.check_document(zarr_format.array_document(array), self.label)
@@ -659,29 +649,24 @@ class ZarrReader:
                     broken.append((one, error))
                     if len(broken) == MAX_SHOWN:
                         break
-            if lost:
-                self._check_lost(files, [files.key(cell) for cell in sorted(lost)], bounds)
+        keys = [files.key(cell) for cell in sorted(lost)]
+        listed = files.place is not None and any(key in files.listing() for key in keys)
+        if listed or (lost and self.missing_chunks == "raise"):
+            why = (
+                "They are listed: they were deleted or replaced while they were read. Restore them, and run again "
+                "without changing the input meanwhile."
+                if listed
+                else "Either their files were lost (a killed writer, a full disk, an incomplete copy), or the writer "
+                "dropped chunks that contain only the fill value (write_empty_chunks=False, Zarr's default). "
+                'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
+            )
+            raise MissingChunksError(
+                f"{self.label}: {len(lost)} of the {len(files.keys(bounds))} chunks needed here are not in the store: "
+                f"{', '.join(keys[:MAX_SHOWN])}{', ...' * (len(keys) > MAX_SHOWN)}. {why}"
+            )
         if broken:
             raise CorruptedChunkError(self._describe(files, broken)) from broken[0][1]
         return widened(out, files.small) if files.small else out
-
-    def _check_lost(self, files: ChunkFiles, lost: Sequence[str], bounds: Sequence[tuple[int, int]]) -> None:
-        """Raise for objects that a listing has, but are not there; with ``missing_chunks="raise"`` for any."""
-        if files.place is not None and any(key in files.listing() for key in lost):
-            gone = [key for key in lost if key in files.listing(fresh=True)]
-            if gone:
-                raise MissingChunksError(
-                    f"{self.label}: chunk {gone[0]} is listed, but the store has no such object: it was deleted or "
-                    "replaced while it was read. Restore it, and run again without changing the input meanwhile."
-                )
-        if self.missing_chunks == "raise":
-            shown = ", ".join(lost[:MAX_SHOWN]) + (", ..." if len(lost) > MAX_SHOWN else "")
-            raise MissingChunksError(
-                f"{self.label}: {len(lost)} of the {len(files.keys(bounds))} chunks needed here are not in the store: "
-                f"{shown}. Either their files were lost (a killed writer, a full disk, an incomplete copy), or the "
-                f"writer dropped chunks that contain only the fill value (write_empty_chunks=False, Zarr's default). "
-                'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
-            )
 
     def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Opened, Exception]]) -> str:
         (one, error), shape, nbytes = broken[0], files.cell_shape, files.cell_bytes
@@ -730,8 +715,7 @@ class ZarrRows(Source):
     def attributes(self) -> dict[str, Any]:
         """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
         array = self.reader.files().array
-        with zarr_format.naming_damage(self.reader.label):
-            found = dict(array.attrs)
+        found = dict(array.attrs)
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
             found.setdefault("_FillValue", array.metadata.fill_value)
         return found

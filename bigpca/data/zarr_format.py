@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ STREAMED: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "lzma": lzma.LZMADecompressor,
 }
+Slices: TypeAlias = tuple[slice, ...]
 BLOSC_CUT = "its Blosc header states more"
 
 
@@ -241,7 +242,7 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
 
 def overlaps(
     bounds: Sequence[tuple[int, int]], shape: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
     """Yield the cells of a grid that half-open ranges touch; the part of each in the ranges, and in the cell.
 
     >>> list(overlaps([(1, 3)], [2]))
@@ -358,7 +359,8 @@ class Decoder:
         after = [] if place is None else codecs[place + 1 :]
         before = ("crc32", "adler32", "jenkins_lookup3")
         skip = 4 * sum(name in before and options.get("location", "start") != "end" for name, options in after)
-        sharded = "sharding_indexed" in names
+        shard = dict(codecs).get("sharding_indexed")
+        sharded = shard is not None
         if document.get("zarr_format") == 2:
             plain = document.get("order", "C") == "C" and not document.get("filters")
         else:
@@ -369,9 +371,8 @@ class Decoder:
         plain = plain and array.dtype.isnative and array.ndim > 0 and len(names) < 2 and DECODERS.keys() >= set(names)
         compressor = "" if place is None else codecs[place][0]
         found = cls(array.dtype, array.chunks, array.fill_value, compressor, skip, limit, plain)
-        if not sharded:
+        if shard is None:
             return found
-        shard = next(options for name, options in codecs if name == "sharding_indexed")
         index = [codec if isinstance(codec, str) else codec["name"] for codec in shard.get("index_codecs") or ()]
         inside = tuple(a // b for a, b in zip(array.shards or (), array.chunks, strict=True))
         at_start = shard.get("index_location") == "start"
@@ -387,14 +388,10 @@ class Decoder:
         """Fill ``out`` with a part of an open object of ``size`` bytes; False if it must be left to Zarr."""
         if not self.direct or size > self.max_stored:
             return False
-        entries = self.index(file, size) if self.per_shard else None
-        if self.per_shard and entries is None:
-            return False
-        for chunk, part, inside in overlaps([(one.start, one.stop) for one in own], self.chunk_shape):
-            offset, nbytes = (0, size) if entries is None else map(int, entries[chunk])
-            if entries is not None and offset == nbytes == ABSENT:
+        for offset, nbytes, part, inside in self._places(file, size, own):
+            if offset == nbytes == ABSENT:
                 out[part] = self.fill
-            elif offset + nbytes > size or not self._fill(file, offset, nbytes, out[part], inside):
+            elif not self._fits(offset, nbytes, size) or not self._fill(file, offset, nbytes, out[part], inside):
                 return False
         return True
 
@@ -421,20 +418,17 @@ class Decoder:
             out[...] = block[slice(own[0].start - rows.start, own[0].stop - rows.start), *own[1:]]
         return True
 
-    def fault(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> str:
-        """Return why a chunk in an open file of ``size`` bytes must not be decoded; empty if it may be.
-
-        Parameters
-        ----------
-        bounds : range of the chunks in a shard that will be decoded, along each axis; unused without shards
-        """
+    def fault(self, file: Any, size: int, own: Sequence[slice]) -> str:
+        """Return why a part of an open file of ``size`` bytes must not be decoded; empty if it may be."""
         if size > self.max_stored:
             return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
         if not self.compressor:
             return ""
-        for offset, nbytes in self.places(file, size, bounds) if self.per_shard else [(0, size)]:
-            if nbytes > max_encoded(self.limit):
-                return f"at most {max_encoded(self.limit):,} bytes can be stored for a chunk in it"
+        for offset, nbytes, _, _ in self._places(file, size, own):
+            if offset == nbytes == ABSENT:
+                continue
+            if not self._fits(offset, nbytes, size):
+                return f"a chunk of {nbytes:,} bytes at byte {offset:,} of it was not read"
             decoded = self._size(file, offset + self.skip, nbytes - self.skip)
             if decoded is None:
                 return BLOSC_CUT
@@ -447,34 +441,40 @@ class Decoder:
         """Bytes of the index of a shard."""
         return 16 * math.prod(self.per_shard) + 4 * self.index_checksum
 
-    def index(self, file: Any, size: int) -> NDArray[Any] | None:
-        """Return (offset, bytes) of all chunks of a shard; None if its index is damaged, which Zarr reports."""
+    def _index(self, file: Any, size: int) -> NDArray[Any]:
+        """Return (offset, bytes) of all chunks of a shard.
+
+        Raises
+        ------
+        ValueError
+            If it is damaged.
+        """
         length = 16 * math.prod(self.per_shard)
         start = 0 if self.index_at_start else size - self.index_bytes
         if start < 0 or size < self.index_bytes:
-            return None
+            raise ValueError("it ended before its index")
         file.seek(start)
         data = file.read(self.index_bytes)
         if self.index_checksum:
             import google_crc32c  # for shards only
 
             if google_crc32c.value(data[:length]) != int.from_bytes(data[length:], "little"):
-                return None
+                raise ValueError("the checksum of its index does not match")
         return np.frombuffer(data[:length], "<u8").reshape(*self.per_shard, 2)
 
-    def places(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Iterate over (offset, bytes) of chunks of a shard."""
-        if (entries := self.index(file, size)) is None:
-            return
-        for cell in product(*(range(*pair) for pair in bounds)):
-            offset, nbytes = (int(number) for number in entries[cell])
-            if offset != ABSENT and offset + nbytes <= size:
-                yield offset, nbytes
+    def _places(self, file: Any, size: int, own: Sequence[slice]) -> Iterator[tuple[int, int, Slices, Slices]]:
+        """Yield offset and bytes of the chunks in a part of an object; the part of each in that part, and in itself."""
+        entries = self._index(file, size) if self.per_shard else None
+        for chunk, part, inside in overlaps([(one.start, one.stop) for one in own], self.chunk_shape):
+            offset, nbytes = (0, size) if entries is None else map(int, entries[chunk])
+            yield offset, nbytes, part, inside
 
-    def spans(self, file: Any, size: int, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the half-open ranges of chunks of a shard, without those that are larger than a chunk can be."""
-        limit = max_encoded(self.limit)
-        return [(start, start + nbytes) for start, nbytes in self.places(file, size, bounds) if nbytes <= limit]
+    def _fits(self, offset: int, nbytes: int, size: int) -> bool:
+        return offset + nbytes <= size and nbytes <= max_encoded(self.limit)
+
+    def spans(self, file: Any, size: int, own: Sequence[slice]) -> list[tuple[int, int]]:
+        """Return the half-open ranges of the chunks in a part of a shard, without those larger than one can be."""
+        return [(at, at + n) for at, n, _, _ in self._places(file, size, own) if self._fits(at, n, size)]
 
     def _size(self, file: Any, offset: int, nbytes: int) -> int | None:
         """Return the size of a decoded chunk as far as it is known; None for a Blosc buffer that was cut.

@@ -410,7 +410,10 @@ class TestWhatIsMissing:
     ) -> None:
         source = row_source(url, missing_chunks=policy)
         gone = failing(object_server, "c/2/0", lambda *_: answer("404 Not Found", b"<Code>NoSuchKey</Code>"))
-        with gone, pytest.raises(MissingChunksError, match=r"c/2/0 is listed, but the store has no such object"):
+        with (
+            gone,
+            pytest.raises(MissingChunksError, match=r"not in the store: c/2/0\. They are listed: they were deleted"),
+        ):
             source.read(0, N)
 
     def test_rows_of_equal_size_that_replace_others_during_a_fit(self, store: ObjectStore[Any]) -> None:
