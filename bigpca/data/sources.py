@@ -532,7 +532,7 @@ def _open_shards(paths: list[str], options: dict[str, Any]) -> tuple[da.Array, t
     names = [carried(part).names for part in parts]
     for path, own in zip(paths, names, strict=True):
         flat.check_names(path, own, paths[0], names[0])
-    joined = named(da.concatenate(parts), names[0])
+    joined = carrying(named(da.concatenate(parts), names[0]), parts=tuple(parts))
     return joined, shapes.pop() if len(shapes) == 1 else (int(joined.shape[1]),)
 
 
@@ -619,7 +619,8 @@ def source_of(X: da.Array) -> Source | None:
 def rows_stamp(X: da.Array, n: int) -> str | None:
     """Return what identifies the first n rows of a store, also after rows were appended.
 
-    That of a view is that of its samples, and the view. It is the digest of the names, sizes and times of the files of
+    That of a view is that of its samples, and the view; that of a list is that of its members, as far as they have
+    these rows. It is the digest of the names, sizes and times of the files of
     whole chunks; rows in the last chunk, which appending fills up, are read. Of sparse rows these are the chunks of
     values and of their columns, and the ends of all rows are read, which AnnData writes as one chunk. None for arrays
     in memory, computed arrays, and stores that do not say when their objects change.
@@ -629,6 +630,11 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
         samples, rest = divmod(n, view.rows_per_sample)
         stamp = None if rest else rows_stamp(base, samples)
         return None if stamp is None else digest([stamp, tokenize(replace(view, pattern=None))])
+    if parts := carried(X).parts:
+        ends = np.cumsum([0, *(part.shape[0] for part in parts)])
+        own = [(part, min(n - end, part.shape[0])) for part, end in zip(parts, ends, strict=False) if n > end]
+        stamps = [rows_stamp(*one) for one in own]
+        return None if None in stamps else digest(stamps)
     if (place := carried(X).place) is not None:
         return digest([file_stamp(place[0]), *place[1:]]) if n == X.shape[0] else None
     source = source_of(X)

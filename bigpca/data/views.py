@@ -334,6 +334,8 @@ class Carried:
         What model made the rows, and as what.
     repeats : bool
         Whether rows of the same key are meant, as those of one sample.
+    parts : tuple of dask.array.Array
+        The arrays of a list, whose rows these are, one after the other.
     """
 
     chunks: Any
@@ -346,6 +348,7 @@ class Carried:
     place: tuple[str, ...] | None = None
     made: Any = None
     repeats: bool = False
+    parts: tuple[da.Array, ...] = ()
 
 
 class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types

@@ -578,6 +578,9 @@ VIEWED: dict[str, tuple[str, list[str]]] = {  # what is read, and what makes a v
     "a code": ("x.zarr", ["--missing-value", "7"]),
     "a member": ("x.h5", ["--member", "a"]),
     "dimensions": ("x.nc", ["--sample-dims", "y,x"]),
+    "a list": ("x.zarr y.zarr", []),
+    "some columns of a list": ("x.zarr y.zarr", ["--columns", "3,0,1"]),
+    "a list of tables": ("x.parquet y.parquet", ["--columns", "d,a,b"]),
 }
 
 
@@ -587,21 +590,25 @@ def test_the_same_line_with_a_view_is_kept_and_its_model_is_updated(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     maps = np.random.default_rng(0).standard_normal((48, 4, 5)).astype("f4")
-    grown = None
+    grown, named = None, source.split()
+    whole = maps if source == "maps.zarr" else maps[:, 0]
+    first = 0 if len(named) == 1 else 24
     if source.endswith(".zarr"):
-        whole = maps if source == "maps.zarr" else maps[:, 0]
-        grown = zarr.create_array(source, data=whole[:40], chunks=(8, *whole.shape[1:]))
-    elif source == "x.parquet":
-        pd.DataFrame(maps[:, 0], columns=list("abcde")).to_parquet(source)
+        if first:
+            zarr.create_array(named[0], data=whole[:first], chunks=(8, 5))
+        grown = zarr.create_array(named[-1], data=whole[first:40], chunks=(8, *whole.shape[1:]))
+    elif source.endswith(".parquet"):
+        for name in named:
+            pd.DataFrame(maps[:, 0], columns=list("abcde")).to_parquet(name)
     elif source == "x.h5":
         with h5py.File(source, "w") as file:
             file["a"], file["b"] = maps[:, 0], maps[:, 1]
     else:
         xr.Dataset({"t": (("time", "y", "x"), maps)}).to_netcdf(source)
     lines = (
-        ["ingest", source, *view, "--out", "o.zarr"],
-        ["fit", source, "-k", 2, *view, "--model", "m.zarr"],
-        ["transform", source, *view, "--model", "m.zarr", "--scores", "s.zarr"],
+        ["ingest", *named, *view, "--out", "o.zarr"],
+        ["fit", *named, "-k", 2, *view, "--model", "m.zarr"],
+        ["transform", *named, *view, "--model", "m.zarr", "--scores", "s.zarr"],
     )
     for line in lines:
         assert run(*line).exit_code == 0
@@ -611,19 +618,19 @@ def test_the_same_line_with_a_view_is_kept_and_its_model_is_updated(
             again = run(*line)
         assert again.exit_code == 0, again.output
         assert "kept" in words(again.output)
-    update = ["fit", source, *view, "--update", "m.zarr", "--model", "n.zarr"]
+    update = ["fit", *named, *view, "--update", "m.zarr", "--model", "n.zarr"]
     assert run_json(*update)["appended"] == 0
     if grown is None:
         return
     grown.append(whole[40:])
     for _ in range(2):
         assert run_json(*update)["exit_code"] == 0
-    assert run("fit", source, "-k", 2, *view, "--model", "whole.zarr").exit_code == 0
+    assert run("fit", *named, "-k", 2, *view, "--model", "whole.zarr").exit_code == 0
     found, expected = bp.load("n.zarr"), bp.load("whole.zarr")
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
     assert found.n_samples_ == expected.n_samples_
     np.testing.assert_allclose(bp.open("s.zarr"), bp.load("m.zarr").transform(whole[:40]), atol=1e-5)
-    other = run("fit", source, "--columns", "0,1", "--update", "m.zarr", "--model", "z.zarr")
+    other = run("fit", *named, "--columns", "0,1", "--update", "m.zarr", "--model", "z.zarr")
     assert "or are read with other options, such as --columns" in words(other.output)
 
 
