@@ -98,10 +98,7 @@ class GraphSource:
             )
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = is_csr(self.X._meta)
-        # A pickle would copy chunks that are on a device to the host.
-        there = any(isinstance(node, DataNode) and _is_there(node.value) for node in nodes.values())
-        blob = nodes if there else cloudpickle.dumps(nodes)
-        reader = GraphReader(self.offsets[first : last + 1], keys, blob, *promised, self.label, sparse)
+        reader = GraphReader(self.offsets[first : last + 1], keys, _opaque(nodes), *promised, self.label, sparse)
         return GraphCut(reader, futures)
 
     def stored_values(self) -> tuple[int, int]:
@@ -212,6 +209,17 @@ def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
         if type(node) is Task and node.func in slices and node.dependencies and node.dependencies <= values.keys():
             taken[key] = DataNode(key, node({k: values[k] for k in node.dependencies}))
     return {**nodes, **taken}
+
+
+def _opaque(nodes: dict[Key, GraphNode]) -> bytes | dict[Key, GraphNode]:
+    """Return nodes as a pickle; or as they are, if it would copy chunks from a device to the host, or is impossible."""
+    if any(isinstance(node, DataNode) and _is_there(node.value) for node in nodes.values()):
+        return nodes
+    try:
+        pickled: bytes = cloudpickle.dumps(nodes)
+        return pickled
+    except TypeError:  # of a store that only this process can read; where tasks run elsewhere, it is raised again
+        return nodes
 
 
 def _is_there(value: object) -> bool:

@@ -417,6 +417,17 @@ class TestGraphsOfFiles:
         assert logged[0] is not known
 
 
+def test_a_store_that_cannot_be_sent_is_read_here_beside_others_and_in_graphs() -> None:
+    session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+    fill(session.store, OLD)
+    held, beside = zarr.open_array(session.store, mode="r"), OLD[:, :2]
+    for found, expected in (
+        (bp.PCA(2).fit(held, given=beside), bp.PCA(2).fit(OLD, given=beside)),
+        (bp.PCA(2).fit(bp.open(held) * 2), bp.PCA(2).fit(OLD * 2)),
+    ):
+        np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
+
+
 def on_s3_with_keys(name: str, address: str) -> FsspecStore:
     """Return a store that carries its credentials, because the workers' environment has none."""
     options = {"key": "key", "secret": "secret", "endpoint_url": address}

@@ -287,7 +287,7 @@ class GraphReader(Reader):
     keys : list of list
         Keys of the column chunks of each row chunk.
     blob : bytes or mapping
-        Pickled mapping of key to Dask node; the mapping itself if it has arrays on a device.
+        Pickled mapping of key to Dask node; the mapping itself if it has arrays on a device, or cannot be pickled.
     n_columns, dtype, sparse : int, str, bool
         What the Dask array declares about its rows.
     there : bool
