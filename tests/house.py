@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
@@ -277,6 +278,122 @@ def floors(room: str) -> int:
     return max(map(height, below))
 
 
+# What a function names if it knows of a kind of rows or a promise, and the files where that is at home.
+KINDS = {
+    "sparse rows": (r"sparse|csr", r"csr\.py|data/sparse\.py"),
+    "devices": (r"device|RowsThere|^there$|staying", r"devices\.py"),
+    "weights": (r"weight", r"data/weights\.py"),
+    "missing values": (r"nan_policy|omit|fill|gaps", r"observed_columns\.py"),
+    "grids": (r"grid|is_labelled|DataArray|^labels$", r"data/grids\.py|shared/labelled\.py"),
+    "batches": (r"batch|open_ended|in_order|^once$", r"data/batches\.py"),
+    "sides and covariates": (r"side|covariate|^given$|widths", r"estimators/pairs/|side_by_side"),
+    "groups and folds": (r"group(?!s?$)|folds?$|FoldStates|^groups$", r"accumulators/folds\.py|shared/folds\.py"),
+    "objects": (r"object_|is_object|Place$|^place$|requests|claim", r"storage/(objects|places|requests)\.py"),
+    "changed input": (r"stamp|unchanged|looks?$|comparing|InputChanged", r"storage/files\.py"),
+    "cost and plan": (r"cost|_bytes$|flops|prices?$|peak|^plan|loops", r"planning\.py"),
+    "rounding": (r"rounding|precision|noise|_eps$|refin|again", r"solvers/moments\.py"),
+}
+
+
+def footprints() -> dict[str, int]:
+    """For each kind of rows and promise, the functions away from its home that branch on it, also by a local name."""
+    found: Counter[str] = Counter()
+    for file in files():
+        own = [(kind, re.compile(said)) for kind, (said, home) in KINDS.items() if not re.search(home, str(file.path))]
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                asked = asked_by(node)
+                found.update(kind for kind, said in own if any(map(said.search, asked)))
+    return {f"footprint: {kind}": found[kind] for kind in KINDS} | {"footprint: sum": found.total()}
+
+
+def asked_by(function: ast.AST) -> set[str]:
+    """The names that a function tests, and those in what it assigns to a local name that it tests."""
+    asked = {name for node in ast.walk(function) for test in tests_of(node) for name in names_in(test)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and isinstance(node.value, SAYS):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(one, ast.Name) and one.id in asked for one in targets):
+                asked |= set(names_in(node.value))
+    return asked
+
+
+SAYS = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call, ast.Attribute)
+
+
+def tests_of(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.If | ast.While | ast.IfExp):
+        return [node.test]
+    if isinstance(node, ast.comprehension):
+        return node.ifs
+    return [node] if isinstance(node, ast.BoolOp) else [node.subject] if isinstance(node, ast.Match) else []
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    for one in ast.walk(node):
+        name = getattr(one, {"Name": "id", "Attribute": "attr"}.get(type(one).__name__, "arg"), None)
+        if isinstance(name, str):
+            yield name
+
+
+def reaches() -> dict[str, int]:
+    """For some kinds of rows, the functions away from home that a PCA of them runs otherwise, or alone."""
+    import dask
+    import dask.array as da
+    import numpy as np
+    import scipy.sparse as sp
+
+    import bigpca as bp
+
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((300, 6)) * (rng.random((300, 6)) < 0.5), rng.standard_normal((300, 2))
+
+    def fitted(rows: Any, **beside: Any) -> dict[tuple[str, str], frozenset[int]]:
+        return lines_run(lambda: bp.PCA(2, solver="covariance").fit(rows, **beside))
+
+    with dask.config.set(scheduler="synchronous"):
+        plain = fitted(X)
+        kinds = {
+            "sparse rows": (fitted(sp.csr_array(X)), r"csr\.py|data/sparse\.py"),
+            "weights": (fitted(X, sample_weight=np.arange(300) % 2 + 1.0), r"data/weights\.py"),
+            "covariates": (fitted(X, given=Z), r"estimators/pairs/|side_by_side"),
+            "Dask arrays": (fitted(da.from_array(X, chunks=(100, 6))), r"passes/graphs\.py|data/views\.py"),
+        }
+    return {
+        f"reach: {kind}": sum(plain.get(key) != lines and not re.match(home, key[0]) for key, lines in run.items())
+        for kind, (run, home) in kinds.items()
+    }
+
+
+def lines_run(call: Callable[[], Any]) -> dict[tuple[str, str], frozenset[int]]:
+    """The lines of each function of the package that the third of three equal calls runs."""
+    found: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(str(PACKAGE)):
+            return None
+        own = found[os.path.relpath(code.co_filename, PACKAGE), code.co_qualname]
+
+        def line(frame: FrameType, event: str, _: Any) -> Any:
+            own.add(frame.f_lineno)
+            return line
+
+        return line(frame, event, None)
+
+    call()
+    call()
+    before = sys.gettrace()  # of coverage
+    threading.settrace(trace)
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)  # type: ignore[arg-type]
+    return {key: frozenset(lines) for key, lines in found.items()}
+
+
 INLINE = re.compile(r"<(genexpr|listcomp|dictcomp|setcomp)>")  # no functions, and from Python 3.12 on often no frames
 READS = re.compile(r"passes/reading/readers\.py:\w+\.read|engine/group\.py:(read_ahead|begin_read)")  # or a thread
 
@@ -288,16 +405,21 @@ class Walk:
         self.codes: set[CodeType] = set()
         self.before: int | None = None  # functions of the package that are entered before rows are read
         self.depth = 0  # the most that are entered at a time until then
+        self.changes = 0  # of file, from one function that is entered first to the next one, until then
         self._open = 0
+        self._file = ""
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if INLINE.fullmatch(code.co_name):
             return
+        first = event == "call" and code not in self.codes
         if event == "call":
             self.codes.add(code)
         if self.before is not None or event not in ("call", "return") or not code.co_filename.startswith(str(PACKAGE)):
             return
+        if first:
+            self.changes, self._file = self.changes + (self._file != code.co_filename), code.co_filename
         self._open += 1 if event == "call" else -1
         self.depth = max(self.depth, self._open)
         if READS.fullmatch(f"{os.path.relpath(code.co_filename, PACKAGE)}:{code.co_qualname}"):
@@ -388,13 +510,14 @@ def own_modules() -> list[str]:
 
 def figures(walked: Mapping[str, Walk]) -> dict[str, float]:
     """Return every figure of the house."""
-    found: dict[str, float] = {**shapes(), "modules loaded by bigpca.PCA": loaded()}
+    found: dict[str, float] = {**shapes(), **footprints(), **reaches(), "modules loaded by bigpca.PCA": loaded()}
     for name, taken in walked.items():
         found[f"{name}: files"] = len(taken.entered)
         found[f"{name}: files entered for one function"] = len(taken.once)
         if taken.before is not None:
             found[f"{name}: functions before the first row"] = taken.before
             found[f"{name}: depth before the first row"] = taken.depth
+            found[f"{name}: changes of file before the first row"] = taken.changes
     return found
 
 

@@ -373,12 +373,10 @@ class Source(ABC):
             raise IndexError(f"rows {start}:{stop} of {self.label} were requested, but it has {n}.")
         if not 0 <= first <= last <= d:
             raise IndexError(f"columns {first}:{last} of {self.label} were requested, but it has {d}.")
-        block = self._values(start, stop, (first, last))
+        block: Any = self.read_block(start, stop, (first, last))
+        if self.limits is not None:
+            block = self.limits.values(owned(block, self.dtype), self.label, start)
         return block if self.sparse or self.gives_rows or isinstance(block, RowsThere) else owned(block, self.dtype)
-
-    def _values(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
-        block = self.read_block(start, stop, columns)
-        return block if self.limits is None else self.limits.values(owned(block, self.dtype), self.label, start)
 
     def __getitem__(self, index: Any) -> Array:
         """Read a selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``; of numbers, one dimension.
@@ -395,7 +393,7 @@ class Source(ABC):
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
         with nullcontext() if self.looks is None else self.looks.comparing(*rows):
-            block = self._values(*rows, columns)
+            block: Any = self.read(*rows, columns)
         if self.sparse:
             selected: Array = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
