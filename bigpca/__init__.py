@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from bigpca.estimators.linear.approximate_pca import ApproximatePCA as ApproximatePCA
     from bigpca.estimators.linear.factor_analysis import FactorAnalysis as FactorAnalysis
     from bigpca.estimators.linear.pca import PCA as PCA
+    from bigpca.estimators.linear.pencils import TICA as TICA
+    from bigpca.estimators.linear.pencils import ContrastivePCA as ContrastivePCA
+    from bigpca.estimators.linear.pencils import CorrespondenceAnalysis as CorrespondenceAnalysis
+    from bigpca.estimators.linear.pencils import GeneralizedPCA as GeneralizedPCA
+    from bigpca.estimators.linear.pencils import MinimumNoiseFraction as MinimumNoiseFraction
+    from bigpca.estimators.linear.pencils import SlowFeatureAnalysis as SlowFeatureAnalysis
     from bigpca.estimators.linear.rotated_pca import RotatedPCA as RotatedPCA
     from bigpca.estimators.linear.sketch_transformer import SketchTransformer as SketchTransformer
     from bigpca.estimators.loading import load as load
@@ -45,12 +51,6 @@ if TYPE_CHECKING:
         KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis,
     )
     from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
-    from bigpca.estimators.supervised.pencils import TICA as TICA
-    from bigpca.estimators.supervised.pencils import ContrastivePCA as ContrastivePCA
-    from bigpca.estimators.supervised.pencils import CorrespondenceAnalysis as CorrespondenceAnalysis
-    from bigpca.estimators.supervised.pencils import GeneralizedPCA as GeneralizedPCA
-    from bigpca.estimators.supervised.pencils import MinimumNoiseFraction as MinimumNoiseFraction
-    from bigpca.estimators.supervised.pencils import SlowFeatureAnalysis as SlowFeatureAnalysis
     from bigpca.estimators.supervised.roweis_map import roweis_map as roweis_map
     from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
     from bigpca.estimators.supervised.supervised_pca import SupervisedPCA as SupervisedPCA

@@ -1,10 +1,10 @@
 """The estimators, one folder for each family; a folder imports only from those before it.
 
 - ``shared/``      what all estimators share: fit, plan, transform, save; inputs, model files, the surroundings of a run
-- ``linear/``      PCA, ApproximatePCA, FactorAnalysis, SketchTransformer
+- ``linear/``      PCA, ApproximatePCA, FactorAnalysis, SketchTransformer; contrasts, slow features, tICA
 - ``pairs/``       two sides whose rows belong together: CCA, PLSSVD, PLSRegression, Ridge
 - ``kernel/``      KernelPCA, ApproximateKernelPCA, NystromKernelPCA
-- ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, their kernel forms; slow features, tICA
+- ``supervised/``  SupervisedPCA, ScoredPCA, Roweis and Fisher discriminants, their kernel forms
 - ``merging``     the model of all rows of two models
 - ``layers``      one model for each layer of a network, from one pass over batches of dicts
 - ``loading``     ``bp.load``: a file to an estimator of the table below
@@ -25,6 +25,9 @@ HOMES = {  # of public names, which are imported on first use; a model file name
     "bigpca.estimators.linear.approximate_pca": "ApproximatePCA",
     "bigpca.estimators.linear.factor_analysis": "FactorAnalysis",
     "bigpca.estimators.linear.pca": "PCA",
+    "bigpca.estimators.linear.pencils": (
+        "ContrastivePCA CorrespondenceAnalysis GeneralizedPCA MinimumNoiseFraction SlowFeatureAnalysis TICA"
+    ),
     "bigpca.estimators.linear.rotated_pca": "RotatedPCA",
     "bigpca.estimators.linear.sketch_transformer": "SketchTransformer",
     "bigpca.estimators.loading": "load",
@@ -34,9 +37,6 @@ HOMES = {  # of public names, which are imported on first use; a model file name
     "bigpca.estimators.pairs.ridge": "Ridge",
     "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
-    "bigpca.estimators.supervised.pencils": (
-        "ContrastivePCA CorrespondenceAnalysis GeneralizedPCA MinimumNoiseFraction SlowFeatureAnalysis TICA"
-    ),
     "bigpca.estimators.supervised.roweis_map": "roweis_map",
     "bigpca.estimators.supervised.scored_pca": "ScoredPCA",
     "bigpca.estimators.supervised.supervised_pca": "SupervisedPCA SupervisedRandomProjection",

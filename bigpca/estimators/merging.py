@@ -14,7 +14,7 @@ from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
-from bigpca.estimators.shared.growing import alike, check_same_steps, kept_by, twin
+from bigpca.estimators.shared.growing import alike, check_same_steps, required, twin
 from bigpca.estimators.shared.inputs import summed
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import set_known
@@ -71,7 +71,7 @@ def merge(a: Model, b: Model) -> Model:
     both._steps = both._steps_of(a.n_features_in_, view, grid)
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
-        both._keep(kept_by(a).merge(kept_by(b)))
+        both._keep(required(a, "merge").merge(required(b, "merge")))
     of_a, of_b = a.provenance_, b.provenance_
     set_known(both, _provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))
     return both
@@ -90,8 +90,9 @@ def _check_alike(a: Model, b: Model) -> None:
         )
     for model in (a, b):
         check_is_fitted(model)
-        if isinstance(model, LinearModel):
-            _check_state(model)
+        required(model, "merge")
+        if model._steps.filled:
+            raise ValueError(of_all_rows("merge"))
     differing = [p for p in (*a._traits.alike, *summed(a)) if not alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
@@ -129,13 +130,6 @@ def _check_alike(a: Model, b: Model) -> None:
             f"the models were fitted to rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with "
             f"the same."
         )
-
-
-def _check_state(model: LinearModel[Any]) -> None:
-    if kept_by(model).state is None:
-        raise ValueError(model._missing_state("merge"))
-    if model._steps.filled:
-        raise ValueError(of_all_rows("merge"))
 
 
 def _shown(value: Any) -> str:

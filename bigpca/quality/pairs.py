@@ -28,7 +28,7 @@ from bigpca.errors import (
     required,
     warn_approximation,
 )
-from bigpca.estimators.pairs.fits import open_pair
+from bigpca.estimators.pairs.model import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side

@@ -603,7 +603,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "folds": [
         (lambda X: bp.ContrastivePCA(K).plan(X, Y > 0), {"sums"}, set()),
         (lambda X: bp.PCA("cross-validated", solver="covariance").plan(X), {"moments"}, set()),
-        (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"pairs", "refined"}, set()),
+        (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"sums", "refined"}, set()),
     ],
     "steps": [
         (lambda X: bp.SlowFeatureAnalysis(K).plan(X), {"sums", "refined"}, set()),
@@ -624,8 +624,8 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     ],
     "made": [
         (lambda X: bp.PCA(K, solver="covariance", preprocess=bp.rows.L2()).plan(X), {"moments"}, set()),
-        (lambda X: bp.CCA(2).plan(X, X[:, :2]), {"pairs", "refined"}, set()),
-        (lambda X: bp.PLSRegression(2).plan(X, X[:, :2]), {"pairs"}, set()),
+        (lambda X: bp.CCA(2).plan(X, X[:, :2]), {"sums", "refined"}, set()),
+        (lambda X: bp.PLSRegression(2).plan(X, X[:, :2]), {"sums"}, set()),
     ],
     "nothing": [
         (lambda X: bp.NystromKernelPCA(K, kernel="laplacian", n_landmarks=9).plan(X), set(), {"features", "landmarks"}),

@@ -625,12 +625,13 @@ class Growth(KernelReading):
 
     Attributes
     ----------
-    features : LandmarkFeatures
+    like : KernelSpectrum
+        The fit to the rows before.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("read_of_features",)
 
-    features: LandmarkFeatures
+    like: KernelSpectrum
 
     solver = "landmarks (given)"
 
@@ -638,14 +639,19 @@ class Growth(KernelReading):
     def account(self) -> str:
         return f"features of new rows by {len(self.features.landmarks)} landmarks"
 
+    @cached_property
+    def features(self) -> LandmarkFeatures:
+        """Those of the fit."""
+        return landmark_features(self.like)
+
     @property
     @abstractmethod
     def read_of_features(self) -> PassCost:
         """The read."""
 
     @abstractmethod
-    def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
-        """Read the new rows, and merge them with the latest fit."""
+    def read(self, run: Run) -> KernelSpectrum:
+        """Return the statistics of the new rows."""
 
     def solve_cost(self) -> SolveCost:
         m = len(self.features.landmarks)
@@ -660,18 +666,9 @@ class MomentsGrowth(Growth):
     def read_of_features(self) -> PassCost:
         return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
 
-    def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
-        new = fold_features(run, self.read_of_features, self.rows, (self.features,))
-        if not isinstance(latest.state, LandmarkMoments):
-            raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
-        state = latest.state.merge(new.state)
-        return replace(
-            latest,
-            n_samples_=state.moments[0].count,
-            state=state,
-            n_omitted_=latest.n_omitted_ + new.omitted,
-            kernel_evaluations_=latest.kernel_evaluations_ + new.state.evaluations,
-        )
+    def read(self, run: Run) -> KernelSpectrum:
+        found = fold_features(run, self.read_of_features, self.rows, (self.features,))
+        return self.like.of_rows(found.state, found.state.moments[0].count, found.omitted, found.state.evaluations)
 
 
 def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -17,20 +16,16 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, Path
 from bigpca.data.containers import is_path_list, reject_foreign
-from bigpca.data.provenance import Provenance
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.kernel.landmarks import Growth
 from bigpca.estimators.kernel.maps import Expansion, FeatureProjection, FixedPoint, KernelScores, Novelty, RidgePreimage
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, with_regression
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import Inverts
-from bigpca.estimators.shared.fit import RandomState, called, execute
-from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.fit import RandomState
+from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, is_lazy
-from bigpca.estimators.shared.opening import labels_of_fit
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.kernels import as_kernel
@@ -139,7 +134,7 @@ def _projects(model: KernelModel) -> bool:
 class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
-    A subclass plans its fit in :meth:`_fit`, and the read of added rows in :meth:`_growth` if it has landmarks.
+    A subclass plans its fit in :meth:`_fit`; with landmarks also the read of added rows, which :meth:`_solve` solves.
 
     Attributes
     ----------
@@ -188,25 +183,11 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
     def _why_fixed(self) -> str:
         return f"{type(self).__name__} compares all pairs of rows, so rows cannot be added. Use NystromKernelPCA."
 
-    def _more(self, kept: KernelSpectrum, more: MoreRows) -> tuple[KernelSpectrum, Provenance]:
-        if kept.state is None:
-            raise ValueError(
-                'partial_fit needs the statistics of the features, which a fit with components_from="landmarks" or '
-                'solver="pairs" does not keep. Fit again with other parameters.'
-            )
-        opened = more.opened(self)
-        growth = self._growth(opened, labels_of_fit(self, opened.X, more.y), kept)
-        read = partial(growth.read, latest=kept)
-        return execute(self, growth, read, f"{called(self)}.partial_fit(X)", progress=more.progress, adds=True)
-
-    def _solution(self, kept: KernelSpectrum) -> tuple[Callable[[], KernelSpectrum], str]:
-        settings = self._settings(self.n_features_in_)
-        grown = self._solve_grown(kept, settings)
-        return lambda: with_regression(grown(), settings), self.solver_
-
-    def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
-        """Return the solve from statistics, by the landmarks of the fit."""
-        raise AttributeError(self._why_fixed)
+    def _missing_state(self, what: str) -> str:
+        return (
+            f'{what} needs the statistics of the features, which a fit with components_from="landmarks" or '
+            'solver="pairs" does not keep. Fit again with other parameters.'
+        )
 
     @available_if(measures_distances)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -271,10 +252,6 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
         return RidgePreimage(found)
-
-    def _growth(self, X: da.Array, y: Unchecked, latest: KernelSpectrum) -> Growth:
-        """Plan the read of added rows."""
-        raise AttributeError(self._why_fixed)
 
     @property
     def _orthonormal(self) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
-from functools import partial
 from typing import Self, cast
 
 from numpy.typing import ArrayLike
@@ -16,7 +15,7 @@ from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features, solve_grown
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, requested_kernel
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, with_regression
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import called, draw_fit_seed, execute, with_reads
 from bigpca.estimators.shared.inputs import Unchecked
@@ -127,7 +126,7 @@ class NystromKernelPCA(KernelModel):
             If no gamma is given. Not available for a kernel without a width, or for ``components_from="landmarks"``.
         """
         opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
-        planned = self._fit(opened, None)
+        planned = cast("NystromFit", self._fit(opened, None))
         kernel = cast(DistanceKernel, planned.settings.kernel)  # others have no fit_widths
         if not len(gammas):
             raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
@@ -158,17 +157,15 @@ class NystromKernelPCA(KernelModel):
             'components_from="rows".'
         )
 
-    def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
-        m = len(landmark_features(kept).landmarks)
+    def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
+        m, settings = len(landmark_features(kept).landmarks), self._settings(self.n_features_in_)
         check_kernel_components(self.n_components, kept.n_samples_, self.n_features_in_, m)
-        return partial(solve_grown, kept, settings)
+        return with_regression(solve_grown(kept, settings), settings)
 
-    def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> MomentsGrowth:
+    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> NystromFit | MomentsGrowth:
         rows = rows_of_fit(self, rows)
-        return MomentsGrowth(rows, self._settings(rows.n_columns), landmark_features(latest))
-
-    def _fit(self, rows: Rows, y: Unchecked) -> NystromFit:
-        rows = rows_of_fit(self, rows)
+        if like is not None:
+            return MomentsGrowth(rows, self._settings(rows.n_columns), like)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.counted.sums)

@@ -29,6 +29,7 @@ from bigpca.estimators.linear.spectrum import IterationSettings
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import HELD_BYTES, OF_VALUES, References
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
+from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator
@@ -110,11 +111,21 @@ class KernelSpectrum(RowCounts, Certified):
     classes_: Array | None = stored(coding=OF_VALUES, default=None)
     n_unlabelled_: int | None = stored(of=int, least=0, default=None)
     missed_label_trace_: float | None = stored(of=float, default=None)
-    state: object = stored(default=None)
+    state: Unchecked = stored(default=None)
     preimage: Expansion | None = stored(coding=OF_PREIMAGES, default=None)
 
     kernel_ = of_part("expansion", "kernel")  # with its defaults filled in
     transform_dtype_ = of_part("expansion", "dtype")  # precision in which float32 rows are scored
+
+    def of_rows(self, state: object, n: int, omitted: int, evaluations: int) -> KernelSpectrum:
+        """Return the same landmarks with the statistics of other rows, whose solution is not known."""
+        return replace(self, state=state, n_samples_=n, n_omitted_=omitted, kernel_evaluations_=evaluations)
+
+    def merge(self, other: KernelSpectrum) -> KernelSpectrum:
+        """Return the statistics of the rows of both, which have the same landmarks."""
+        n, omitted = self.n_samples_ + other.n_samples_, self.n_omitted_ + other.n_omitted_
+        evaluations = self.kernel_evaluations_ + other.kernel_evaluations_
+        return self.of_rows(self.state.merge(other.state), n, omitted, evaluations)
 
     @property
     def total_variance_(self) -> float:

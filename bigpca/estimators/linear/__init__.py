@@ -10,7 +10,11 @@
 - ``spectrum``      the result of a fit; one read of moments and a (d, d) eigenproblem; linear models on disk
 - ``dot_fit``       the (n, n) dot matrix, for wide data
 - ``krylov``        block Krylov iteration: a few reads, thin states, an answer to a tolerance; its parts serve kernels
-- ``sums``          one read into a state, and a solve from it, for models that need nothing else
+- ``sums``          one read into a state, a solve from it, and a second read where digits lack, for models that need
+  nothing else
+- ``pencils``       slow features, minimum noise fraction, tICA, contrasts, metrics, tables: pencils of two sums
+
+Add a pencil: a class on ``PencilModel`` with its ``Pencil``, its empty sums, and A and B from these.
 
 Add a solver of PCA: a module with a ``PCAFit`` (its passes, its solve, its fingerprint, its run), and its row in
 ``choosing.FITS``.

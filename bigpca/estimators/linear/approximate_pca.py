@@ -10,7 +10,6 @@ miss; the fit; the estimator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
@@ -19,8 +18,6 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.data.grids import Grid
-from bigpca.data.provenance import Provenance
-from bigpca.engine.events import ProgressArgument
 from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
@@ -37,7 +34,7 @@ from bigpca.estimators.linear.spectrum import (
     shown_components,
 )
 from bigpca.estimators.shared.certificates import certificate_bytes, certify, warn_if_doubtful
-from bigpca.estimators.shared.fit import Fit, called, execute
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -53,7 +50,7 @@ from bigpca.operators.covariance import (
 from bigpca.passes.accumulators.base import Weighted, WeightSums, broadcast, column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
-from bigpca.passes.fold import Folded, fold, fold_to, row_pass
+from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
@@ -275,9 +272,10 @@ class SketchFit(Fit[PCAResult]):
         output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
         return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
 
-    def read(self, run: Run) -> Folded[FusedProduct]:
+    def read(self, run: Run) -> KeptRows:
         """Return the products alone: the pass of ``partial_fit``."""
-        return fold(run, self.sketched, self.rows, self.settings.template(self.rows.n_columns))  # one pass over X
+        found = fold(run, self.sketched, self.rows, self.settings.template(self.rows.n_columns))  # one pass over X
+        return KeptRows(found.state, found.omitted, self.rows.roundings)
 
     def run(self, run: Run) -> PCAResult:
         found = self._run_ritz(run) if self.settings.approximation == "ritz" else self._run_once(run)
@@ -403,14 +401,6 @@ def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched
     return replace(found, W=np.zeros((0, 0)), Y=np.zeros((0, 0)), probes=None), basis
 
 
-def _solve_and_warn(
-    state: FusedProduct, settings: SketchSettings, omitted: int, roundings: tuple[float, ...]
-) -> PCAResult:
-    spectrum = replace(solve_product(state, settings, omitted=omitted), roundings=roundings)
-    warn_if_wide(spectrum)
-    return spectrum
-
-
 @with_parameters
 class ApproximatePCA(LinearModel[FusedProduct]):
     """Approximate principal component analysis in one read, with bounds on what it misses.
@@ -488,10 +478,21 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = Settings.of(self, standardization=standardization, keep_state_bytes=keep)
         return SketchSettings(fit, sketch, self.approximation)
 
-    def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:
-        fit = self._planned(rows, minimum=2)
-        rule, settings = undecided(self.n_components, variances=False), fit.settings
-        if rule is None:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PCAResult]:
+        n, d = rows.X.shape
+        if like is not None:
+            reject_undecided(self.n_components, variances=False)
+        check_n_components(self.n_components, None if np.isnan(n) or like is not None else n, d)
+        reject_folds(self.n_components)
+        labels = rows.origin.labels
+        settings = self._settings(d, None if labels is None else labels.grid)
+        rows, _ = rows_to_fit(self, rows)
+        check_enough_rows(rows.n_present, minimum=2 if like is None else 1)
+        fit, rule = SketchFit(rows, settings), undecided(self.n_components, variances=False)
+        size, keep = settings.template(rows.n_columns).state_bytes, settings.fit.keep_state_bytes
+        if like is not None and size > keep:
+            raise ValueError(not_kept("partial_fit", PRODUCTS, size, keep))
+        if rule is None or like is not None:
             return fit
 
         def decided(known: ParallelAnalysis) -> SketchFit:
@@ -499,35 +500,13 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
         return null_fit(rule, fit.rows, settings.fit, decided)
 
-    def _planned(self, rows: Rows, *, minimum: int) -> SketchFit:
-        n, d = rows.X.shape
-        check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
-        reject_folds(self.n_components)
-        labels = rows.origin.labels
-        settings = self._settings(d, None if labels is None else labels.grid)
-        rows, _ = rows_to_fit(self, rows)
-        check_enough_rows(rows.n_present, minimum=minimum)
-        return SketchFit(rows, settings)
-
-    def _read_state(
-        self, rows: Rows, *, old: FusedProduct | None, progress: ProgressArgument
-    ) -> tuple[KeptRows, Provenance]:
-        reject_undecided(self.n_components, variances=False)
-        fit = self._planned(rows, minimum=1)
-        size, keep = fit.settings.template(fit.rows.n_columns).state_bytes, setting(self, "keep_state_bytes")
-        if size > keep:
-            raise ValueError(not_kept("partial_fit", PRODUCTS, size, keep))
-        found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
-        return KeptRows(found.state, found.omitted, fit.rows.roundings), made
-
-    def _solution(self, kept: KeptRows) -> tuple[Callable[[], PCAResult], str]:
-        state = kept.known(self._missing_state, "merge")
-        settings = self._settings(state.n_features)
-        k = counted(self.n_components)
+    def _solve(self, kept: KeptRows) -> PCAResult:
+        settings, k = self._settings(kept.state.n_features), counted(self.n_components)
         if k is not None and kept.n_samples_ < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
-        solve = partial(_solve_and_warn, state, settings, omitted=kept.n_omitted_, roundings=kept.roundings)
-        return solve, f"sketch ({self.approximation})"
+        found = solve_product(kept.state, settings, omitted=kept.n_omitted_)
+        warn_if_wide(found)
+        return replace(found, roundings=kept.roundings)
 
     @property
     def _scaled_first(self) -> bool:
@@ -549,8 +528,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             )
         if not fitted:
             return ""
-        size = self._template(self.n_features_in_).state_bytes
+        size = self._empty(self.n_features_in_).state_bytes
         return not_kept(what, PRODUCTS, size, setting(self, "keep_state_bytes"))
 
-    def _template(self, d: int) -> FusedProduct:
+    def _empty(self, d: int) -> FusedProduct:
         return self._settings(d).template(d)

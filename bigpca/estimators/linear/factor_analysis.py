@@ -13,14 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.engine.driver import solving
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.maps import Projection, Reconstruction, low_rank_plus_diagonal
+from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead, low_rank_plus_diagonal
 from bigpca.estimators.linear.monitoring import Density, check_density
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.linear.sums import Refinement, SumsModel, SumsResult
-from bigpca.estimators.shared.results import Traits
+from bigpca.estimators.linear.sums import SumsModel, SumsResult
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.rows import Rows
 from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
@@ -53,7 +56,7 @@ class FactorResult(SumsResult):
 
 
 @with_parameters
-class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
+class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExports, FeatureAxes):
     """Factor analysis by maximum likelihood: ``x = mean + W'z + noise``, with noise of its own variance in each column.
 
     PCA treats the noise of all columns alike; where it is not, its components follow the noisy columns, and factors do
@@ -127,23 +130,16 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
     max_iter: int = 500
     rotation: str | None = None
 
-    def _sizes(self) -> tuple[int, int]:
+    def _sizes(self, state: Moments) -> tuple[int, int]:
         return EXPECTED, 1
 
-    def _template(self, d: int) -> Moments:
+    def _empty(self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Moments | None = None) -> Moments:
         return Moments(d)
 
-    def _solved(
-        self, state: Moments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
-    ) -> FactorResult:
-        """Return the factors of the rows of a state.
-
-        Raises
-        ------
-        ValueError
-            For fewer than two rows, and for constant ones.
-        """
-        check_enough_rows(state.count, omitted, sums=state.weight_sums)
+    def _solve(self, kept: KeptRows, again: SecondRead | None = None) -> FactorResult:
+        """Return the factors; raises ValueError for fewer than two rows, and for constant ones."""
+        state: Moments = kept.state
+        check_enough_rows(state.count, kept.n_omitted_, sums=state.weight_sums)
         n, d = state.weight, state.n_features
         squares = state.squares
         check_total(float(squares.sum()), mean=state.mean)
@@ -168,10 +164,9 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
                 f"the likelihood still has a slope of {slope:.1g} after {len(likelihoods)} iterations; tol = "
                 f"{self.tol:g} was expected. Fit fewer factors, or give a larger max_iter or tol."
             )
-        kept = state.state_bytes <= setting(self, "keep_state_bytes")
         return FactorResult(
             n_samples_=state.count,
-            n_omitted_=omitted,
+            n_omitted_=kept.n_omitted_,
             mean_=state.mean,
             components_=fix_signs(components),
             explained_variance_=(components**2).sum(axis=1),
@@ -179,9 +174,9 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult]):
             noise_variance_=variances,
             loglike_=n * (likelihoods - np.log(deviations).sum()),
             converged_=converged,
-            roundings=roundings,
+            roundings=kept.roundings,
             weight_sums=state.weight_sums,
-            state=state if kept else None,
+            state=self._kept_state(state),
         )
 
     def _iterate(self, R: Matrix, k: int) -> tuple[Matrix, Vector, Vector, float, float]:

@@ -26,6 +26,7 @@ from bigpca.devices import Device
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_bytes
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
@@ -36,6 +37,8 @@ from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from bigpca.solvers.moments import Frame
 
 LEAST_SHORT = 1e-30  # of the largest entry of rows that float32 holds; 1 / this is the most
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
@@ -271,6 +274,47 @@ def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:
     """Return rows ``M'(x - mean)`` (n, k) in float64, for a read of them."""
     d, k = M.shape
     return rows.mapped(MapStep(Projection(mean, None, M.T, precise=True), k, 2 * d * k))
+
+
+@dataclass(frozen=True)
+class SecondRead:
+    """Rows as they are read again where one read leaves too few digits, and their sums.
+
+    ``T'(x - mean_x)`` of some columns x, in which their scatter is near the identity. The others y are
+    ``T_y'(y - mean_y)``, or what B leaves of them, ``y - mean_y - B'(x - mean_x)``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+        Of all columns.
+    own : slice
+        The columns x.
+    frame : Frame
+        T.
+    other : Frame or None
+        T_y.
+    B : ndarray of shape (columns of x, others), or None
+    state : Accumulator or None
+        Once it is read.
+    """
+
+    mean: Vector
+    own: slice[int | None, int | None, None]
+    frame: Frame
+    other: Frame | None = None
+    B: Matrix | None = None
+    state: Accumulator | None = None
+
+    def applied(self, rows: Rows) -> Rows:
+        """Return the rows of the second read, from those of the first."""
+        M, own = np.eye(len(self.mean)), np.arange(len(self.mean))[self.own]
+        others = np.setdiff1d(np.arange(len(M)), own)
+        M[np.ix_(own, own)] = self.frame.T
+        if self.other is not None:
+            M[np.ix_(others, others)] = self.other.T
+        if self.B is not None:
+            M[np.ix_(own, others)] = -self.B
+        return projected(rows, self.mean, M)
 
 
 def read_again(rows: Rows) -> Rows | None:

@@ -22,7 +22,6 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
 from bigpca.engine.driver import solving
-from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, component_columns, positive_integer
 from bigpca.estimators.linear.maps import (
     Center,
@@ -48,11 +47,10 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.folds import held_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
+from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, read_more, required
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
     preprocessors_of,
-    reject_groups,
     rows_of_fit,
     with_covariates,
     without_absent_columns,
@@ -124,8 +122,8 @@ State = TypeVar("State", Moments, "FusedProduct")
 class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubspaces, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
-    A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
-    :meth:`_solution`, :meth:`_missing_state`, :meth:`_template` and :attr:`_orthonormal`. The fitted attributes are
+    A subclass defines its fit, its solve and the statistics that it keeps: :meth:`_fit`, :meth:`_solve`,
+    :meth:`_missing_state`, :meth:`_empty` and :attr:`_orthonormal`. The fitted attributes are
     those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
     With ``nan_policy="mean"``, ``transform`` gives rows with NaN the scores of the point in the plane of the components
@@ -159,13 +157,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     whiten: bool | Whitening = False
 
     @abstractmethod
-    def _read_state(self, rows: Rows, *, old: State | None, progress: ProgressArgument) -> tuple[KeptRows, Provenance]:
-        """Return the statistics of opened rows, to be added to ``old``, in one read of them, and its record.
-
-        Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
-        """
-
-    @abstractmethod
     def _missing_state(self, what: str, *, fitted: bool = True) -> str:
         """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model.
 
@@ -173,7 +164,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         """
 
     @abstractmethod
-    def _template(self, d: int) -> State:
+    def _empty(self, d: int) -> State:
         """Return the empty sufficient statistics of d features."""
 
     @property
@@ -185,25 +176,24 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
         opened = replace(with_covariates(self, opened, more.given), seed=fit_seed(self), groups=more.groups)
-        if "groups" not in self._traits.accepts:
-            reject_groups(self, more.groups)
-        kept, made = self._read_state(opened, old=None, progress=more.progress)
+        kept, made, solver = read_more(self, opened, more.y, KeptRows(None, 0, ()), more.progress)
         self._remember(opened)
+        self.solver_ = solver
         self._keep(kept)
         self._provenance = made
         return self
 
     def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
-        old = kept.known(self._missing_state, "partial_fit")
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
         beside = (more.progress, more.weights, more.given, more.groups)
-        rows = small_batch(self, more.X, apart_bytes(old)) if all(one is None for one in beside) else None
+        rows, most = None, apart_bytes(kept.state)
+        if all(one is None for one in beside):
+            rows = small_batch(self, more.X, most)
         if rows is None:
-            new, made = self._read_state(more.opened(self), old=old, progress=more.progress)
-            return kept.merge(new), made
-        kept = kept.beside(rows)
-        if sum(batch.nbytes for batch in kept.apart) > apart_bytes(old):
-            kept = replace(kept, state=with_apart(self, old, kept.apart), apart=())
+            return super()._more(kept, more)
+        kept = replace(kept, apart=(*kept.apart, rows))
+        if sum(batch.nbytes for batch in kept.apart) > most:
+            kept = replace(kept, state=with_apart(self, kept.state, kept.apart), apart=())
         return kept, Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -385,7 +375,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _restored(self, held: Held) -> PCAResult:
         q = len(held.arrays.get("regression__mean", ()))
-        held.context["state"] = lambda held, name: held_folds(held, name, self._template(held.size("d") + q))
+        held.context["state"] = lambda held, name: held_folds(held, name, self._empty(held.size("d") + q))
         found = super()._restored(held)
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:
@@ -399,8 +389,7 @@ def with_apart(model: LinearModel[State], state: State, apart: tuple[Array, ...]
     for dtype in sorted({batch.dtype for batch in apart}, key=str):
         rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
         held = Rows.opened(open_in_memory(rows), lazy=False)
-        new, _ = model._read_state(held, old=state, progress=None)
-        state = state.merge(new.known(model._missing_state, "merge"))
+        state = state.merge(read_more(model, held, None, KeptRows(state, 0, ()))[0].state)
     return state
 
 
@@ -422,8 +411,8 @@ def whole_state(model: LinearModel[State], what: str) -> State:
     ValueError
         If they are not kept.
     """
-    kept: KeptRows = kept_by(model)
-    state = with_apart(model, kept.known(model._missing_state, what), kept.apart)
+    kept: KeptRows = required(model, what)
+    state = with_apart(model, kept.state, kept.apart)
     return cast("State", merged(state.states)) if isinstance(state, FoldStates) else state
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import KW_ONLY, replace
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -11,9 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Vector
-from bigpca.data.provenance import Provenance
 from bigpca.engine.driver import solving
-from bigpca.engine.events import ProgressArgument
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.model import (
@@ -33,7 +31,7 @@ from bigpca.estimators.linear.spectrum import (
     not_kept,
     solve_moments,
 )
-from bigpca.estimators.shared.fit import Fit, RandomState, called, execute
+from bigpca.estimators.shared.fit import Fit, RandomState
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
@@ -183,11 +181,13 @@ class PCA(LinearModel[Moments]):
         keep = setting(self, "keep_state_bytes")
         return Settings.of(self, standardization=standardization, keep_state_bytes=keep, seed=seed)
 
-    def _fit(self, rows: Rows, y: Unchecked) -> Fit[PCAResult]:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PCAResult]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them
 
         n, d = rows.X.shape
-        check_n_components(self.n_components, None if np.isnan(n) else n, d)
+        check_n_components(self.n_components, None if np.isnan(n) or like is not None else n, d)
+        if like is not None:
+            return _moments_fit(self, rows, like)
         if rows.covariates is not None or rows.groups is not None or _cross_validated(self) is not None:
             return _moments_fit(self, rows)
         rows, standardization = rows_to_fit(self, rows)
@@ -195,34 +195,15 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
 
-    def _read_state(
-        self, rows: Rows, *, old: Moments | None, progress: ProgressArgument
-    ) -> tuple[KeptRows, Provenance]:
-        from bigpca.estimators.linear.choosing import reject_undecided
-
-        d = rows.viewed_columns
-        check_n_components(self.n_components, None, d)
-        reject_undecided(self.n_components, variances=True)
-        if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
-            raise ValueError(_no_moments(self, "partial_fit", d))
-        # Products have the precision of one read of all rows, with those before.
-        fit = _moments_fit(self, rows, 0 if old is None else old.count, getattr(old, "n_rows", 0))
-        if old is not None:
-            check_folds(old, fit.template)
-        found, made = execute(self, fit, fit.read, f"{called(self)}.partial_fit(X)", progress=progress, adds=True)
-        return KeptRows(cast("Moments", found.state), found.omitted, fit.rows.roundings), made
-
-    def _solution(self, kept: KeptRows) -> tuple[Callable[[], PCAResult], str]:
-        """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
+    def _solve(self, kept: KeptRows) -> PCAResult:
+        """Return the solution from the moments of all rows; of fewer than the components, as many as there are."""
         check_n_components(self.n_components, None, self.n_features_in_)
-        q, state, reader = self._steps.covariates, kept.known(self._missing_state, "merge"), twin(self)
         settings = self._settings(standardization_of(self, self.n_features_in_))
-        settings = replace(settings, covariates=q, roundings=kept.roundings)
+        settings = replace(settings, covariates=self._steps.covariates, roundings=kept.roundings)
         needed = self.n_features_in_ if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
-        omitted = kept.n_omitted_
-        return lambda: solve_moments(with_apart(reader, state, kept.apart), settings, omitted=omitted), "covariance"
+        return solve_moments(with_apart(self, kept.state, kept.apart), settings, omitted=kept.n_omitted_)
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
@@ -301,7 +282,7 @@ class PCA(LinearModel[Moments]):
             )
         return _no_moments(self, what, self.n_features_in_)
 
-    def _template(self, d: int) -> Moments:
+    def _empty(self, d: int) -> Moments:
         return Moments(d)
 
 
@@ -316,10 +297,10 @@ def _cross_validated(model: PCA) -> CrossValidated | None:
     return rule if isinstance(rule, CrossValidated) else None
 
 
-def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int = 0) -> CovarianceFit:
+def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> CovarianceFit:
     """Plan the one read into moments: of added rows, of rows beside covariates, or of each group or fold of rows.
 
-    Of added rows, ``before`` is the number of rows that were used before, and ``offset`` that of all that were read.
+    Rows are added to those of ``like``, where its state is not None.
 
     Raises
     ------
@@ -343,6 +324,12 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
             other = " Or write the residuals to a store, and fit those." if q else ""
             raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}.{other}")
     reject_undecided(model.n_components, variances=True)
+    old, before = None if like is None else like.state, None
+    if like is not None:
+        # Products have the precision of one read of all rows, with those before.
+        before = 0 if old is None else old.count
+        if Moments(rows.viewed_columns).state_bytes > setting(model, "keep_state_bytes"):
+            raise ValueError(_no_moments(model, "partial_fit", rows.viewed_columns))
     if q:
         joined = rows_of_fit(model, beside_covariates(rows))
         standardization = standardization_of(model, joined.n_columns - q)
@@ -352,11 +339,14 @@ def _moments_fit(model: PCA, rows: Rows, before: int | None = None, offset: int 
     settings = replace(model._settings(standardization, rows.seed), covariates=q)
     fit = CovarianceFit(joined, settings, before)
     if groups is None and rule is None:
+        check_folds(old, fit.template)
         return fit
-    folds = FoldStates(Moments(joined.n_columns), 1 if rule is None else rule.folds, offset=offset)
+    n_folds, offset = 1 if rule is None else rule.folds, getattr(old, "n_rows", 0)
+    folds = FoldStates(Moments(joined.n_columns), n_folds, offset=offset)
     of_groups = placed_in_folds(folds, joined, groups, least=1 if rule is None or before is not None else 2)
     if groups is not None and of_groups.state_bytes > settings.keep_state_bytes:
         raise ValueError(_no_moments(model, "fit(X, groups=labels)", joined.n_columns, of_groups.n_folds))
+    check_folds(old, of_groups)
     return replace(fit, groups=of_groups)
 
 

@@ -20,16 +20,16 @@ from bigpca.engine.local import threads_here
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import format_bytes, warn_approximation
-from bigpca.estimators.linear.maps import Standardization, projected, read_again
+from bigpca.estimators.linear.maps import SecondRead, Standardization, read_again
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.results import SummedRows
+from bigpca.estimators.shared.results import KeptRows, SummedRows
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import Folded, fold, fold_to, row_pass
+from bigpca.passes.fold import fold, fold_to, row_pass
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.records import bytes_of, of_part, stored
@@ -65,7 +65,7 @@ from bigpca.solvers.eigh import (
 )
 
 if TYPE_CHECKING:
-    from bigpca.solvers.moments import Frame, Scatter
+    from bigpca.solvers.moments import Scatter
 
 
 @dataclass(frozen=True)
@@ -216,47 +216,6 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Remainder:
-    """The rows of a second read beside covariates, ``[x - mean_x - B'(z - mean_z), T'(z - mean_z)]``, and their sums.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (d + q,)
-        Of x and z, of the first read, as is B.
-    B : ndarray of shape (q, d)
-    frame : Frame
-        Of the covariates, in which they are uncorrelated.
-    state : Accumulator or None
-        Once it is read.
-    """
-
-    mean: Vector
-    B: Matrix
-    frame: Frame
-    state: Accumulator | None = None
-
-    @classmethod
-    def of(cls, state: Accumulator, settings: Settings) -> Remainder | None:
-        """Return the rows of a second read, from the sums of the first; None where that has enough digits."""
-        joint = whole_moments(state)
-        _, known = without_covariates(joint, settings)
-        if known.error <= AGAIN:
-            return None
-        return cls(joint.mean, known.coef.T, covariate_scatter(joint, settings).refined())
-
-    @property
-    def moments(self) -> Moments:
-        """Those of that read."""
-        return whole_moments(cast("Accumulator", self.state))
-
-    def applied(self, rows: Rows) -> Rows:
-        """Return the rows of the second read, from those of the first."""
-        p, M = self.B.shape[1], np.eye(len(self.mean))
-        M[p:, :p], M[p:, p:] = -self.B, self.frame.T
-        return projected(rows, self.mean, M)
-
-
-@dataclass(frozen=True)
 class PCAResult(SummedRows, Certified):
     """A solved principal component problem: the fitted attributes of a linear model, and what it keeps beside them.
 
@@ -394,7 +353,7 @@ def whole_moments(state: Accumulator) -> Moments:
 
 
 def solve_moments(
-    sums: Accumulator, settings: Settings, *, omitted: int = 0, again: Remainder | None = None
+    sums: Accumulator, settings: Settings, *, omitted: int = 0, again: SecondRead | None = None
 ) -> PCAResult:
     """Eigen-decompose the covariance of a :class:`Moments` state, or of one for each group (tutorial, algorithm 1).
 
@@ -473,7 +432,7 @@ def solve_moments(
 
 
 def held_out_errors(
-    folds: FoldStates, settings: Settings, rule: CrossValidated, again: Remainder | None = None
+    folds: FoldStates, settings: Settings, rule: CrossValidated, again: SecondRead | None = None
 ) -> tuple[Matrix, Vector]:
     """Return the errors (f, m) of 0 to m - 1 components per row of each fold, by all others, and the rows of each.
 
@@ -514,7 +473,7 @@ def held_out_errors(
 
 
 def without_covariates(
-    joint: Moments, settings: Settings, again: Remainder | None = None
+    joint: Moments, settings: Settings, again: SecondRead | None = None
 ) -> tuple[Moments, Regression]:
     """Return the moments of the residuals of the columns on the last ones, which are covariates, and the regression.
 
@@ -528,7 +487,8 @@ def without_covariates(
     """
     from bigpca.solvers.moments import least_squares  # which other fits do not need
 
-    summed, q = joint if again is None else again.moments, settings.covariates
+    summed = joint if again is None else whole_moments(cast("Accumulator", again.state))
+    q = settings.covariates
     S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
     covariates, across, B = covariate_scatter(joint, settings), S[:p, p:].T, None
     if covariates.rank >= joint.count - 1:
@@ -565,6 +525,16 @@ def without_covariates(
     add_packed(packed, S)
     residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)
     return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error, share)
+
+
+def remainder(state: Accumulator, settings: Settings) -> SecondRead | None:
+    """Return a second read of what covariates leave of rows, by the sums of the first; None where these suffice."""
+    joint = whole_moments(state)
+    _, known = without_covariates(joint, settings)
+    if known.error <= AGAIN:
+        return None
+    own = slice(joint.n_features - settings.covariates, None)
+    return SecondRead(joint.mean, own, covariate_scatter(joint, settings).refined(), B=known.coef.T)
 
 
 def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
@@ -691,10 +661,11 @@ class CovarianceFit(PCAFit):
             size += 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
         return SolveCost(flops, bytes=size, output_bytes=output)
 
-    def read(self, run: Run) -> Folded[Accumulator]:
+    def read(self, run: Run) -> KeptRows:
         """Return the moments of X."""
         with naming_sides(self.rows):
-            return fold(run, self.moments, self.rows, self.template)  # one pass over X
+            found = fold(run, self.moments, self.rows, self.template)  # one pass over X
+        return KeptRows(found.state, found.omitted, self.rows.roundings)
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
@@ -704,12 +675,12 @@ class CovarianceFit(PCAFit):
                 found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
         else:
             read = self.read(run)
-            second = Remainder.of(read.state, settings)
+            second = remainder(read.state, settings)
             if second is not None:
                 with naming_sides(self.rows):
                     left = fold(run, self.again, second.applied(self.rows), self._left).state
                 second = replace(second, state=left)
-            found = solve_moments(read.state, settings, omitted=read.omitted, again=second)
+            found = solve_moments(read.state, settings, omitted=read.n_omitted_, again=second)
         if found.regression is not None:
             found.regression.warn_if_dependent()
         return found

@@ -1,113 +1,82 @@
-"""One read into a state, and a solve from it: the fit, the result and the base of models that need nothing else."""
+"""One read into sums, and a solve from them: the fit, the result and the base of all models that need nothing else.
+
+One row or two sides of it, with weights, folds or covariates: each is a state that adds up. Where the digits of one
+read are too few for a solution, its rows are read once more, in other coordinates.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
-
-import numpy as np
+from math import inf
+from typing import ClassVar, Generic, TypeVar, cast
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.data.provenance import Provenance
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
-from bigpca.estimators.linear.maps import projected, read_again
+from bigpca.estimators.linear.maps import SecondRead, read_again
 from bigpca.estimators.linear.spectrum import not_kept
-from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import Fit, called, execute, unfitted
-from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.fit import Fit, unfitted
+from bigpca.estimators.shared.folds import held_folds
+from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import planned_fit, rows_of_fit
-from bigpca.estimators.shared.results import KeptRows, SummedRows
+from bigpca.estimators.shared.opening import rows_of_fit
+from bigpca.estimators.shared.results import KeptRows, Result, SummedRows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.fold import Folded, fold, row_pass
+from bigpca.passes.accumulators.folds import FoldStates
+from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, naming_sides
 from bigpca.records import Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components
 from bigpca.solvers.eigh import eigh_bytes
 
-if TYPE_CHECKING:
-    from bigpca.solvers.moments import Frame
-
-Found = TypeVar("Found")
-State = TypeVar("State", bound=Accumulator)
 FLOPS = 14.0  # times d^3, of one generalised eigenproblem
 COPIES = 9  # of a (d, d) matrix that it holds
 FRAMES = 6  # of the same for a second read
+BESIDE = 3  # of the same without the effect of covariates, and of what they explain
+
+Solved = TypeVar("Solved", bound=Result)
 
 
 @dataclass(frozen=True)
-class Refinement:
-    """The rows of a second read, in which the scatter of each side is near the identity, and their state.
-
-    ``T_x'(x - mean_x)``; beside ``T_y'(y - mean_y)``, or ``y - mean_y - B'(x - mean_x)``, where there are two sides.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (p + q,)
-    x : Frame
-    y : Frame or None
-    B : ndarray of shape (p, q), or None
-    state : Accumulator or None
-        Once it is read.
-    """
-
-    mean: Vector
-    x: Frame
-    y: Frame | None = None
-    B: Matrix | None = None
-    state: Accumulator | None = None
-
-    def applied(self, rows: Rows) -> Rows:
-        """Return the rows of the second read, from those of the first."""
-        p, d = len(self.x.T), len(self.mean)
-        M = np.eye(d)
-        M[:p, :p] = self.x.T
-        if self.y is not None:
-            M[p:, p:] = self.y.T
-        if self.B is not None:
-            M[:p, p:] = -self.B
-        return projected(rows, self.mean, M)
-
-
-@dataclass(frozen=True)
-class SumsFit(Fit[Found], Generic[Found, State]):
+class SumsFit(Fit[Solved], Generic[Solved]):
     """One read into sums, whose products are in float64, and (d, d) problems; another read where digits are too few.
 
     Attributes
     ----------
-    template : Accumulator
-    solve : callable
-        (state, omitted, roundings of the stored values, and the second read, if there was one) -> the result.
-    problems : int
-        How many are expected: 1, or as many as an iteration takes.
-    sets : int
-        How many sets of axes the result has.
-    refine : callable or None
-        (state, omitted) -> the rows of a second read, or None where the first has enough digits.
+    owner : SumsModel
+        With the parameters of the fit: it solves, and says whether digits are too few.
+    empty : KeptRows
+        The statistics before the read.
+    like : KeptRows or None
+        Those of the rows to which these are added.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("sums", "again")
     depends_on: ClassVar[tuple[str, ...]] = ("template",)
     solver: ClassVar[str] = "covariance"
 
-    template: State
-    solve: Callable[[State, int, tuple[float, ...], Refinement | None], Found]
-    problems: int = 1
-    sets: int = 1
-    refine: Callable[[State, int], Refinement | None] | None = None
+    owner: SumsModel[Solved]
+    empty: KeptRows
+    like: KeptRows | None = None
+
+    @property
+    def template(self) -> Accumulator:
+        """The empty sums."""
+        return cast("Accumulator", self.empty.state)
 
     @property
     def account(self) -> str:
-        d = self.rows.n_columns
-        return f"one read and {d} x {d} matrices"
+        d, widths = self.rows.n_columns, self.rows.widths
+        if not widths:
+            return f"one read and {d} x {d} matrices"
+        folds = f", for each of {self.template.n_folds} folds" if isinstance(self.template, FoldStates) else ""
+        return f"one read of both sides, {' + '.join(map(str, widths))} columns, and a {d} x {d} matrix{folds}"
 
     @cached_property
     def sums(self) -> PassCost:
@@ -116,92 +85,125 @@ class SumsFit(Fit[Found], Generic[Found, State]):
 
     @cached_property
     def again(self) -> PassCost | None:
-        """The second read, if there may be one."""
-        rows = None if self.refine is None else read_again(self.rows)
+        """The second read, if there may be one: of rows that can be read again, and are not added to others."""
+        doubtful = self.like is None and (self.owner._enough < inf or len(self.rows.widths) > 2)
+        rows = read_again(self.rows) if doubtful else None
         return None if rows is None else row_pass(rows, "refined", [self.template], dtype=PRECISE).repeated(0, 1)
 
     def solve_cost(self) -> SolveCost:
-        d, size = self.rows.n_columns, self.template.state_bytes
-        held = 2 * size + COPIES * self.sets * 8 * d * d + eigh_bytes(d)
+        widths, d = self.rows.widths or (self.rows.n_columns,), self.rows.n_columns
+        before, whole = None if self.like is None else self.like.state, self.template
+        if isinstance(before, FoldStates) and isinstance(whole, FoldStates):
+            whole = replace(whole, n_folds=len(before.union(whole)[0]))
+        size, (problems, sets) = whole.state_bytes, self.owner._sizes(whole)
+        held = 3 * size + (COPIES * sets + BESIDE * (len(widths) > 2)) * 8 * d * d + eigh_bytes(d)
         held += 0 if self.again is None else size + FRAMES * 8 * d * d
-        flops = FLOPS * self.problems * self.sets * d**3
-        return SolveCost(flops, bytes=held, output_bytes=size + 2 * self.sets * 8 * d * d)
+        flops = FLOPS * problems * sets * sum(float(width) ** 3 for width in widths)
+        return SolveCost(flops, bytes=held, output_bytes=size + 2 * sets * 8 * d * d)
 
-    def read(self, run: Run) -> Folded[State]:
-        """Return the sums of X."""
-        return fold(run, self.sums, self.rows, self.template)  # one pass over X
+    def _sums_of(self, run: Run, cost: PassCost, rows: Rows) -> KeptRows:
+        with naming_sides(self.rows):
+            found = fold(run, cost, rows, self.template)
+        return replace(self.empty, state=found.state.finished(), n_omitted_=found.omitted)
 
-    def run(self, run: Run) -> Found:
-        read = self.read(run)
-        second = None if self.again is None or self.refine is None else self.refine(read.state, read.omitted)
-        if self.again is not None and second is not None:
-            state = fold(run, self.again, second.applied(self.rows), self.template).state
-            second = replace(second, state=state)
-        return self.solve(read.state, read.omitted, self.rows.roundings, second)
+    def read(self, run: Run) -> KeptRows:
+        """Return the statistics of X."""
+        return self._sums_of(run, self.sums, self.rows)  # one pass over X
+
+    def run(self, run: Run) -> Solved:
+        kept, owner = self.read(run), self.owner
+        second = None if self.again is None else owner._doubt(kept)
+        if second is None:
+            solved = owner._solve(kept)
+            second = None if self.again is None else owner._doubt(kept, solved)
+            if second is None:
+                return solved
+        state = self._sums_of(run, cast("PassCost", self.again), second.applied(self.rows)).state
+        return owner._solve(kept, replace(second, state=state))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumsResult(SummedRows):
-    """The result of such a fit, with what all have."""
+    """The result of such a fit along axes, with what all have."""
 
     mean_: Vector = stored("d")
     components_: Matrix = stored("k", "d")
 
 
-Solved = TypeVar("Solved", bound=SumsResult)
+class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
+    """What follows from the sums of one read, to which rows can be added.
 
+    A subclass writes two functions, ``_empty`` and ``_solve``. Its rows, folds, plan, growth, merges and files follow.
+    """
 
-class SumsModel(Estimator[Solved], Grows, LinearExports, FeatureAxes):
-    """Axes that follow from the sums of one read, to which rows can be added."""
-
-    n_components: int | None
-
-    @abstractmethod
-    def _template(self, d: int) -> Unchecked:
-        """Check the parameters, and return the empty sums of d columns."""
+    _enough: ClassVar[float] = inf  # estimated error above which rows are read once more; inf where none is estimated
 
     @abstractmethod
-    def _solved(
-        self, state: Unchecked, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
-    ) -> Solved:
-        """Return the axes of the rows of a state in the host's memory; raises ValueError where there are none."""
+    def _empty(self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Unchecked = None) -> Accumulator:
+        """Check the parameters, and return the empty sums of d columns.
 
-    def _placed(self, template: Unchecked, rows: Rows, y: Unchecked) -> Unchecked:
-        """Return the sums of these rows: a hook for those that depend on labels of the rows."""
-        return template
+        With ``rows``, of these, and of their labels y; and where ``like`` is the state of others, to be added to that.
+        """
 
-    def _sizes(self) -> tuple[int, int]:
+    @abstractmethod
+    def _solve(self, kept: Unchecked, again: SecondRead | None = None) -> Solved:
+        """Return the result, from the statistics of all rows, and from their second read, if there was one.
+
+        Raises
+        ------
+        ValueError
+            Where they have none.
+        """
+
+    def _doubt(self, kept: Unchecked, solved: Solved | None = None) -> SecondRead | None:
+        """Return a second read, where one leaves too few digits: of the sums, before the solve, or of its result."""
+        return None
+
+    def _rows(self, rows: Rows, y: Unchecked) -> Rows:
+        """Return the rows that a fit reads, preprocessed."""
+        return rows_of_fit(self, rows, weighted=not self._traits.unweighted)
+
+    def _kept(self, rows: Rows, state: Accumulator) -> KeptRows:
+        """Return the statistics before a read of these rows."""
+        return KeptRows(state, 0, rows.roundings)
+
+    def _check(self, widths: tuple[int, ...]) -> None:
+        """Check the parameters for rows of so many columns on each side."""
+        k = getattr(self, "n_components", None)
+        if k is not None:
+            check_n_components(positive_integer("n_components", k), None, widths[0])
+
+    def _sizes(self, state: Unchecked) -> tuple[int, int]:
         """Return how many (d, d) problems are expected for a set of axes, and how many sets there are."""
         return 1, 1
 
-    def _finished(self, state: Unchecked) -> Unchecked:
-        """Return the state of all rows of a read, to which those of another are added."""
-        return state
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> SumsFit[Solved]:
+        read = self._rows(rows, y)
+        self._check(read.widths or (read.n_columns,))
+        state = self._empty(read.n_columns, replace(read, groups=rows.groups), y, None if like is None else like.state)
+        return SumsFit(read, unfitted(self), self._kept(read, state), like)
 
-    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[Solved, Unchecked]:
-        rows = rows_of_fit(self, rows, weighted=not self._traits.unweighted)
-        if self.n_components is not None:
-            positive_integer("n_components", self.n_components)
-            check_n_components(self.n_components, None, rows.n_columns)
-        template = self._placed(self._template(rows.n_columns), rows, y)
-        return SumsFit(rows, template, unfitted(self)._solved, *self._sizes())
-
-    def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
-        kept.known(self._missing_state, "partial_fit")
-        fit = cast("SumsFit[Solved, Unchecked]", planned_fit(self, more.opened(self), more.y))
-        call = f"{called(self)}.partial_fit(X)"
-        read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
-        return kept.merge(KeptRows(self._finished(read.state), read.omitted, fit.rows.roundings)), made
-
-    def _solution(self, kept: KeptRows) -> tuple[Callable[[], Solved], str]:
-        state, solve = kept.known(self._missing_state, "merge"), unfitted(self)._solved
-        return lambda: solve(state, kept.n_omitted_, kept.roundings), self.solver_
+    @property
+    def _columns(self) -> int:
+        """Columns of the sums of a fitted model."""
+        return self.n_features_in_
 
     def _missing_state(self, what: str) -> str:
-        """Return the message that ``what`` is impossible without the sums of all rows."""
-        size = self._finished(self._template(self.n_features_in_)).state_bytes
+        size = self._empty(self._columns).finished().state_bytes
         return not_kept(what, "sums of all rows", size, setting(self, "keep_state_bytes"))
 
+    def _kept_state(self, state: Accumulator) -> Accumulator | None:
+        """Return a state that a model keeps; None if it is too large."""
+        return state if state.state_bytes <= setting(self, "keep_state_bytes") else None
+
     def _restored(self, held: Held) -> Solved:
-        held.context["state"] = lambda held, name: self._finished(self._template(held.size("d")))
-        return super()._restored(held)
+        covariates = len(held.arrays.get("regression__mean", ()))
+
+        def template(held: Held, name: str) -> Accumulator:
+            d = held.size("d") + held.sizes.get("q", (0, ""))[0] + covariates
+            return held_folds(held, name, self._empty(d).finished())
+
+        held.context["state"] = template
+        found = super()._restored(held)
+        self._steps = replace(self._steps, covariates=covariates)
+        return found

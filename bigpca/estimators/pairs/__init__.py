@@ -1,13 +1,12 @@
 """Two blocks of columns whose rows belong together: X and Y side by side, in one read of both.
 
-- ``fits``  One read of rows side by side into their joint moments, with folds, and the solve of a problem from them.
-- ``model``  The base of estimators of two sides: their read, added and merged rows, scores of both sides, files.
+- ``model``  The base of estimators of two sides: their joint moments, with folds, and scores of both sides.
 - ``canonical``  Canonical correlations, and the singular value decomposition of the covariance between two sides.
 - ``pls``  Partial least squares regression.
 - ``ridge``  Ridge regression of all targets on all features, for many penalties, with folds from the same read.
 
-``fit(X, Y)`` opens both sides, joins them (``open_pair``), and folds one read into the moments of all columns. A
-problem is solved from these alone: nothing else is read, for any number of components or penalties.
+``fit(X, Y)`` opens both sides, joins them (``open_pair``), and folds one read into the moments of all columns: a
+``SumsModel`` of ``linear.sums``. A problem is solved from these alone, for any number of components or penalties.
 
 Add a method of two sides: a final class on ``SideScores`` or ``Predicts`` (or both) that defines its solve and its
 result, in the table of

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.sums import Refinement
+from bigpca.estimators.linear.maps import SecondRead
 from bigpca.estimators.pairs.model import (
     SCALED,
     AxesResult,
@@ -20,7 +20,7 @@ from bigpca.estimators.pairs.model import (
     RotatedAxesResult,
     SideScores,
     check_components,
-    warn_of_covariates,
+    warn_of_rounding,
 )
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
@@ -106,14 +106,16 @@ class CCA(SideScores, Predicts):
         ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
+    _enough = ENOUGH
     _remedy = "Give a regularization, such as 0.1, or fewer columns."
 
     n_components: int = 2
     _: KW_ONLY
     regularization: float | tuple[float, float] = 0.0
 
-    def _check(self, p: int, q: int) -> None:
-        check_components(self.n_components, p, q)
+    def _check(self, widths: tuple[int, ...]) -> None:
+        super()._check(widths)
+        check_components(self.n_components, *widths[:2])
         self._added()
 
     def _added(self) -> tuple[float, float]:
@@ -131,8 +133,8 @@ class CCA(SideScores, Predicts):
         x, y = (replace(side, frame=side.frame.divided(own)).solved(alpha) for side, own, alpha in parts)
         return x, y
 
-    def _second(self, joint: JointMoments) -> Refinement:
-        return Refinement(joint.moments.mean, joint.x.refined(), joint.y.refined())
+    def _again(self, joint: JointMoments) -> SecondRead:
+        return SecondRead(joint.moments.mean, slice(joint.p), joint.x.refined(), joint.y.refined())
 
     def _stored(self, joint: JointMoments, solution: dict[str, Unchecked]) -> float:
         units, weight, found = joint.deviations() * np.sqrt(joint.freedom), joint.moments.weight, 0.0
@@ -168,9 +170,9 @@ class CCA(SideScores, Predicts):
             super()._warn(found)
         else:
             super(PairModel, self)._warn(found)
-            warn_of_covariates(found)
+            warn_of_rounding(found)
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
+    def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, moments, std = joint.p, joint.moments, joint.deviations()
         x, y = self._sides(joint)
         ranks = x.scatter.rank, y.scatter.rank
@@ -266,10 +268,11 @@ class PLSSVD(SideScores):
     n_components: int = 2
     _: KW_ONLY
 
-    def _check(self, p: int, q: int) -> None:
-        check_components(self.n_components, p, q)
+    def _check(self, widths: tuple[int, ...]) -> None:
+        super()._check(widths)
+        check_components(self.n_components, *widths[:2])
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
+    def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         # C_xy of the scaled columns, and its singular value decomposition, whose signs the weights of X fix.
         p, std = joint.p, joint.deviations()
         C, k = joint.scatter[:p, p:] / joint.freedom / np.outer(std[:p], std[p:]), self.n_components

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
@@ -15,30 +14,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Matrix, Path, Vector, unpack
 from bigpca.blas import blas_threads
+from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
-from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import positive_integer
-from bigpca.estimators.linear.maps import Projection, Reconstruction, Standardization, projected
+from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead, Standardization, projected
 from bigpca.estimators.linear.spectrum import (
     Regression,
-    Remainder,
     Settings,
     check_enough_rows,
-    not_kept,
+    remainder,
     whole_moments,
     without_covariates,
 )
-from bigpca.estimators.linear.sums import Refinement
-from bigpca.estimators.pairs.fits import PairFit, open_pair
+from bigpca.estimators.linear.sums import SumsFit, SumsModel
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
-from bigpca.estimators.shared.fit import called, execute, unfitted
-from bigpca.estimators.shared.folds import check_folds, held_folds, placed_in_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, kept_by
+from bigpca.estimators.shared.folds import check_folds, placed_in_folds
+from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
@@ -59,8 +55,8 @@ from bigpca.estimators.shared.outputs import (
     maps_rows,
     on_fitted_grid,
 )
-from bigpca.estimators.shared.results import RowCounts, checked_count
-from bigpca.estimators.shared.transformer import Estimator, of_all
+from bigpca.estimators.shared.results import KeptRows, RowCounts, checked_count
+from bigpca.estimators.shared.transformer import of_all
 from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, column_scale
 from bigpca.passes.accumulators.folds import FoldStates
@@ -76,11 +72,10 @@ from bigpca.passes.reading.row_maps import (
     chained,
     preprocessors,
 )
-from bigpca.passes.rows import Rows, beside_covariates, check_paired
+from bigpca.passes.rows import Rows, beside_covariates, blocks_of_batches, check_paired, side_by_side
 from bigpca.records import Coding, Held, of_part, stored
-from bigpca.settings import setting
 from bigpca.solvers.components import check_total
-from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares, stored_squares
+from bigpca.solvers.eigh import EPS, NOISE, rounded_squares, stored_squares
 from bigpca.solvers.moments import Frame, Scatter, warn_dependent, warn_stored
 from bigpca.solvers.pairs import Columns
 from bigpca.storage.files import content_digest
@@ -89,6 +84,28 @@ SCALED = {"scale": SWITCH}  # which is something else in models of one side
 
 if TYPE_CHECKING:
     import xarray as xr
+
+
+def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
+    """Return opened rows of X with those of Y side by side, and covariates behind them.
+
+    Y of None stands for the second arrays of batches.
+
+    Raises
+    ------
+    ValueError
+        If there is no Y; as :func:`bigpca.passes.rows.side_by_side`, and for batches of a different number of arrays.
+    """
+    if Y is None and has_batches(rows.X):
+        joined = blocks_of_batches(rows)
+        if joined is not None and len(joined.widths) != 2:
+            raise ValueError(f"the batches have {len(joined.widths)} blocks; pairs (X, Y) were expected.")
+        if joined is not None:
+            return joined if rows.covariates is None else side_by_side([rows, rows.covariates], "XZ")  # which raises
+    if Y is None:
+        raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give Y of shape (n, q).")
+    more = [] if rows.covariates is None else [rows.covariates]
+    return side_by_side([rows, open_side(Y, owner, "Y"), *more], "XYZ"[: 2 + len(more)])
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,7 @@ class JointMoments:
     p: int
     scale: bool
     roundings: tuple[float, ...]
-    second: Refinement | None = None
+    second: SecondRead | None = None
     again: Moments | None = None
     centred: bool = True
     lost: Vector | float = 0.0
@@ -142,14 +159,15 @@ class JointMoments:
         """Return the estimated error of a solution, which is not below that of the effect that was taken out."""
         return float(max(of, 0.0 if self.regression is None else self.regression.error))
 
-    def without(self, covariates: int, again: Remainder | None = None) -> JointMoments:
+    def without(self, covariates: int, again: SecondRead | None = None) -> JointMoments:
         """Return the same of what so many of the last columns leave of the others."""
         if not covariates:
             return self
         whole = self.moments
         settings = _settings(covariates, self.roundings, (self.p, whole.n_features - covariates - self.p))
         moments, found = without_covariates(whole, settings, again)
-        before, summed = (one.squares[:-covariates] for one in (whole, whole if again is None else again.moments))
+        last = whole if again is None else whole_moments(cast("Accumulator", again.state))
+        before, summed = (one.squares[:-covariates] for one in (whole, last))
         left = moments.squares
         # The difference of two sums of the size of the total is known to its rounding.
         share = np.divide(summed, left, out=np.ones(len(left)), where=left > 0)
@@ -227,13 +245,13 @@ class JointMoments:
     @cached_property
     def x(self) -> Scatter:
         """The scatter of X."""
-        return self._side(slice(0, self.p), None if self.second is None else self.second.x)
+        return self._side(slice(0, self.p), None if self.second is None else self.second.frame)
 
     @cached_property
     def y(self) -> Scatter:
         """The scatter of Y."""
         own = slice(self.p, self.moments.n_features)
-        return self._side(own, None if self.second is None else self.second.y)
+        return self._side(own, None if self.second is None else self.second.other)
 
     @property
     def cross(self) -> Matrix:
@@ -244,7 +262,7 @@ class JointMoments:
     def deviating(self, W: Matrix) -> Matrix:
         """Return d (p, q): predictions by W differ by d'z from those that the last read subtracted from y."""
         second = self.second
-        return W if second is None else second.x.R.T @ (W if second.B is None else W - second.B)
+        return W if second is None else second.frame.R.T @ (W if second.B is None else W - second.B)
 
     def checked(self, omitted: int) -> JointMoments:
         """Return the same, once there are two rows and no side is constant.
@@ -312,9 +330,41 @@ class Targets:
     grid: Grid | None = stored(coding=OF_GRIDS, default=None)
     view: View | None = stored(coding=OF_VIEWS, default=None)
 
-    def beside(self, roundings: tuple[float, ...]) -> Targets:
-        """Return the same of rows to which others were added."""
-        return replace(self, roundings=tuple(map(max, self.roundings, roundings)))
+    def merge(self, other: Targets) -> Targets:
+        """Return what is known of both; raises ValueError for rows of different patterns."""
+        # Rows of maps of several sizes are alike.
+        patterns = [one.view and one.view.pattern and replace(one.view.pattern, sizes=()) for one in (self, other)]
+        if patterns[0] != patterns[1]:
+            raise ValueError(
+                f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
+                "with the same."
+            )
+        same = self.view is not None and other.view is not None and self.view.describe() == other.view.describe()
+        roundings = tuple(map(max, self.roundings, other.roundings))
+        return Targets(self.single, roundings, common_grid(self.grid, other.grid), self.view if same else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptSides(KeptRows):
+    """The statistics of all rows of both sides.
+
+    Attributes
+    ----------
+    widths : tuple of int
+        Columns of X, of Y, and of covariates.
+    targets : Targets
+    """
+
+    widths: tuple[int, ...]
+    targets: Targets
+
+    def merge(self, other: KeptRows) -> KeptSides:
+        """Return the statistics of both sets of rows; raises ValueError for other columns, patterns and folds."""
+        more = cast("KeptSides", other)
+        if self.widths != more.widths:
+            raise ValueError(f"models of {self.widths[1]} and {more.widths[1]} columns of Y cannot be merged.")
+        both, targets = super().merge(other), self.targets.merge(more.targets)
+        return replace(self, state=both.state, n_omitted_=both.n_omitted_, targets=targets, roundings=targets.roundings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,8 +381,8 @@ class PairResult(RowCounts):
         Of both sides, and for each fold if there are folds; None if it is not kept.
     groups_ : ndarray, or None
         Labels of the folds, if these are groups.
-    state_bytes : int
-        Bytes of the state, which may not be kept.
+    coarse : float
+        What the rounding of the stored values changes, relative to the solution.
     regression : Effects or None
         Of both sides on covariates, whose effect was taken out.
     """
@@ -343,7 +393,7 @@ class PairResult(RowCounts):
     targets: Targets = stored(of=Targets)
     groups_: Array | None = stored(coding=OF_VALUES, default=None)
     state: Accumulator | None = stored(default=None)
-    state_bytes: int = 0
+    coarse: float = 0.0
     regression: Effects | None = stored(of=Effects, default=None)
 
     covariate_mean_ = of_part("regression", "mean")
@@ -359,40 +409,11 @@ class PairResult(RowCounts):
         return None if self.regression is None else self.regression.coef[len(self.x_mean_) :]
 
     @property
-    def n_covariates(self) -> int:
-        """r."""
-        return 0 if self.regression is None else len(self.regression.mean)
-
-    def beside(self, state: Accumulator, omitted: int, targets: Targets) -> Self:
-        """Return the statistics of all rows, with the solution of fewer."""
-        n, omitted = whole_moments(state).count, self.n_omitted_ + omitted
-        return replace(self, n_samples_=n, n_omitted_=omitted, state=state, targets=targets)
-
-    def merge(self, other: PairResult) -> Self:
-        """Return the statistics of the rows of both models.
-
-        Raises
-        ------
-        ValueError
-            For other columns, patterns and folds.
-        """
-        if self.n_targets_ != other.n_targets_:
-            raise ValueError(f"models of {self.n_targets_} and {other.n_targets_} columns of Y cannot be merged.")
-        if self.state is None or other.state is None:
-            return replace(self, state=None)
-        check_folds(self.state, other.state)
-        one, more = self.targets, other.targets
-        # Rows of maps of several sizes are alike.
-        patterns = [each.view and each.view.pattern and replace(each.view.pattern, sizes=()) for each in (one, more)]
-        if patterns[0] != patterns[1]:
-            raise ValueError(
-                f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
-                "with the same."
-            )
-        same = one.view is not None and more.view is not None and one.view.describe() == more.view.describe()
-        grid, view = common_grid(one.grid, more.grid), one.view if same else None
-        targets = replace(one.beside(more.roundings), grid=grid, view=view)
-        return self.beside(self.state.merge(other.state), other.n_omitted_, targets)
+    def so_far(self) -> KeptSides:
+        """The statistics, with what solves of more rows need beside them."""
+        widths = (len(self.x_mean_), self.n_targets_, 0 if self.regression is None else len(self.regression.mean))
+        known = self.targets
+        return KeptSides(self.state, self.n_omitted_, known.roundings, widths=widths, targets=known)
 
     def checked(self) -> Self:
         """Return itself; raises ValueError for statistics of other sizes, which would fail when rows are added."""
@@ -424,30 +445,7 @@ class RotatedAxesResult(AxesResult):
     intercept_: Vector = stored("q")
 
 
-@dataclass(frozen=True)
-class PairFound:
-    """A solution for two sides.
-
-    Attributes
-    ----------
-    state : Accumulator
-        Of both sides, and for each fold if there are folds.
-    omitted : int
-    targets : Targets
-    joint : JointMoments
-        What was solved.
-    solution : dict
-        Fields of the result.
-    """
-
-    state: Accumulator
-    omitted: int
-    targets: Targets
-    joint: JointMoments
-    solution: dict[str, Unchecked]
-
-
-class PairModel(Estimator[PairResult], Grows):
+class PairModel(SumsModel[PairResult]):
     """What is learned from rows of X (n, p) and Y (n, q) side by side, in one read of both.
 
     A subclass defines its solve (:meth:`_solve`) and the record of its result. These attributes are those of all.
@@ -479,17 +477,12 @@ class PairModel(Estimator[PairResult], Grows):
 
     preprocess_y: Preprocess
     _remedy: ClassVar[str] = ""  # for a solution that rounding may change
-    _enough: ClassVar[float] = ENOUGH  # estimated error above which rows are read once more
 
     @abstractmethod
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
+    def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         """Return the solution by the fields of the result; ``state`` is that of the last read."""
 
-    @abstractmethod
-    def _check(self, p: int, q: int) -> None:
-        """Check the parameters for so many columns."""
-
-    def _second(self, joint: JointMoments) -> Refinement | None:
+    def _again(self, joint: JointMoments) -> SecondRead | None:
         """Return the rows of a second read, for a solution with too few digits; a hook for those that divide."""
         return None
 
@@ -499,7 +492,7 @@ class PairModel(Estimator[PairResult], Grows):
 
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
-        warn_of_covariates(found)
+        warn_of_rounding(found)
         error, known = getattr(found, "solve_error_", None) or 0.0, found.regression
         if known is None or error > known.error:
             warn_dependent(error, "the columns", self._remedy)
@@ -514,28 +507,35 @@ class PairModel(Estimator[PairResult], Grows):
         """Whether the solve is about the means."""
         return bool(getattr(self, "fit_intercept", True))
 
-    def _template(self, d: int) -> Accumulator:
-        """Return the state of the read; a hook for models with folds."""
-        return Moments(d)
+    @property
+    def _folds(self) -> int | None:
+        """How many folds of the rows are summed apart; None for none."""
+        return None
 
-    def _placed(self, joined: Rows, groups: Unchecked = None, before: Accumulator | None = None) -> Accumulator:
-        template = self._template(sum(joined.widths))
-        if isinstance(template, FoldStates):
-            if isinstance(before, FoldStates):
-                template = replace(template, offset=before.n_rows)
-            template = placed_in_folds(template, joined, groups, 2 if before is None else 1)
+    def _empty(
+        self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
+    ) -> Accumulator:
+        n_folds = self._folds
+        if n_folds is None:
+            state: Accumulator = Moments(d)
+            if rows is not None:
+                reject_groups(self, rows.groups)
         else:
-            reject_groups(self, groups)
-        if before is not None:
-            check_folds(before, template)
-        return template
+            offset = like.n_rows if isinstance(like, FoldStates) else 0
+            state = FoldStates(Moments(d), n_folds, offset=offset)
+            if rows is not None:
+                state = placed_in_folds(state, rows, rows.groups, 2 if like is None else 1)
+        check_folds(like, state)
+        return state
+
+    def _sizes(self, state: Unchecked) -> tuple[int, int]:
+        return getattr(state, "n_folds", 1), 1
 
     def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
         y = getattr(self, "preprocess_y", None)
         return self._preprocessors(), () if y is None else preprocessors(y, "preprocess_y")
 
-    def _joined(self, rows: Rows, y: Unchecked) -> Rows:
-        """Return both sides as a fit reads them, preprocessed."""
+    def _rows(self, rows: Rows, y: Unchecked) -> Rows:
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):
@@ -557,72 +557,77 @@ class PairModel(Estimator[PairResult], Grows):
         """Return new rows of both sides as those of the fit."""
         check_same_steps(self)
         y = y if y is None else self._side_like(y)
-        joined = self._joined(open_like(self, X, given).weighted(weights), y)
+        joined = self._rows(open_like(self, X, given).weighted(weights), y)
         self._check_targets(joined.widths[1])
         return joined
 
-    def _side_like(self, y: Unchecked) -> Rows:
-        """Return new rows of Y as those of the fit."""
-        known = cast("PairResult", kept_by(self)).targets
-        return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
-
-    def _solver_of(
-        self, p: int, targets: Targets, covariates: int
-    ) -> Callable[[Accumulator, int, Refinement | Remainder | None], PairFound]:
-        scale = self._scales
-
-        def solve(state: Accumulator, omitted: int, second: Refinement | Remainder | None = None) -> PairFound:
-            joint = JointMoments(whole_moments(state), p, scale, targets.roundings, centred=self._centred)
-            last = state if second is None or second.state is None else second.state
-            apart = second if isinstance(second, Remainder) else None
-            joint = joint.without(covariates, apart).checked(omitted)
-            if isinstance(second, Remainder):
-                last = state  # in whose coordinates folds are
-            elif second is not None:
-                joint = replace(joint, second=second, again=whole_moments(last))
-            with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * (joint.moments.n_features - p) ** 3):
-                return PairFound(state, omitted, targets, joint, self._solve(joint, last))
-
-        return solve
-
-    def _refined(self, found: PairFound) -> Refinement | None:
-        return self._second(found.joint) if found.solution["solve_error_"] > self._enough else None
-
-    def _fit(self, rows: Rows, y: Unchecked) -> PairFit[PairFound, Accumulator]:
-        joined = self._joined(rows, y)
-        (p, q), covariates = joined.widths[:2], sum(joined.widths[2:])
-        self._check(p, q)
-        if covariates and not self._centred:
+    def _check(self, widths: tuple[int, ...]) -> None:
+        if len(widths) > 2 and not self._centred:
             raise ValueError("fit_intercept = False cannot be used with covariates (given), whose effect has one.")
-        side = joined.origin.sides[1] if joined.origin.sides else joined.origin
-        named = side is not joined.origin and side.names is not None
+
+    def _kept(self, rows: Rows, state: Accumulator) -> KeptSides:
+        p, q = rows.widths[:2]
+        side = rows.origin.sides[1] if rows.origin.sides else rows.origin
+        named = side is not rows.origin and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
         # A view with absent columns is as that of the grid.
-        view = None if side.view is None or side is joined.origin or side.view.absent else side.view
-        owner = unfitted(self)
-        single = side.sample == () if joined.order.batches is None else joined.order.batches.stream.single[-1]
-        solve = owner._solver_of(p, Targets(single, joined.roundings, grid, view), covariates)
-        refines = "solve_error_" in self._traits.result.__dataclass_fields__
-        refine = owner._refined if refines and not covariates else None
-        settings = _settings(covariates, joined.roundings, (p, q)) if covariates else None
-        apart = None if settings is None else partial(Remainder.of, settings=settings)
-        return PairFit(joined, self._placed(joined, rows.groups), solve, refine=refine, apart=apart)
+        view = None if side.view is None or side is rows.origin or side.view.absent else side.view
+        single = side.sample == () if rows.order.batches is None else rows.order.batches.stream.single[-1]
+        targets = Targets(single, rows.roundings, grid, view)
+        return KeptSides(state, 0, rows.roundings, widths=(p, q, sum(rows.widths[2:])), targets=targets)
 
-    def _more(self, kept: PairResult, more: MoreRows) -> tuple[PairResult, Provenance]:
-        old = self._whole_state(kept, "partial_fit")
-        joined = self._joined_like(more.X, more.y, more.weights, more.given)
-        targets = kept.targets.beside(joined.roundings)
-        solve = unfitted(self)._solver_of(self.n_features_in_, targets, kept.n_covariates)
-        fit = PairFit(joined, self._placed(joined, more.groups, old), solve, old)
-        call = f"{called(self)}.partial_fit(X, Y)"
-        read, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
-        return kept.beside(old.merge(read.state), read.omitted, targets), made
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> SumsFit[PairResult]:
+        if like is None:
+            return super()._fit(rows, y)
+        fit = super()._fit(rows, None if y is None else self._side_like(y), like)
+        self._check_targets(fit.rows.widths[1])
+        return fit
 
-    def _solution(self, kept: PairResult) -> tuple[Callable[[], PairFound], str]:
-        self._check(self.n_features_in_, kept.n_targets_)
-        state, omitted = self._whole_state(kept, "merge"), kept.n_omitted_
-        solve = unfitted(self)._solver_of(self.n_features_in_, kept.targets, kept.n_covariates)
-        return lambda: solve(state, omitted, None), self.solver_
+    def _side_like(self, y: Unchecked) -> Rows:
+        """Return new rows of Y as those of the fit."""
+        known = cast("KeptSides", kept_by(self)).targets
+        return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
+
+    def _joint(self, kept: KeptSides, again: SecondRead | None = None) -> JointMoments:
+        """Return the moments of all rows as a solve takes them."""
+        p, _, covariates = kept.widths
+        joint = JointMoments(whole_moments(kept.state), p, self._scales, kept.roundings, centred=self._centred)
+        joint = joint.without(covariates, again if covariates else None).checked(kept.n_omitted_)
+        if again is None or covariates:
+            return joint
+        return replace(joint, second=again, again=whole_moments(cast("Accumulator", again.state)))
+
+    def _doubt(self, kept: KeptSides, solved: PairResult | None = None) -> SecondRead | None:
+        p, q, covariates = kept.widths
+        if covariates:
+            return None if solved else remainder(kept.state, _settings(covariates, kept.roundings, (p, q)))
+        error = getattr(solved, "solve_error_", None) or 0.0  # PLS estimates none
+        return self._again(self._joint(kept)) if error > self._enough else None
+
+    def _solve(self, kept: KeptSides, again: SecondRead | None = None) -> PairResult:
+        joint, (p, q, covariates), state = self._joint(kept, again), kept.widths, kept.state
+        # Folds are in the coordinates of the first read, where covariates are taken out.
+        last = state if again is None or covariates else cast("Accumulator", again.state)
+        with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * q**3):
+            solution = self._solution(joint, last)
+        state = self._kept_state(state.present if isinstance(state, FoldStates) else state)
+        return cast("type[PairResult]", self._traits.result)(
+            n_samples_=joint.moments.count,
+            n_omitted_=kept.n_omitted_,
+            n_targets_=q,
+            x_mean_=joint.mean[:p],
+            y_mean_=joint.mean[p:],
+            targets=replace(kept.targets, roundings=kept.roundings),
+            state=state,
+            groups_=getattr(state, "labels", None),
+            weight_sums=joint.moments.weight_sums,
+            regression=joint.regression,
+            coarse=self._stored(joint, solution) if max(joint.roundings) > EPS else 0.0,
+            **{
+                name: np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one
+                for name, one in solution.items()
+            },
+        )
 
     @maps_rows
     def transform(
@@ -672,68 +677,22 @@ class PairModel(Estimator[PairResult], Grows):
         raise TypeError(f"{type(self).__name__} has no scores of Y: they are those of X. Pass X alone.")
 
     def _check_targets(self, q: int) -> None:
-        if q != self.n_targets_:
+        if q != (known := cast("KeptSides", kept_by(self)).widths[1]):
             also = " Y has as many columns as X of the fit: are the sides swapped?" if q == self.n_features_in_ else ""
             raise ValueError(
-                f"Y has {q} columns, but {type(self).__name__} was fitted on {self.n_targets_}.{also} Pass the columns "
+                f"Y has {q} columns, but {type(self).__name__} was fitted on {known}.{also} Pass the columns "
                 "of the fit."
             )
 
-    def _whole_state(self, kept: PairResult, what: str) -> Accumulator:
-        """Return the statistics of all rows.
-
-        Raises
-        ------
-        ValueError
-            If they are not kept.
-        """
-        if kept.state is None:
-            d = self.n_features_in_ + self.n_targets_ + kept.n_covariates
-            size = kept.state_bytes or self._template(d).state_bytes
-            raise ValueError(not_kept(what, "moments of all rows", size, setting(self, "keep_state_bytes")))
-        return kept.state
-
-    def _made(self, found: PairFound) -> PairResult:
-        moments, p, state, joint = whole_moments(found.state), found.joint.p, found.state, found.joint
-        if max(joint.roundings) > EPS:
-            warn_stored(self._stored(joint, found.solution), joint.roundings)
-        state = state.present if isinstance(state, FoldStates) else state
-        kept = state.state_bytes <= setting(self, "keep_state_bytes")
-        solution = {
-            name: np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one
-            for name, one in found.solution.items()
-        }
-        kind = cast("type[PairResult]", self._traits.result)
-        return kind(
-            n_samples_=moments.count,
-            n_omitted_=found.omitted,
-            n_targets_=joint.moments.n_features - p,
-            x_mean_=joint.mean[:p],
-            y_mean_=joint.mean[p:],
-            targets=found.targets,
-            state=state if kept else None,
-            groups_=state.labels if kept and isinstance(state, FoldStates) else None,
-            state_bytes=state.state_bytes,
-            weight_sums=moments.weight_sums,
-            regression=joint.regression,
-            **solution,
-        )
+    @property
+    def _columns(self) -> int:
+        return sum(kept_by(self).widths)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         # Of scores, those of one column have two dimensions too.
         tags.target_tags = TargetTags(required=True, multi_output=True, single_output=False)
         return tags
-
-    def _restored(self, held: Held) -> PairResult:
-        def template(held: Held, name: str) -> Accumulator:
-            return held_folds(held, name, self._template(held.size("d") + held.size("q") + r))
-
-        r = len(held.arrays.get("regression__mean", ()))
-        held.context["state"] = template
-        found = super()._restored(held)
-        self._steps = replace(self._steps, covariates=r)
-        return found
 
 
 @of_all
@@ -927,8 +886,9 @@ def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, 
     return Settings(None, Standardization(True, True), covariates=covariates, roundings=each)
 
 
-def warn_of_covariates(found: PairResult) -> None:
-    """Report covariates that depend on each other, and a remainder that rounding may change."""
+def warn_of_rounding(found: PairResult) -> None:
+    """Report covariates that depend on each other, and results that rounding may change, or the stored values'."""
+    warn_stored(found.coarse, found.targets.roundings)
     if found.regression is not None:
         found.regression.warn_if_dependent()
         found.regression.warn_if_rounded()

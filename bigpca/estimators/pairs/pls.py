@@ -97,8 +97,9 @@ class PLSRegression(SideScores, Predicts):
     n_components: int | str | CrossValidated = 2
     _: KW_ONLY
 
-    def _check(self, p: int, q: int) -> None:
-        rule = self._rule
+    def _check(self, widths: tuple[int, ...]) -> None:
+        super()._check(widths)
+        p, rule = widths[0], self._rule
         if rule is not None and rule.criterion != "column":
             raise ValueError(
                 f"n_components = {rule}: the criterion is one of PCA, but PLSRegression compares the errors of "
@@ -121,11 +122,11 @@ class PLSRegression(SideScores, Predicts):
             return positive_integer("n_components", self.n_components)
         return min(p, TRIED) if rule.max_components is None else rule.max_components
 
-    def _template(self, d: int) -> Accumulator:
-        rule = self._rule
-        return Moments(d) if rule is None else FoldStates(Moments(d), rule.folds)
+    @property
+    def _folds(self) -> int | None:
+        return None if (rule := self._rule) is None else rule.folds
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
+    def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, std, errors = joint.p, joint.deviations(), None
         k, rule = self._most(p), self._rule
         if rule is not None and isinstance(state, FoldStates):

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import RegressorTags, Tags
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked
-from bigpca.estimators.linear.sums import Refinement
+from bigpca.estimators.linear.maps import SecondRead
 from bigpca.estimators.pairs.model import JointMoments, PairResult, Predicts, squared_errors
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
@@ -163,7 +163,8 @@ class Ridge(Predicts):
             return np.asarray(scores.argmax(axis=0))
         return np.full(scores.shape[1], scores.mean(axis=1).argmax())
 
-    def _check(self, p: int, q: int) -> None:
+    def _check(self, widths: tuple[int, ...]) -> None:
+        super()._check(widths)
         self._penalties()
 
     def _row_map(self) -> RowMap:
@@ -176,12 +177,13 @@ class Ridge(Predicts):
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _template(self, d: int) -> Accumulator:
-        return Moments(d) if len(self._penalties()) == 1 else FoldStates(Moments(d), self.cv)
+    @property
+    def _folds(self) -> int | None:
+        return None if len(self._penalties()) == 1 else self.cv
 
-    def _second(self, joint: JointMoments) -> Refinement:
+    def _again(self, joint: JointMoments) -> SecondRead:
         B, _ = least_squares(joint.x, joint.cross, 0.0)
-        return Refinement(joint.mean, joint.x.refined(), B=B)
+        return SecondRead(joint.mean, slice(joint.p), joint.x.refined(), B=B)
 
     def _at(self, joint: JointMoments, alpha: float, W: Matrix) -> Coefficients:
         """Return the coefficients W (p, q) with one penalty, and what their errors depend on."""
@@ -199,7 +201,7 @@ class Ridge(Predicts):
             found = max(found, own.stored(joint.stored[: joint.p], joint.moments.weight))
         return found
 
-    def _solve(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
+    def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, alphas = joint.p, self._penalties()
         q, scores = joint.moments.n_features - p, None
         if isinstance(state, FoldStates):

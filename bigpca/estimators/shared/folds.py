@@ -64,8 +64,10 @@ def jackknife(values: Array) -> Array:
     return np.asarray(np.sqrt((f - 1) / f * np.sum((values - values.mean(axis=0)) ** 2, axis=0)))
 
 
-def check_folds(before: Accumulator, added: Accumulator) -> None:
+def check_folds(before: Accumulator | None, added: Accumulator) -> None:
     """Reject states of rows with other folds than those before; raises as :meth:`FoldStates.union`."""
+    if before is None:
+        return
     if isinstance(before, FoldStates) and isinstance(added, FoldStates):
         before.union(added)
     elif isinstance(before, FoldStates) or isinstance(added, FoldStates):

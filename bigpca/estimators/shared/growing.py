@@ -6,8 +6,6 @@ waits in the place of the result until it is needed.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
@@ -18,10 +16,10 @@ from bigpca.arrays import Input
 from bigpca.data.provenance import Provenance
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
-from bigpca.estimators.shared.fit import unfitted
+from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.inputs import Unchecked, check_parameters, summed
-from bigpca.estimators.shared.opening import open_like, record_rows, reject_groups, set_known
-from bigpca.estimators.shared.results import Kept, Result, Waiting
+from bigpca.estimators.shared.opening import open_like, planned_fit, record_rows, set_known
+from bigpca.estimators.shared.results import Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.rows import Rows
 from bigpca.records import check_shapes
@@ -49,10 +47,7 @@ class MoreRows:
 
     def opened(self, model: BaseEstimator) -> Rows:
         """Return the rows as those of the fit, with what belongs to them."""
-        rows = open_like(model, self.X, self.given).weighted(self.weights)
-        if "groups" not in model._traits.accepts:
-            reject_groups(model, self.groups)
-        return replace(rows, groups=self.groups)
+        return replace(open_like(model, self.X, self.given).weighted(self.weights), groups=self.groups)
 
 
 def grows(model: BaseEstimator) -> bool:
@@ -101,36 +96,53 @@ def alike(a: Unchecked, b: Unchecked) -> bool:
     return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
-def solve_later(model: Unchecked, solve: Callable[[], Unchecked], kept: Kept, solver: str) -> None:
-    """Keep a solve in the place of the result, and the name of its solver: it runs once, when that is needed."""
+def required(model: Unchecked, what: str) -> Unchecked:
+    """Return the statistics of all rows, which ``what`` requires; raises ValueError if they are not kept."""
+    kept = kept_by(model)
+    if getattr(kept, "state", kept) is None:
+        raise ValueError(model._missing_state(what))
+    return kept
+
+
+def solve_later(model: Unchecked, kept: Unchecked) -> None:
+    """Keep statistics, and in the place of the result their solve: it runs once, when that is needed.
+
+    With other parameters than those of the fit they are solved at once, and a failure changes nothing.
+    """
     owner = twin(model)
 
     def solved() -> Result:
-        found: Result = check_shapes(owner._made(solve()))
+        found: Result = check_shapes(owner._made(owner._solve(kept)))
         owner._warn(found)
         return found
 
-    model._found, model.solver_ = Waiting(solved, kept, setting(model, "solve_threads")), solver
+    found, parameters = Waiting(solved, kept, setting(model, "solve_threads")), model.get_params(deep=False)
+    if not all(alike(value, model._steps.parameters[name]) for name, value in parameters.items()):
+        found()
+    model._found = found
 
 
-def keep_checked(model: Unchecked, kept: Unchecked) -> None:
-    """Keep statistics; with other parameters than before they are solved at once, and a failure changes nothing."""
-    before, parameters = (model._found, model.solver_), model.get_params(deep=False)
-    model._keep(kept)
-    same = all(alike(value, model._steps.parameters[name]) for name, value in parameters.items())
-    if isinstance(model._found, Waiting) and not same:
-        try:
-            model._found()
-        except BaseException:
-            model._found, model.solver_ = before
-            raise
+def read_more(
+    model: BaseEstimator, rows: Rows, y: Unchecked, like: Unchecked, progress: ProgressArgument = None
+) -> tuple[Unchecked, Provenance, str]:
+    """Return the statistics of rows to be added to those of ``like``, the record of their read, and its solver."""
+    fit: Unchecked = planned_fit(model, rows, y, like=like)
+    beside = ", Y" if fit.rows.widths else ", y" if "labels" in model._traits.accepts else ""
+    call = f"{called(model)}.partial_fit(X{beside})"
+    return *execute(model, fit, fit.read, call, progress=progress, adds=True), fit.solver
 
 
 class Grows(BaseEstimator):
     """A model to which rows can be added, and that can be merged with others.
 
-    A subclass writes :meth:`_more`, :meth:`_solution` and, where its result is not those statistics itself, the
-    property ``so_far`` of the result.
+    What a subclass writes::
+
+        _fit(rows, y, like=None)    the planned fit, whose ``read`` returns the statistics of these rows alone; where
+                                    ``like`` has those of the rows before, only that read, with what depends on them
+        _solve(kept)                what the fit returns, from statistics
+        _missing_state(what)        the message that they are not kept, which ``what`` needs
+
+    Statistics have ``merge``; they are the result, or its property ``so_far``.
     """
 
     @property
@@ -195,18 +207,23 @@ class Grows(BaseEstimator):
             return self._first(more)
         check_parameters(self)
         check_same_steps(self)
-        kept, made = self._more(kept_by(self), more)
-        keep_checked(self, kept)
+        kept, made = self._more(required(self, "partial_fit"), more)
+        self._keep(kept)
         record_rows(self, made)
         return self
 
-    @abstractmethod
+    def _solve(self, kept: Unchecked) -> Unchecked:
+        """Return what a fit returns, from the statistics of all rows."""
+        raise AttributeError(self._why_fixed)
+
+    def _missing_state(self, what: str) -> str:
+        """Return the message that ``what`` needs the statistics of all rows, which are not kept."""
+        return f"{what} needs the statistics of all rows, which are not kept. Fit all rows again."
+
     def _more(self, kept: Unchecked, more: MoreRows) -> tuple[Unchecked, Provenance]:
         """Read more rows, and return the statistics of all, and the record of the read."""
-
-    def _solution(self, kept: Unchecked) -> tuple[Callable[[], Unchecked], str]:
-        """Check the parameters, and return the solve from statistics, and the name of the solver."""
-        return lambda: kept, self.solver_
+        read, made, _ = read_more(self, more.opened(self), more.y, kept, more.progress)
+        return kept.merge(read), made
 
     def _first(self, more: MoreRows) -> Self:
         """Fit the first rows."""
@@ -215,8 +232,7 @@ class Grows(BaseEstimator):
 
     def _keep(self, kept: Unchecked) -> None:
         """Keep statistics, and postpone the solve."""
-        solve, solver = self._solution(kept)
-        solve_later(self, solve, kept, solver)
+        solve_later(self, kept)
 
 
 def check_among(model: Grows, y: Unchecked, classes: Unchecked) -> None:

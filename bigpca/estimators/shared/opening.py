@@ -143,14 +143,14 @@ def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
     )
 
 
-def planned_fit(model: BaseEstimator, rows: Rows, y: Unchecked) -> Reading:
-    """Plan the fit, and reject groups that it does not read.
+def planned_fit(model: BaseEstimator, rows: Rows, y: Unchecked, **like: Unchecked) -> Reading:
+    """Plan the fit, or the read of rows that are added to those ``like`` has, and reject groups that it does not read.
 
     Raises
     ------
     TypeError
     """
-    planned: Reading = model._fit(rows, labels_of_fit(model, rows.X, y))
+    planned: Reading = model._fit(rows, labels_of_fit(model, rows.X, y), **like)
     if "groups" not in model._traits.accepts:
         reject_groups(model, rows.groups)
     return planned

@@ -134,12 +134,6 @@ class KeptRows:
         """Rows of the state, and apart from it."""
         return (0 if self.state is None else self.state.count) + sum(len(batch) for batch in self.apart)
 
-    def known(self, missing: Callable[[str], str], what: str) -> Unchecked:
-        """Return the state that ``what`` needs; raises ValueError with the message if it is not kept."""
-        if self.state is None:
-            raise ValueError(missing(what))
-        return self.state
-
     def merge(self, other: KeptRows) -> KeptRows:
         """Return the statistics of both sets of rows."""
         roundings, state = tuple(map(max, self.roundings, other.roundings)), None
@@ -147,10 +141,6 @@ class KeptRows:
             check_folds(self.state, other.state)
             state = self.state.merge(other.state)
         return KeptRows(state, self.n_omitted_ + other.n_omitted_, roundings, self.apart + other.apart)
-
-    def beside(self, rows: Array) -> KeptRows:
-        """Return the same with further rows apart."""
-        return KeptRows(self.state, self.n_omitted_, self.roundings, (*self.apart, rows))
 
 
 @dataclass(frozen=True)

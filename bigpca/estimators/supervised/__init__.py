@@ -1,13 +1,10 @@
 """Axes learned from labels: supervised PCA, Roweis and Fisher discriminants, and their kernel forms.
 
-And axes learned from the order of rows, which are generalised eigenproblems too.
-
 - ``supervised_pca``, ``discriminants``, ``kernel_supervised``   the public classes; ``discriminants`` also has the
   distance to the nearest class, ``kernel_supervised`` the fits on Nyström features, or by one sweep
 - ``scored_pca``        PCA of the features that depend on the labels most: their scores, their number by
   cross-validation, and the row maps to and from them
 - ``roweis_map``        a whole grid of (r1, r2) from one read
-- ``pencils``           slow features, minimum noise fraction, tICA: pencils of two sums over ordered rows
 - ``model``             the base of linear models with labels, and their methods as classifiers
 - ``problems``          a point of the Roweis family as a problem in the statistics of labelled rows, and the labels of
   a fit, checked
@@ -15,9 +12,8 @@ And axes learned from the order of rows, which are generalised eigenproblems too
 - ``statistics``        the statistics from one read of labelled rows, and what a model keeps of them
 - ``fits``              fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
 
-Add a pencil: a class on ``PencilModel`` with its ``Pencil`` and the empty sums. Add other features of labels: a
-``Problem`` that makes them, which an estimator returns from ``_problem``. Every point of the family is solved from one
-read: counts, means, and the within-class scatter, which is accumulated directly. The family and the pencils have
-solvers of their own: the identity in R2 is in the units of the columns, and its rotation serves all points; a pencil
-has no units, and is solved by a Cholesky factor, in a third of the time.
+Add other features of labels: a ``Problem`` that makes them, which an estimator returns from ``_problem``. Every point
+of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly. The
+family has a solver of its own, beside that of ``linear.pencils``: the identity in R2 is in the units of the columns,
+and its rotation serves all points; a pencil has no units, and is solved by a Cholesky factor, in a third of the time.
 """

@@ -8,10 +8,9 @@ supervised PCA maximises, as a number: the dependence of rows on their labels, :
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,12 +36,12 @@ from bigpca.estimators.kernel.landmarks import (
 )
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
-    KernelSettings,
     KernelSpectrum,
     PairsFit,
     check_references,
     training_expansion,
     warn_alike,
+    with_regression,
 )
 from bigpca.estimators.shared.fit import running
 from bigpca.estimators.shared.inputs import Unchecked
@@ -216,13 +215,9 @@ class LabelledGrowth(Growth):
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
 
-    def read(self, run: Run, latest: KernelSpectrum) -> KernelSpectrum:
-        cost, old = self.read_of_features, kept_labels(latest)
-        new = read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
-        kept, evaluations = old.merge(new.kept), latest.kernel_evaluations_ + new.evaluations
-        return replace(
-            latest, n_samples_=kept.n_samples_, n_omitted_=kept.n_omitted_, state=kept, kernel_evaluations_=evaluations
-        )
+    def read(self, run: Run) -> KernelSpectrum:
+        found = read_features(run, self.read_of_features, self.rows, self.features, self.labelled, whole=self.whole)
+        return self.like.of_rows(found.kept, found.kept.n_samples_, found.kept.n_omitted_, found.evaluations)
 
 
 def solve_labels(grown: KernelSpectrum, problem: Problem) -> KernelSpectrum:
@@ -318,12 +313,23 @@ class LabelledFeatures(KernelModel):
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit | DualFit:
-        return self._planned(rows, y, self._problem())
+    def _fit(
+        self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None
+    ) -> FeatureLabelFit | LabelledGrowth | DualFit:
+        return self._planned(rows, y, self._problem(), like)
 
-    def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> FeatureLabelFit:
-        """Plan a fit on the features of landmarks."""
+    def _planned(
+        self, rows: Rows, y: Unchecked, problem: Problem, like: KernelSpectrum | None = None
+    ) -> FeatureLabelFit | LabelledGrowth:
+        """Plan a fit on the features of landmarks, or the read of rows to be added."""
         rows = rows_of_fit(self, rows)
+        if like is not None:
+            old = kept_labels(like)
+            if problem.whole:
+                old.statistics.check_whole()
+            rows, labelled = read_labels(self, rows, y, problem, like=old.supervision)
+            settings, whole = self._settings(rows.n_columns), old.statistics.moments.whole
+            return LabelledGrowth(rows, settings, like, labelled, problem, whole)
         problem.check(rows.n_rows)
         rows, labelled = read_labels(self, rows, y, problem)
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_present
@@ -339,20 +345,10 @@ class LabelledFeatures(KernelModel):
             choice = Choice(n, np.arange(n) if present is None else np.flatnonzero(present))
         return FeatureLabelFit(rows, settings, choice, labelled, problem)
 
-    def _growth(self, rows: Rows, y: Unchecked, latest: KernelSpectrum) -> LabelledGrowth:
-        rows = rows_of_fit(self, rows)
-        old, problem = kept_labels(latest), self._problem()
-        if problem.whole:
-            old.statistics.check_whole()
-        settings = self._settings(rows.n_columns)
-        rows, labelled = read_labels(self, rows, y, problem, like=old.supervision)
-        whole, features = old.statistics.moments.whole, landmark_features(latest)
-        return LabelledGrowth(rows, settings, features, labelled, problem, whole)
-
-    def _solve_grown(self, kept: KernelSpectrum, settings: KernelSettings) -> Callable[[], KernelSpectrum]:
+    def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
         problem = self._problem()
         problem.check(kept_labels(kept).statistics.moments.n_features)
-        return partial(solve_labels, kept, problem)
+        return with_regression(solve_labels(kept, problem), self._settings(self.n_features_in_))
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes
@@ -425,8 +421,10 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
             'solver="landmarks".'
         )
 
-    def _fit(self, rows: Rows, y: Unchecked) -> FeatureLabelFit | DualFit:
-        return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y)
+    def _fit(
+        self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None
+    ) -> FeatureLabelFit | LabelledGrowth | DualFit:
+        return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y, like)
 
     def _by_pairs(self, rows: Rows, y: Unchecked, other: str = 'use solver="landmarks"') -> DualFit:
         """Plan the sweep over pairs; errors name the ``other`` way."""
@@ -557,7 +555,8 @@ def hsic(
     opened = model._open(X, minimum=2)
     labels = labels_of_fit(model, opened.X, y)
     other = "estimate HSIC from landmarks, by n_landmarks"
-    fit = model._fit(opened, labels) if n_landmarks is not None else model._by_pairs(opened, labels, other)
+    planned = model._fit(opened, labels) if n_landmarks is not None else model._by_pairs(opened, labels, other)
+    fit = cast("FeatureLabelFit | DualFit", planned)
     with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):
             return _criterion(fit.read(run).statistics)

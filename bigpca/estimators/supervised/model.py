@@ -7,9 +7,7 @@ the row map to its classes, probabilities and discriminant functions.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import cast
 
 import numpy as np
@@ -19,13 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Input, Matrix
 from bigpca.data.labels import merge_classes
-from bigpca.data.provenance import Provenance
 from bigpca.engine.driver import solving
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import called, choose, execute
-from bigpca.estimators.shared.growing import Grows, MoreRows
+from bigpca.estimators.shared.fit import choose
+from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import labels_of_fit, read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
@@ -116,26 +113,12 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
             '"auto" if d x d fits.'
         )
 
-    def _more(self, kept: KeptStatistics, more: MoreRows) -> tuple[KeptStatistics, Provenance]:
-        problem, name = self._problem(), type(self).__name__
-        # Before the read: a fit at (1, 0), or by krylov, kept only the diagonal of the scatter.
-        if problem.whole:
-            kept.statistics.check_whole()
-        opened = more.opened(self)
-        rows = rows_of_fit(self, opened)
-        y = labels_of_fit(self, opened.X, more.y)
-        rows, labelled = read_labels(self, rows, y, problem, like=kept.supervision)
-        fit = LabelsFit(rows, name, labelled, kept.statistics.moments.whole, problem)
-        call = f"{called(self)}.partial_fit(X, y)"
-        new, made = execute(self, fit, fit.read, call, progress=more.progress, adds=True)
-        return kept.merge(new), made
-
-    def _solution(self, kept: KeptStatistics) -> tuple[Callable[[], SupervisedResult], str]:
+    def _solve(self, kept: KeptStatistics) -> SupervisedResult:
         problem = self._problem()
         problem.check(self.n_features_in_)
         if problem.whole:
             kept.statistics.check_whole()
-        return partial(_solved, kept, problem), self.solver_
+        return SupervisedResult(kept.statistics, kept.supervision, problem.solve(kept.statistics))
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -251,14 +234,18 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         except (TypeError, ValueError):
             return False
 
-    def _fit(self, rows: Rows, y: Unchecked) -> LabelledFit:
-        return self._planned(rows, y, self._problem(rows.seed))
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptStatistics | None = None) -> LabelledFit:
+        return self._planned(rows, y, self._problem(rows.seed), like)
 
-    def _planned(self, rows: Rows, y: Unchecked, problem: Problem) -> LabelledFit:
-        """Plan a fit on these rows and labels, without reading X."""
+    def _planned(self, rows: Rows, y: Unchecked, problem: Problem, like: KeptStatistics | None = None) -> LabelledFit:
+        """Plan a fit on these rows and labels, without reading X; or the read of rows to be added."""
+        if like is not None and problem.whole:
+            like.statistics.check_whole()  # a fit at (1, 0), or by krylov, kept only the diagonal of the scatter
         rows = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
-        rows, labelled = read_labels(self, rows, y, problem)
+        rows, labelled = read_labels(self, rows, y, problem, like=None if like is None else like.supervision)
+        if like is not None:
+            return LabelsFit(rows, type(self).__name__, labelled, like.statistics.moments.whole, problem)
         exact = LabelsFit(rows, type(self).__name__, labelled, problem.whole, problem)
         if not problem.whole:
             return exact
@@ -278,10 +265,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         if inverses is not None and len(inverses) != c + 1:
             raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
         return found
-
-
-def _solved(kept: KeptStatistics, problem: Problem) -> SupervisedResult:
-    return SupervisedResult(kept.statistics, kept.supervision, problem.solve(kept.statistics))
 
 
 @dataclass(frozen=True)

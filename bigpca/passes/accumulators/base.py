@@ -229,6 +229,10 @@ class Accumulator(ABC):
     def close(self) -> None:  # noqa: B027  (optional)
         """Finish the state in place, once, at the end of a group."""
 
+    def finished(self) -> Self:
+        """Return the state of all rows of a read, to which those of other reads are added."""
+        return self
+
     def for_rows(self, start: int, stop: int) -> Self:
         """Return a template with only the parameters that rows ``start:stop`` need."""
         values = None if self.by_row is None else getattr(self, self.by_row)

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca as bp
 from bigpca.estimators.linear.spectrum import CovarianceFit
-from bigpca.estimators.shared import growing as rooms
 from bigpca.sketches import Gaussian
 
 RNG = np.random.default_rng(0)
@@ -38,18 +37,18 @@ growing = pytest.mark.parametrize("name", GROWING)
 
 @pytest.fixture
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the solvers of waiting solves that were made."""
+    """Names of the classes whose waiting solves were made."""
     made: list[str] = []
-    later = rooms.solve_later
 
-    def counted(self: Any, solve: Callable[[], Any], *rest: Any) -> None:
-        def counting() -> Any:
+    def counting(solve: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(self: Any, kept: Any) -> Any:
             made.append(type(self).__name__)
-            return solve()
+            return solve(self, kept)
 
-        later(self, counting, *rest)
+        return counted
 
-    monkeypatch.setattr(rooms, "solve_later", counted)
+    for cls in {next(one for one in type(make()).__mro__ if "_solve" in vars(one)) for make in GROWING.values()}:
+        monkeypatch.setattr(cls, "_solve", counting(cls._solve))  # type: ignore[attr-defined]
     return made
 
 

@@ -7,7 +7,7 @@ All are solved by :mod:`bigpca.solvers.moments`: columns may have any units, and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Self, TypeAlias, cast
 
@@ -19,20 +19,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
-from bigpca.data.labels import merge_classes, reject_gaps
+from bigpca.data.labels import ClassLabels, merge_classes, open_labels, reject_gaps
 from bigpca.errors import brief, counted, listed, positive_integer, real_number, warn_approximation
-from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead
 from bigpca.estimators.linear.pca import PCA, moments_of_both
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.linear.sums import Refinement, SumsFit, SumsModel, SumsResult
-from bigpca.estimators.shared.fit import unfitted
+from bigpca.estimators.linear.sums import SumsModel, SumsResult
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.growing import kept_by, twin
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import set_known
-from bigpca.estimators.shared.results import VARIANCES, Traits
+from bigpca.estimators.shared.results import VARIANCES, KeptRows, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
-from bigpca.estimators.supervised.problems import open_classes
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import PROFILE, Moments, ProfileMoments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
@@ -40,7 +40,6 @@ from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.records import PART, Held, Values, pack, stored
 from bigpca.records import unpack as restored
-from bigpca.settings import setting
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares, stored_squares
 from bigpca.solvers.moments import Frame, Scatter, graded_svd, warn_dependent, warn_stored
@@ -99,8 +98,6 @@ class Pencil:
 
     Attributes
     ----------
-    summed : callable
-        (model, state, eps of the stored values) -> the pencils: one, or one for each of several alphas.
     eigenvalue : callable
         From ``v'A v / v'B v``.
     order : callable
@@ -115,20 +112,12 @@ class Pencil:
         What B is of, and what to do if it is nearly singular.
     """
 
-    summed: Callable[[Unchecked, Unchecked, float], Iterator[Pair]]
     eigenvalue: Callable[[Vector], Vector] = lambda ratio: ratio
     order: Callable[[Vector], Vector] = lambda eigenvalue: -eigenvalue
     of_a: bool = False
     unknown: str = "reported"
     signed: bool = False
     dependent: tuple[str, str] = ("the columns", "Leave out columns that follow from others.")
-
-
-def _paired(state: SteppedMoments) -> tuple[Moments, Moments]:
-    """Return moments of the steps, and of the rows or of sums of pairs, once there are two pairs."""
-    (steps,), (level,) = state.steps, state.level
-    reject_few_pairs(steps.count, state.count, state.lags[0])
-    return steps, level
 
 
 def reject_few_pairs(pairs: int, n: int, lag: int) -> None:
@@ -145,49 +134,10 @@ def reject_few_pairs(pairs: int, n: int, lag: int) -> None:
         )
 
 
-def _slowness(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
-    steps, level = _paired(state)
-    yield Sums.of(steps, eps, level, terms=2), Sums.of(level, eps, level)
-
-
-def _noise(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
-    ((steps, rows),) = _slowness(model, state, eps)
-    yield replace(steps, divisor=2 * steps.divisor), rows
-
-
-def _lagged(model: SteppedModel, state: SteppedMoments, eps: float) -> Iterator[Pair]:
-    # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
-    # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
-    steps, level = _paired(state)
-    # The sum of two rows is twice as large as they are, and has the rounding of two.
-    d, s = Sums.of(steps, eps, level, terms=0.5, about_zero=True), Sums.of(level, eps, level, terms=0.5)
-    both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, d.stored + s.stored, 2 * steps.count - 1)
-    yield replace(d, divisor=both.divisor), both
-
-
-def _contrast(model: ContrastivePCA, state: FoldStates, eps: float) -> Iterator[Pair]:
-    B, C = (_covariance(cast("Moments", one), eps) for one in state.states)
-    for alpha in model._alphas:
-        with np.errstate(over="ignore"):
-            A = C - alpha * B
-        if not np.isfinite(A).all():
-            raise ValueError(f"alpha = {alpha:g} times the covariance of the background overflows float64.")
-        yield Sums.known(A), Sums.known(np.eye(len(C)))
-
-
-def _covariance(moments: Moments, eps: float) -> Matrix:
-    sums = Sums.of(moments, eps, moments)
-    sums.matrix[:] /= sums.divisor
-    return sums.matrix
-
-
-def _of_metric(model: GeneralizedPCA, state: Moments, eps: float) -> Iterator[Pair]:
-    yield Sums.of(state, eps, state), Sums.known(model._metric(state.n_features))
-
-
-def _inertia(model: CorrespondenceAnalysis, state: ProfileMoments, eps: float) -> Iterator[Pair]:
-    profiles = state.moments
-    yield replace(Sums.of(profiles, eps, profiles), divisor=profiles.weight), Sums.known(np.diag(profiles.mean))
+def covariance_of(moments: Moments, rounding: float = EPS) -> Matrix:
+    """Return the covariance (d, d) of rows from their moments, divisor n - 1."""
+    sums = Sums.of(moments, rounding, moments)
+    return sums.matrix / sums.divisor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +237,7 @@ class PencilAxes:
     cut: tuple[int, ...]
 
 
-class PencilModel(SumsModel[PencilResult]):
+class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
     """Scores ``components_ (x - mean_)`` along axes v of extreme ``v'A v / v'B v``, from one read.
 
     Rows in an order are read once more where one read leaves too few digits of columns that are nearly dependent.
@@ -313,16 +263,22 @@ class PencilModel(SumsModel[PencilResult]):
     _pencil: ClassVar[Pencil]
 
     @abstractmethod
-    def _facts(self, state: Unchecked, k: int) -> dict[str, Unchecked]:
-        """Return the mean of rows, and what else the result of k components holds."""
+    def _pairs(self, kept: KeptRows) -> list[Pair]:
+        """Return the pencils: one, or one for each of several lags or alphas."""
 
-    def _pairs(self, state: Unchecked, omitted: int, rounding: float) -> Iterator[Pair]:
-        check_enough_rows(state.count, omitted, sums=getattr(state, "weight_sums", None))
-        return self._pencil.summed(self, state, rounding)
+    @abstractmethod
+    def _facts(self, state: Unchecked, found: list[PencilAxes]) -> dict[str, Unchecked]:
+        """Return the mean of rows, and what else the result holds."""
 
-    def _solved(
-        self, state: Unchecked, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
-    ) -> PencilResult:
+    def _together(self, found: list[PencilAxes]) -> PencilAxes:
+        """Return the axes of the model, from those of each pencil."""
+        return found[0]
+
+    def _checked(self, kept: KeptRows) -> list[Pair]:
+        check_enough_rows(kept.state.count, kept.n_omitted_, sums=getattr(kept.state, "weight_sums", None))
+        return self._pairs(kept)
+
+    def _solve(self, kept: KeptRows, again: SecondRead | None = None) -> PencilResult:
         """Return the axes of the pencil, of unit ``v'A v`` or ``v'B v``.
 
         Raises
@@ -330,26 +286,20 @@ class PencilModel(SumsModel[PencilResult]):
         ValueError
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
-        state = self._finished(state)
-        pairs, sums = list(self._pairs(state, omitted, roundings[0])), getattr(state, "weight_sums", None)
+        state, pairs = kept.state, self._checked(kept)
         if again is None:
             found = [self._axes(*pair) for pair in pairs]
         else:
-            refined = self._pencil.summed(self, again.state, roundings[0])
-            found = [
-                self._axes(*one, again.x, *(z.matrix for z in two)) for one, two in zip(pairs, refined, strict=True)
-            ]
-        if pairs and self._pencil.unknown == "reported":
-            warn_stored(max(one.stored for one in found), roundings)
-        components = np.concatenate([one.components for one in found])
-        # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
-        patterns = found[0].patterns if len(found) == 1 else np.asarray(pinv(components))
-        kept = state.state_bytes <= setting(self, "keep_state_bytes")
+            both = zip(pairs, self._pairs(replace(kept, state=again.state)), strict=True)
+            found = [self._axes(*one, again.frame, *(z.matrix for z in two)) for one, two in both]
+        if self._pencil.unknown == "reported":
+            warn_stored(max(one.stored for one in found), kept.roundings)
+        axes = self._together(found)
         return cast("type[PencilResult]", self._traits.result)(
-            n_samples_=state.count, n_omitted_=omitted, components_=components, patterns_=patterns,
-            eigenvalues_=np.concatenate([one.values for one in found]), rank_=found[0].rank,
-            solve_error_=found[0].error, cut=found[0].cut, roundings=roundings, weight_sums=sums,
-            state=state if kept else None, **self._facts(state, len(components)),
+            n_samples_=state.count, n_omitted_=kept.n_omitted_, components_=axes.components, patterns_=axes.patterns,
+            eigenvalues_=axes.values, rank_=axes.rank, solve_error_=axes.error, cut=axes.cut, roundings=kept.roundings,
+            weight_sums=getattr(state, "weight_sums", None), state=self._kept_state(state),
+            **self._facts(state, found),
         )  # fmt: skip
 
     def _axes(
@@ -422,6 +372,22 @@ class PencilModel(SumsModel[PencilResult]):
             of, remedy = f"the columns {listed(names)}", f"{remedy} Or fit all rows at once, which reads them again."
         warn_dependent(found.solve_error_, of, remedy)
 
+    def _of_models(self, state: Accumulator, model: PCA, other: PCA, omitted: int) -> Self:
+        """Return itself, fitted to what two PCAs keep of their rows; raises ValueError for those with covariates."""
+        if model._steps.covariates or other._steps.covariates:
+            raise ValueError("models with covariates (given) cannot be contrasted. Fit both without.")
+        roundings = tuple(map(max, kept_by(other).roundings, kept_by(model).roundings))
+        self._found = self._solve(KeptRows(state, omitted, roundings))
+        self.n_features_in_, self.solver_ = model.n_features_in_, model.solver_
+        self._steps = self._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
+        one, two = model.provenance_, other.provenance_
+        set_known(
+            self,
+            feature_names_in_=vars(model).get("feature_names_in_"),
+            _provenance=one and two and one.merged(two),
+        )
+        return self
+
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
 
@@ -439,8 +405,23 @@ class SteppedModel(PencilModel):
     the border.
     """
 
-    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
-        if "_found" not in vars(self) and not (np.isnan(rows.n_rows) or rows.order.open_ended):
+    _enough = ENOUGH
+
+    @abstractmethod
+    def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
+        """Check the parameters, and return the empty sums of d columns, and of steps between these rows."""
+
+    def _pair(self, steps: Moments, level: Moments, rounding: float) -> Pair:
+        """Return the pencil of steps, and of rows, or of sums of pairs: the steps of rows and the rows themselves."""
+        return Sums.of(steps, rounding, level, terms=2), Sums.of(level, rounding, level)
+
+    def _empty(
+        self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
+    ) -> SteppedMoments:
+        template = self._steps_in(d, rows)
+        if rows is None:
+            return template
+        if like is None and not (np.isnan(rows.n_rows) or rows.order.open_ended):
             reject_few_pairs(max(rows.n_rows - template.reach, 0), rows.n_rows, template.reach)
         if rows.groups is None:
             return template
@@ -449,21 +430,23 @@ class SteppedModel(PencilModel):
         codes[own] = np.cumsum(np.diff(codes[own], prepend=codes[own][:1]) != 0)
         return replace(template, codes=codes)
 
-    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[PencilResult, Unchecked]:
-        return replace(super()._fit(rows, y), refine=unfitted(self)._refined)
+    def _pairs(self, kept: KeptRows) -> list[Pair]:
+        state, found = cast("SteppedMoments", kept.state), []
+        for lag, steps, level in zip(state.lags, state.steps, state.level, strict=True):
+            reject_few_pairs(steps.count, state.count, lag)
+            found.append(self._pair(steps, level, kept.roundings[0]))
+        return found
 
-    def _refined(self, state: SteppedMoments, omitted: int) -> Refinement | None:
-        """Return the rows of a second read, or None where one leaves enough digits."""
-        state = state.of_lag(state.lags[0])
-        ((_, B),) = self._pairs(state, omitted, EPS)
+    def _doubt(self, kept: KeptRows, solved: PencilResult | None = None) -> SecondRead | None:
+        if solved is not None:
+            return None
+        B = self._checked(kept)[0][1]
         scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
-        enough = not scatter.cut and scatter.solved().error <= ENOUGH
-        return None if enough else Refinement(self._facts(state, 0)["mean_"], scatter.refined())
+        if not scatter.cut and scatter.solved().error <= self._enough:
+            return None
+        return SecondRead(self._facts(kept.state, [])["mean_"], slice(None), scatter.refined())
 
-    def _finished(self, state: SteppedMoments) -> SteppedMoments:
-        return state.finished()
-
-    def _facts(self, state: SteppedMoments, k: int) -> dict[str, Unchecked]:
+    def _facts(self, state: SteppedMoments, found: list[PencilAxes]) -> dict[str, Unchecked]:
         return {"mean_": state.level[0].mean / (2 if state.sums else 1), "lag": state.lags[0]}
 
 
@@ -490,7 +473,7 @@ class SlowFeatureAnalysis(SteppedModel):
     eigenvalues_ : ndarray of shape (k,), ascending
         Slowness: the variance of a step of a score. 2 where rows do not depend on those before.
     components_, patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
-        See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
+        See :class:`bigpca.estimators.linear.pencils.PencilModel`.
 
     Examples
     --------
@@ -501,7 +484,7 @@ class SlowFeatureAnalysis(SteppedModel):
     [0.0025]
     """
 
-    _pencil = Pencil(_slowness, order=lambda slowness: slowness)
+    _pencil = Pencil(order=lambda slowness: slowness)
     _traits = Traits(
         SteppedResult, "sfa", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("slowness", "eigenvalues_"),),
@@ -510,7 +493,7 @@ class SlowFeatureAnalysis(SteppedModel):
     n_components: int | None = None
     _: KW_ONLY
 
-    def _template(self, d: int) -> SteppedMoments:
+    def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
         return SteppedMoments.of(d, 1)
 
 
@@ -547,7 +530,7 @@ class MinimumNoiseFraction(SteppedModel):
     noise_fractions_ : ndarray of shape (k,)
         ``1 / eigenvalues_``.
     components_, patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
-        See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
+        See :class:`bigpca.estimators.linear.pencils.PencilModel`.
 
     Examples
     --------
@@ -558,7 +541,7 @@ class MinimumNoiseFraction(SteppedModel):
     True
     """
 
-    _pencil = Pencil(_noise, lambda ratio: 1 / ratio, of_a=True)
+    _pencil = Pencil(lambda ratio: 1 / ratio, of_a=True)
     _traits = Traits(
         SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("signal", "eigenvalues_"), ("noise_fraction", "noise_fractions_")),
@@ -574,7 +557,9 @@ class MinimumNoiseFraction(SteppedModel):
         """Shares of the noise in the variances of the scores."""
         return 1 / self._result.eigenvalues_
 
-    def _template(self, d: int) -> SteppedMoments:
+    def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
+        if rows is not None and not (np.isnan(rows.n_rows) or rows.order.open_ended):
+            self._check_lines(rows.n_rows)
         if self.neighbours is None:
             return SteppedMoments.of(d, (self.width or 0) + 1, edges=((1, self.width),) if self.width else ())
         if self.width is not None:
@@ -587,25 +572,19 @@ class MinimumNoiseFraction(SteppedModel):
             raise TypeError(
                 f'neighbours = {brief(repr(named))} are not names of dimensions, such as "x" or ("y", "x").'
             )
-        return SteppedMoments.of(d, 1)
-
-    def _placed(self, template: SteppedMoments, rows: Rows, y: Unchecked) -> SteppedMoments:
-        if not (np.isnan(rows.n_rows) or rows.order.open_ended):
-            self._check_lines(rows.n_rows)
-        if self.neighbours is not None:
-            named = (self.neighbours,) if isinstance(self.neighbours, str) else tuple(self.neighbours)
-            labels = rows.origin.labels
-            sizes = {} if labels is None else dict(zip(labels.grid.samples, labels.sizes, strict=True))
-            if not named or not sizes.keys() >= set(named):
-                raise ValueError(
-                    f"neighbours = {self.neighbours!r}, but the samples of X have the dimensions "
-                    f"{', '.join(sizes) or 'of no DataArray'}. Name some of them, as bp.open(X, sample_dims=...) has "
-                    "them, or give width."
-                )
-            strides = dict(zip(sizes, np.cumprod([1, *list(sizes.values())[:0:-1]])[::-1].tolist(), strict=True))
-            edges = tuple((strides[one], sizes[one]) for one in dict.fromkeys(named))
-            template = SteppedMoments.of(rows.n_columns, sum(stride for stride, _ in edges), edges=edges)
-        return super()._placed(template, rows, y)
+        if rows is None:
+            return SteppedMoments.of(d, 1)
+        labels = rows.origin.labels
+        sizes = {} if labels is None else dict(zip(labels.grid.samples, labels.sizes, strict=True))
+        if not named or not sizes.keys() >= set(named):
+            raise ValueError(
+                f"neighbours = {self.neighbours!r}, but the samples of X have the dimensions "
+                f"{', '.join(sizes) or 'of no DataArray'}. Name some of them, as bp.open(X, sample_dims=...) has "
+                "them, or give width."
+            )
+        strides = dict(zip(sizes, np.cumprod([1, *list(sizes.values())[:0:-1]])[::-1].tolist(), strict=True))
+        edges = tuple((strides[one], sizes[one]) for one in dict.fromkeys(named))
+        return SteppedMoments.of(d, sum(stride for stride, _ in edges), edges=edges)
 
     def _check_lines(self, n: int) -> None:
         if self.width and n % self.width:
@@ -614,11 +593,13 @@ class MinimumNoiseFraction(SteppedModel):
                 "rows are its pixels, line by line."
             )
 
-    def _solved(
-        self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
-    ) -> PencilResult:
-        self._check_lines(state.count + omitted)  # of batches known only now
-        return super()._solved(state, omitted, roundings, again)
+    def _pair(self, steps: Moments, level: Moments, rounding: float) -> Pair:
+        A, B = super()._pair(steps, level, rounding)
+        return replace(A, divisor=2 * A.divisor), B
+
+    def _pairs(self, kept: KeptRows) -> list[Pair]:
+        self._check_lines(kept.state.count + kept.n_omitted_)  # of batches known only now
+        return super()._pairs(kept)
 
 
 @with_parameters
@@ -654,7 +635,7 @@ class TICA(SteppedModel):
     implied_timescales_ : ndarray of shape (l, m)
         The timescales at each lag, as many as exist at all of them, or k.
     components_, patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
-        See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
+        See :class:`bigpca.estimators.linear.pencils.PencilModel`.
 
     Examples
     --------
@@ -665,7 +646,7 @@ class TICA(SteppedModel):
     [0.99]
     """
 
-    _pencil = Pencil(_lagged, lambda ratio: 1 - 2 * ratio, lambda correlation: -np.abs(correlation))
+    _pencil = Pencil(lambda ratio: 1 - 2 * ratio, lambda correlation: -np.abs(correlation))
     _traits = Traits(
         TimescalesResult, "tica", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("autocorrelation", "eigenvalues_"), ("timescale", "timescales_")),
@@ -720,23 +701,28 @@ class TICA(SteppedModel):
             raise ValueError("lag = () has no number; one or several such as (1, 5, 10) were expected.")
         return [positive_integer("lag", one) for one in given]
 
-    def _sizes(self) -> tuple[int, int]:
-        return len(self._lags), 1
+    def _sizes(self, state: SteppedMoments) -> tuple[int, int]:
+        return len(state.lags), 1
 
-    def _template(self, d: int) -> SteppedMoments:
+    def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
         return SteppedMoments.of(d, *self._lags, sums=True)
 
-    def _solved(
-        self, state: SteppedMoments, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
-    ) -> PencilResult:
-        found = []
+    def _pair(self, steps: Moments, level: Moments, rounding: float) -> Pair:
+        # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
+        # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
+        # The sum of two rows is twice as large as they are, and has the rounding of two.
+        d, s = (Sums.of(steps, rounding, level, terms=0.5, about_zero=True), Sums.of(level, rounding, level, terms=0.5))
+        both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, d.stored + s.stored, 2 * steps.count - 1)
+        return replace(d, divisor=both.divisor), both
+
+    def _solve(self, kept: KeptRows, again: SecondRead | None = None) -> PencilResult:
+        state, found = cast("SteppedMoments", kept.state), []
         for lag in state.lags:
             second = again and replace(again, state=cast("SteppedMoments", again.state).of_lag(lag))
-            found.append(cast("TimescalesResult", super()._solved(state.of_lag(lag), omitted, roundings, second)))
-        state = state.finished()
-        kept = state if state.state_bytes <= setting(self, "keep_state_bytes") else None
+            one = super()._solve(replace(kept, state=state.of_lag(lag)), second)
+            found.append(cast("TimescalesResult", one))
         others = tuple(replace(one, state=None) for one in found[1:])
-        return replace(found[0], state=kept, others=others)
+        return replace(found[0], state=self._kept_state(state), others=others)
 
 
 @with_parameters
@@ -774,7 +760,7 @@ class ContrastivePCA(PencilModel):
     mean_ : ndarray of shape (d,)
         Of the rows of interest.
     patterns_, rank_, solve_error_, n_samples_, n_omitted_
-        See :class:`bigpca.estimators.supervised.pencils.PencilModel`; rows of both kinds count.
+        See :class:`bigpca.estimators.linear.pencils.PencilModel`; rows of both kinds count.
 
     Examples
     --------
@@ -786,7 +772,7 @@ class ContrastivePCA(PencilModel):
     [[0.0, 1.0, 0.0]]
     """
 
-    _pencil = Pencil(_contrast, unknown="kept", signed=True)
+    _pencil = Pencil(unknown="kept", signed=True)
     _traits = Traits(
         ContrastResult, "cpca", frozenset({"labels"}),
         summary=(("alpha", "alphas_"), *VARIANCES),
@@ -837,19 +823,9 @@ class ContrastivePCA(PencilModel):
         """
         # The two states that a fit would have kept: first the background, then the rows of interest.
         states = moments_of_both(model, background, "ContrastivePCA.of")[::-1]
-        if model._steps.covariates or background._steps.covariates:
-            raise ValueError("models with covariates (given) cannot be contrasted. Fit both without.")
         made = cls(n_components, alpha=alpha, **{name: getattr(model, name) for name in OF_ALL})
-        template = made._template(model.n_features_in_)
-        roundings = tuple(map(max, kept_by(background).roundings, kept_by(model).roundings))
-        omitted = background.n_omitted_ + model.n_omitted_
-        made._found = made._solved(replace(template, states=states), omitted, roundings)
-        made.n_features_in_, made.solver_ = model.n_features_in_, model.solver_
-        made._steps = made._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
-        of_a, of_b = model.provenance_, background.provenance_
-        known = {"feature_names_in_": vars(model).get("feature_names_in_")}
-        set_known(made, **known, _provenance=of_a and of_b and of_a.merged(of_b))
-        return made
+        state = replace(made._empty(model.n_features_in_), states=states)
+        return made._of_models(state, model, background, background.n_omitted_ + model.n_omitted_)
 
     @property
     def _alphas(self) -> list[float]:
@@ -858,27 +834,30 @@ class ContrastivePCA(PencilModel):
             raise ValueError("alpha = () has no number; one or several such as [0.5, 1, 2] were expected.")
         return [real_number("alpha", one, "[0, inf)", "a number such as 1, or several,") for one in given]
 
-    def _sizes(self) -> tuple[int, int]:
+    def _sizes(self, state: FoldStates) -> tuple[int, int]:
         return 1, len(self._alphas)
 
-    def _template(self, d: int) -> FoldStates:
-        return FoldStates(Moments(d), 1 + bool(self._alphas))
-
-    def _placed(self, template: FoldStates, rows: Rows, y: Unchecked) -> FoldStates:
+    def _empty(
+        self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
+    ) -> FoldStates:
+        template = FoldStates(Moments(d), 1 + bool(self._alphas))
+        if rows is None:
+            return template
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give the label "
                 f"{self.background!r} for each row of the background, and others for the rows of interest."
             )
         present = rows.counted.present
-        labels = open_classes(y, rows.n_rows, missing="drop", present=present)
+        read = open_labels(y, rows.n_rows, kind="classes", missing="drop", min_classes=1, present=present)
+        labels = cast("ClassLabels", read)
         reject_gaps(~labels.used if present is None else ~labels.used & present, "row label")
         try:
             _, known, given = merge_classes(labels.classes, cast("Unchecked", [self.background]))
         except (TypeError, ValueError) as error:
             raise TypeError(f"background = {self.background!r} is not a label such as those in y: {error}") from None
         codes = (~np.isin(known[labels.codes], given)).astype(np.int32)
-        if "_found" not in vars(self):  # rows that are added may be of one kind
+        if like is None:  # rows that are added may be of one kind
             self._check_kinds(*np.bincount(codes[labels.used], minlength=2).tolist())
         return replace(template, codes=codes)
 
@@ -889,18 +868,30 @@ class ContrastivePCA(PencilModel):
                 "at least 2 of each were expected. Give the label of the background."
             )
 
-    def _facts(self, state: FoldStates, k: int) -> dict[str, Unchecked]:
-        alphas = self._alphas
-        return {"mean_": cast("Moments", state.states[1]).mean, "alphas_": np.repeat(alphas, k // len(alphas))}
-
-    def _solved(
-        self, state: FoldStates, omitted: int, roundings: tuple[float, ...], again: Refinement | None = None
-    ) -> PencilResult:
-        kinds = cast("tuple[Moments, Moments]", state.states)
+    def _pairs(self, kept: KeptRows) -> list[Pair]:
+        kinds = cast("tuple[Moments, Moments]", kept.state.states)
         self._check_kinds(*(one.count for one in kinds))
         for one in kinds:
             check_enough_rows(one.count, sums=one.weight_sums)
-        return super()._solved(state, omitted, roundings, again)
+        (B, C), pairs = (covariance_of(one, kept.roundings[0]) for one in kinds), []
+        for alpha in self._alphas:
+            with np.errstate(over="ignore"):
+                A = C - alpha * B
+            if not np.isfinite(A).all():
+                raise ValueError(f"alpha = {alpha:g} times the covariance of the background overflows float64.")
+            pairs.append((Sums.known(A), Sums.known(np.eye(len(C)))))
+        return pairs
+
+    def _together(self, found: list[PencilAxes]) -> PencilAxes:
+        # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
+        components = np.concatenate([one.components for one in found])
+        values = np.concatenate([one.values for one in found])
+        patterns = found[0].patterns if len(found) == 1 else np.asarray(pinv(components))
+        return replace(found[0], values=values, components=components, patterns=patterns)
+
+    def _facts(self, state: FoldStates, found: list[PencilAxes]) -> dict[str, Unchecked]:
+        alphas = np.repeat(self._alphas, [len(one.values) for one in found])
+        return {"mean_": cast("Moments", state.states[1]).mean, "alphas_": alphas}
 
 
 @with_parameters
@@ -929,7 +920,7 @@ class GeneralizedPCA(PencilModel):
     components_ : ndarray of shape (k, d)
         Axes with ``components_ M components_' = I``.
     patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
-        See :class:`bigpca.estimators.supervised.pencils.PencilModel`.
+        See :class:`bigpca.estimators.linear.pencils.PencilModel`.
 
     Examples
     --------
@@ -938,14 +929,51 @@ class GeneralizedPCA(PencilModel):
     [[0.0, 1.0]]
     """
 
-    _pencil = Pencil(
-        _of_metric, unknown="kept", dependent=("the rows of metric", "Add a multiple of the identity to it.")
-    )
+    _pencil = Pencil(unknown="kept", dependent=("the rows of metric", "Add a multiple of the identity to it."))
     _traits = Traits(PencilResult, "gpca")
 
     n_components: int | None = None
     _: KW_ONLY
     metric: ArrayLike | None = None
+
+    @classmethod
+    def of(cls, model: PCA, metric: PCA, n_components: int | None = None) -> Self:
+        """Return the axes of largest variance of one fitted PCA in units of that of another; nothing is read.
+
+        Maximises ``v'C v / v'M v`` with the covariances C and M of the rows of both, in the units of the rows, each
+        about its own mean, whatever ``center``, ``scale`` and ``whiten`` of the models are. With the moments of noise,
+        ratios are signal-to-noise ratios; with those of differences of neighbours, the first axes are the slowest.
+
+        Parameters
+        ----------
+        model, metric : fitted PCA
+            Of the rows, and of those whose covariance is the metric; not changed.
+        n_components : int or None, default None
+            None for d.
+
+        Returns
+        -------
+        GeneralizedPCA
+            Fitted, with ``metric`` as a parameter. ``partial_fit`` and :func:`bigpca.merge` add rows to those of
+            ``model``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`ContrastivePCA.of`, and if the metric has directions of no variance.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> noise = rng.standard_normal((400, 2)) * [5, 1]
+        >>> signal = rng.standard_normal((400, 1)) * [0, 3]
+        >>> model = GeneralizedPCA.of(PCA().fit(noise + signal), PCA().fit(noise), 1)
+        >>> bool(8 < model.eigenvalues_[0] < 12)
+        True
+        """
+        state, noise = moments_of_both(model, metric, "GeneralizedPCA.of")
+        made = cls(n_components, metric=covariance_of(noise), **{name: getattr(model, name) for name in OF_ALL})
+        return made._of_models(state, model, metric, model.n_omitted_)
 
     def _metric(self, d: int) -> Matrix:
         from bigpca.data.label_files import whole  # all formats of labels, of no use to other fits
@@ -978,11 +1006,14 @@ class GeneralizedPCA(PencilModel):
             )
         return M
 
-    def _template(self, d: int) -> Moments:
+    def _empty(self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None) -> Moments:
         self._metric(d)
         return Moments(d)
 
-    def _facts(self, state: Moments, k: int) -> dict[str, Unchecked]:
+    def _pairs(self, kept: KeptRows) -> list[Pair]:
+        return [(Sums.of(kept.state, kept.roundings[0], kept.state), Sums.known(self._metric(kept.state.n_features)))]
+
+    def _facts(self, state: Moments, found: list[PencilAxes]) -> dict[str, Unchecked]:
         return {"mean_": state.mean}
 
 
@@ -1019,7 +1050,7 @@ class CorrespondenceAnalysis(PencilModel):
     mean_ : ndarray of shape (d,)
         Masses of the columns: their shares of all amounts.
     patterns_, rank_, solve_error_, n_samples_, n_omitted_
-        See :class:`bigpca.estimators.supervised.pencils.PencilModel`; ``inverse_transform`` returns profiles. Rows of
+        See :class:`bigpca.estimators.linear.pencils.PencilModel`; ``inverse_transform`` returns profiles. Rows of
         zeros weigh nothing and do not count; their scores are those of a profile of zeros.
 
     Examples
@@ -1030,7 +1061,7 @@ class CorrespondenceAnalysis(PencilModel):
     ([0.539], 0.762)
     """
 
-    _pencil = Pencil(_inertia, unknown="left out")
+    _pencil = Pencil(unknown="left out")
     _traits = Traits(
         CorrespondenceResult, "ca", unweighted="the sum of a row is its weight",
         summary=(("inertia", "eigenvalues_"), ("share", "explained_inertia_ratio_")),
@@ -1039,19 +1070,26 @@ class CorrespondenceAnalysis(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
 
-    def _fit(self, rows: Rows, y: Unchecked) -> SumsFit[PencilResult, Unchecked]:
-        fit = super()._fit(rows, y)
-        return replace(fit, rows=replace(fit.rows, steps=fit.rows.steps[:-1]))  # the sums have the profiles and weights
+    def _rows(self, rows: Rows, y: Unchecked) -> Rows:
+        found = super()._rows(rows, y)
+        return replace(found, steps=found.steps[:-1])  # the sums have the profiles and weights
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         return (*super()._preprocessors(), PROFILE)
 
-    def _template(self, d: int) -> ProfileMoments:
+    def _empty(
+        self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
+    ) -> ProfileMoments:
         if d < 2:
             raise ValueError(f"n_features = {d}, but a profile of one column is 1 in each row. Give more columns.")
         return ProfileMoments.of(d)
 
-    def _facts(self, state: ProfileMoments, k: int) -> dict[str, Unchecked]:
+    def _pairs(self, kept: KeptRows) -> list[Pair]:
+        profiles = kept.state.moments
+        inertia = replace(Sums.of(profiles, kept.roundings[0], profiles), divisor=profiles.weight)
+        return [(inertia, Sums.known(np.diag(profiles.mean)))]
+
+    def _facts(self, state: ProfileMoments, found: list[PencilAxes]) -> dict[str, Unchecked]:
         profiles = state.moments
         masses, squares = profiles.mean, profiles.squares / profiles.weight
         inertia = np.divide(squares, masses, out=np.zeros_like(masses), where=masses > 0)
