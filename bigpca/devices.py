@@ -600,6 +600,14 @@ def precisely(device: Device | None) -> AbstractContextManager[None]:
     return nullcontext() if device is None else device.precise()
 
 
+_driving = threading.RLock()
+
+
+def driving(device: Device | None) -> AbstractContextManager[object]:
+    """Return what statements run in whose arrays take most of a device's memory: one thread at a time."""
+    return nullcontext() if device is None else _driving
+
+
 SOLVED_THERE = 1024  # size of a matrix from which its eigenproblem is solved on the device of the fit
 _solving: ContextVar[Device | None] = ContextVar("device of solves", default=None)
 

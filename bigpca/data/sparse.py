@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers
@@ -101,6 +102,36 @@ def row_range(rows: Any, start: int, stop: int) -> Any:
 def with_values(rows: csr_array, values: Array) -> csr_array:
     """Return CSR with other stored values in the same places."""
     return csr_array((values, rows.indices, rows.indptr), rows.shape)
+
+
+def stored_values(rows: Any) -> Any:
+    """Return the values that rows store: of dense rows, all, which are the rows themselves."""
+    return rows.data if isinstance(rows, csr_array) else rows
+
+
+def dense_rows(rows: Any) -> Array:
+    """Return a few rows as an array of NumPy."""
+    return np.asarray(rows.toarray() if isinstance(rows, csr_array) else rows)
+
+
+def scaled_rows(rows: Any, factors: NDArray[np.float64]) -> Any:
+    """Return every row times its factor (b,), in the precision of the rows."""
+    own = factors.astype(rows.dtype)
+    if isinstance(rows, csr_array):  # SciPy's product takes five times as long
+        return with_values(rows, rows.data * np.repeat(own, np.diff(rows.indptr)))
+    return rows * own[:, None]
+
+
+def without_values(rows: Any, weights: NDArray[np.float64]) -> Any:
+    """Return rows with 1, or stored zeros, in those of weight 0, which may hold anything: ones pass through any map."""
+    if isinstance(rows, csr_array):
+        return with_values(rows, np.where(np.repeat(weights > 0, np.diff(rows.indptr)), rows.data, 0))
+    return np.where(weights[:, None] > 0, rows, rows.dtype.type(1))
+
+
+def transposed(rows: Any) -> Any:
+    """Return rows' transpose in their own form."""
+    return csr_array(rows.T) if isinstance(rows, csr_array) else rows.T
 
 
 def csr_block(data: Array, indices: Array, indptr: Array, width: int, label: str, first_row: int = 0) -> csr_array:

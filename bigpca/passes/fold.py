@@ -261,7 +261,7 @@ def fold_job(
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         (start, stop), of_group = layout.rows_of(group), layout.groups[group]
         reads = layout.reads[of_group.start : of_group.stop]
-        reader, futures = rows.reader(start, stop, there=cost.there, owned=cost.device is None or bool(rows.steps))
+        reader, futures = rows.reader_of(cost, start, stop)
         known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         counted = rows.counted.part(start, stop)

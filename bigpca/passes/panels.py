@@ -22,7 +22,7 @@ from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import each_piece
 from bigpca.costs import BlockForm
 from bigpca.data.checks import note_rounded
-from bigpca.data.sparse import with_values
+from bigpca.data.sparse import scaled_rows, stored_values, transposed, without_values
 from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.engine.driver import run_pass
 from bigpca.engine.group import MAPS, SHARED, SHIFT, Folding, Group
@@ -37,7 +37,6 @@ from bigpca.passes.reading.blocks import (
     Block,
     Values,
     product_dtype,
-    scaled_rows,
     within_range,
 )
 from bigpca.passes.reading.preparing import Preparing
@@ -146,7 +145,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
         where, about = self.reader.where(row, row + n), np.zeros(slab.shape[1]) if shift is None else shift
         if weights is not None:
             weights = weights[row : row + n]
-            slab = _counted(slab, weights)
+            slab = without_values(slab, weights)
         block = step.prepared(slab, row, where, about, owned=weights is not None)
         if step.there:
             return block.values
@@ -156,13 +155,6 @@ class PanelGroup(Group[Values], Generic[P, B]):
             np.subtract(values, about.astype(self.dtype), out=values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
         return values if sparse or shift is None or self.device is not None else within_range(values, block.largest)
-
-
-def _counted(slab: Values, weights: Vector) -> Values:
-    """Return rows with 0 or 1 in those of weight 0, which may hold anything: ones pass through every map."""
-    if isinstance(slab, csr_array):
-        return with_values(slab, np.where(np.repeat(weights > 0, np.diff(slab.indptr)), slab.data, 0))
-    return np.where(weights[:, None] > 0, slab, slab.dtype.type(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +171,12 @@ class DotGroup(PanelGroup[DotPanels, tuple[int, Values]]):
             rows = state.scaled(self.device.put(rows), self.device)
         if row < self.panel[1]:
             held.append((row, rows))
-            note_rounded(slab.data if isinstance(slab, csr_array) else slab)
+            note_rounded(stored_values(slab))
         yield row, rows
 
     def _add(self, state: DotPanels, held: Held, block: tuple[int, Values]) -> None:
         row, rows = block
-        columns = csr_array(rows.T) if isinstance(rows, csr_array) else rows.T
+        columns = transposed(rows)
         each_piece(lambda one: state.add_pair(*one, row, columns, self.device), held)
 
 
@@ -266,8 +258,8 @@ def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shif
     stamp = one_stamp(run, rows)
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        panel, members, owned = layout.rows_of(group), layout.groups[group], device is None or bool(rows.steps)
-        reader, futures = rows.reader(panel[0], layout.n_rows, there=cost.there, owned=owned)
+        panel, members = layout.rows_of(group), layout.groups[group]
+        reader, futures = rows.reader_of(cost, panel[0], layout.n_rows)
         reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
         weights = rows.counted.weights
         task = DotGroup(

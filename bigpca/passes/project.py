@@ -30,7 +30,7 @@ from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
-from bigpca.data.sparse import csr_meta, is_csr, sparse_rows
+from bigpca.data.sparse import csr_meta, is_csr, sparse_rows, stored_values
 from bigpca.data.views import carrying
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
@@ -114,7 +114,7 @@ def _apply_block(
     rows: Values = take(block, "the Dask array", np.dtype(dtype))
     count = chunks[block_id[0]] if block_id else np.nan
     check_chunk_shape(rows.shape, (n_columns,) if np.isnan(count) else (int(count), n_columns), "the Dask array")
-    note_rounded(np.asarray(rows.data) if sparse else rows)
+    note_rounded(stored_values(rows))
     with one_blas_thread():
         return map_run((MapStep(f, 0),), rows, 0, "a block of the input")
 

@@ -669,6 +669,10 @@ class Rows:
             reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
         return reader, futures
 
+    def reader_of(self, cost: PassCost, start: int, stop: int) -> tuple[Reader, Inputs]:
+        """Return the :meth:`reader` of a pass; what multiplies rows elsewhere changes none of those in memory."""
+        return self.reader(start, stop, there=cost.there, owned=not cost.serial or bool(self.steps))
+
     @property
     def broadcast(self) -> dict[str, object]:
         """What readers need of the broadcast values: those that fill missing ones."""

@@ -11,9 +11,8 @@ one panel has all rows: more of them are what a run that was stopped within a sw
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeAlias, TypeVar, cast
@@ -23,7 +22,7 @@ import numpy as np
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import made_ahead
 from bigpca.data.checks import note_rounded
-from bigpca.devices import Device, tile_bytes
+from bigpca.devices import Device, driving, tile_bytes
 from bigpca.engine.driver import run_pass
 from bigpca.engine.group import Folding
 from bigpca.engine.interfaces import Inputs
@@ -55,7 +54,6 @@ TILES_ACROSS_THERE = 8  # at least, if there are enough rows: to ask for a tile 
 PANEL_BYTES_THERE = 2048 * MIB  # of a panel's rows there, at most; more rows are streamed past several panels
 PANELS_THERE = 8  # that the memory of a device could hold at least
 BAND_FLOPS = 1e14  # of a panel there, some seconds: what a run that was stopped has to repeat
-_driving = threading.RLock()  # one thread at a time has a device compute, whose tiles take most of its memory
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,8 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
     @contextmanager
     def begin(self, inputs: Inputs, check: Callable[[], None]) -> Iterator[Folding]:
         # Overflows make row means of K infinite, which is checked after the sweep.
-        alone, own = nullcontext() if self.device is None else _driving, super().begin(inputs, check)
-        with alone, np.errstate(over="ignore", invalid="ignore"), own as folding:
+        own = super().begin(inputs, check)
+        with driving(self.device), np.errstate(over="ignore", invalid="ignore"), own as folding:
             yield folding
 
     def slabs(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -213,8 +211,7 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
 
     def _prepare(self, step: Preparing, slab: Values, row: int, shift: Vector | None) -> Values:
         values = super()._prepare(step, slab, row, None)
-        if step.looks:
-            replace(step, looks=[step.looks.pop()]).check([])
+        step.check()
         values = values if self.device is None else self.device.rows(values)
         prepared: Values = self.kernel.prepare(values, shift, row)
         return prepared
@@ -306,14 +303,14 @@ def fold_kernel(
     """
     layout, n, stamp = cast("KernelLayout", cost.layout), rows.n_rows, one_stamp(run, rows)
     tile, stream, dtype, device = layout.slab_rows, layout.stream_rows, cost.dtype, cost.device
-    ahead, bare = layout.ahead if device is None else 1, template.without_shared()
+    bare = template.without_shared()
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
-        panel, owned = layout.reads[group], device is None or bool(rows.steps)
-        reader, futures, reads = *rows.reader(panel[0], n, there=cost.there, owned=owned), layout.clipped(panel[0], n)
+        panel = layout.reads[group]
+        reader, futures, reads = *rows.reader_of(cost, panel[0], n), layout.clipped(panel[0], n)
         task = KernelGroup(
             index=group, reader=reader, reads=reads, slab_rows=tile, stamp=stamp(group), panel=panel, dtype=dtype,
-            template=bare, device=device, stream_rows=stream, kernel=kernel, ahead=ahead,
+            template=bare, device=device, stream_rows=stream, kernel=kernel, ahead=layout.ahead,
         )  # fmt: skip
         return task, futures
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, unpack, working_dtype
+from bigpca.data.sparse import dense_rows
 from bigpca.devices import device_of_solve, precisely
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
@@ -72,7 +73,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Folded, NoRowsLeftError, first_rows, fold, row_pass, without_rows
 from bigpca.passes.project import project_lazily
-from bigpca.passes.reading.blocks import dense_rows, product_dtype
+from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.records import of_part

@@ -26,9 +26,10 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
 from bigpca.costs import BlockForm, Work
+from bigpca.data.sparse import scaled_rows
 from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, pack_upper
 from bigpca.errors import counted, warn_approximation
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows
 from bigpca.passes.reading.row_maps import identified
 from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale, Patterson

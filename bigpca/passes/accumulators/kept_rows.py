@@ -10,9 +10,10 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix
 from bigpca.costs import BlockForm, Work
+from bigpca.data.sparse import dense_rows
 from bigpca.engine.layout import SLAB_ROWS
 from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
-from bigpca.passes.reading.blocks import Block, Values, dense_rows
+from bigpca.passes.reading.blocks import Block, Values
 
 
 @dataclass

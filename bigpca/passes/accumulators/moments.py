@@ -33,6 +33,7 @@ from bigpca.arrays import (
     unpack_upper,
 )
 from bigpca.costs import BlockForm, Work
+from bigpca.data.sparse import scaled_rows
 from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
 from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.passes.accumulators.base import (
@@ -51,7 +52,7 @@ from bigpca.passes.accumulators.base import (
     product_scratch,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Codes, scaled_rows, within_range
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Codes, within_range
 from bigpca.passes.reading.row_maps import Profile, row_totals
 
 PROFILE = Profile(1.0)  # of rows of amounts

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
+from bigpca.data.sparse import dense_rows
 from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -25,7 +26,7 @@ from bigpca.passes.accumulators.landmark_moments import (
     prepare_tile,
     tile_rows,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, dense_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block
 from bigpca.seeds import uniforms
 
 

@@ -14,5 +14,5 @@ Blocks exist only in that task and are never pickled. The shift is the same for 
 for the accumulators that require it.
 
 Add a reader for a new origin of rows (a seekable stream; a reader may return CSR), a row map for a
-preprocessing of rows. Bad values are found in ``prepare_block`` (dense rows) and ``sparse_block``.
+preprocessing of rows. Bad values are found in ``prepare_block`` (dense rows) and ``Preparing`` (others).
 """

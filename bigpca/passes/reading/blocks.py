@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
-from bigpca.data.sparse import with_values
+from bigpca.data.sparse import stored_values
 from bigpca.devices import Device, RowsThere
 from bigpca.engine.layout import MIB
 from bigpca.errors import NonFiniteError, counted
@@ -24,9 +24,6 @@ CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succes
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
 # Of products by which a solve divides: few digits of those leave none, whatever they cost.
 PRECISE = np.dtype(np.float64)
-LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
-LARGEST_SQUARED = 1e154  # whose square float64 holds
-LARGEST_GROWTH = 1e17  # whose squares float32 holds
 
 
 def multiply(V: Values, Q: Array) -> Array:
@@ -305,22 +302,9 @@ def dense_strips(values: csr_array) -> Iterator[tuple[Array, int]]:
         yield values[i : i + step].toarray(), i
 
 
-def dense_rows(values: Values) -> Array:
-    """Return a few rows as an array of NumPy."""
-    return np.asarray(values.toarray() if isinstance(values, csr_array) else values)
-
-
 def strip_rows(d: int, itemsize: int) -> int:
     """Return the rows of d columns that are made dense at a time."""
     return max(1, STRIP_BYTES // max(1, d * itemsize))
-
-
-def scaled_rows(values: Values, factors: NDArray[np.float64]) -> Values:
-    """Return every row times its factor (rows,), in the precision of the rows."""
-    own = factors.astype(values.dtype)
-    if isinstance(values, csr_array):  # SciPy's product takes five times as long
-        return with_values(values, values.data * np.repeat(own, np.diff(values.indptr)))
-    return values * own[:, None]
 
 
 def within_range(values: Values, largest: float | None = None) -> Values:
@@ -328,7 +312,7 @@ def within_range(values: Values, largest: float | None = None) -> Values:
     if values.dtype == np.float64 or 0 in values.shape:
         return values
     if largest is None:
-        largest = _largest(values.data if isinstance(values, csr_array) else values)
+        largest = _largest(stored_values(values))
     return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
 
 
@@ -433,7 +417,7 @@ def prepare_block(
             bad = np.isinf(shifted) if keep_nan else ~np.isfinite(shifted)
             if bad.any():
                 if nan_policy != "omit":
-                    raise _non_finite(bad, bad, rows, where, nan_policy)
+                    raise non_finite(bad, bad, rows, where, nan_policy)
                 keep = ~bad.any(axis=1)
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
@@ -442,97 +426,7 @@ def prepare_block(
     return Block(shifted, rows, shift.astype(np.float64), sums, found, doubles=values.dtype == np.float64)
 
 
-@dataclass(frozen=True)
-class Look:
-    """Sums over the columns (b,) and the rows (d,) of a block on a device, which are finite if its values are.
-
-    They are looked at when the group ends, because a look at each block would wait for its products.
-    """
-
-    rows: Integers
-    where: str
-    by_row: Array
-    by_column: Array
-
-
-def block_on(
-    device: Device,
-    values: Values,
-    row_start: int,
-    shift: Array | None,
-    looks: list[Look],
-    *,
-    nan_policy: str,
-    where: str,
-    numbers: Integers | None = None,
-    dtype: DType,
-) -> Block:
-    """Put rows on a device, and subtract the shift there, or their mean: :func:`prepare_block` of another library.
-
-    What shows whether all values are finite is added to ``looks``; only rows that are left out are looked for at once.
-    """
-    rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
-    there = device.rows(values if device.takes(values.dtype) else values.astype(dtype))
-    there.settle()
-    block = Block.on(device, there, rows, shift, dtype)
-    look = Look(rows, where, device.marks(block.values), block.sums)
-    if nan_policy != "omit":
-        looks.append(look)
-        return block
-    keep = np.isfinite(device.fetch(look.by_row))
-    if keep.all():
-        return block
-    return Block.on(device, there[keep], rows[keep], block.origin, dtype)
-
-
-def check_looks(device: Device, looks: list[Look], sums: list[Array], nan_policy: str) -> None:
-    """Reject the blocks of a group on a device that have NaN or infinite values, or sums that are not finite.
-
-    Raises
-    ------
-    NonFiniteError
-        Names the first rows, the columns and the block.
-    ValueError
-        For values whose sums leave the range of float32.
-    """
-    if device.all_finite([one for look in looks for one in (look.by_row, look.by_column)] + sums):
-        return
-    for look in looks:
-        by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
-        if by_row.any():
-            raise _non_finite(by_row, by_column, look.rows, look.where, nan_policy)
-    kind = device.dtype_of(looks[0].by_row) if looks else np.dtype(np.float32)
-    raise ValueError(
-        f"sums over {looks[0].where if looks else 'the rows'} are beyond {kind} on {device.name}: values of more than "
-        f"{LARGEST_SUMMED if kind == np.float32 else LARGEST_SQUARED:g}, or more than {LARGEST_GROWTH:g} times "
-        'those of the first rows. Divide such columns by a constant, pass float64 rows, or use arithmetic="numpy".'
-    )
-
-
-def sparse_block(
-    values: csr_array,
-    row_start: int,
-    nan_policy: str,
-    where: str,
-    numbers: Integers | None = None,
-    centre: NDArray[np.float64] | None = None,
-    keep_nan: bool = False,
-) -> Block:
-    """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
-    rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
-    bad = np.flatnonzero(np.isinf(values.data) if keep_nan else ~np.isfinite(values.data))
-    if len(bad):
-        at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
-        if nan_policy != "omit":
-            marks = np.zeros(values.shape, bool)
-            marks[at, values.indices[bad]] = True
-            raise _non_finite(marks, marks, rows, where, nan_policy)
-        keep = np.setdiff1d(np.arange(values.shape[0]), at)
-        values, rows = values[keep], rows[keep]
-    return Block.of_csr(values, rows, centre)
-
-
-def _non_finite(
+def non_finite(
     by_row: NDArray[np.bool_], by_column: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str
 ) -> NonFiniteError:
     """Return the error for rows (b,) and columns (d,) with NaN or infinite values, or for which values (b, d)."""

@@ -10,20 +10,28 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers
 from bigpca.data.checks import note_rounded
+from bigpca.data.sparse import stored_values
 from bigpca.devices import Device
 from bigpca.engine.interfaces import RowSource
-from bigpca.passes.reading.blocks import (
-    Block,
-    CountedRows,
-    Look,
-    Values,
-    block_on,
-    check_looks,
-    group_shift,
-    prepare_block,
-    sparse_block,
-)
+from bigpca.passes.reading.blocks import Block, CountedRows, Values, group_shift, non_finite, prepare_block
 from bigpca.passes.reading.row_maps import MapStep, map_tiles
+
+LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
+LARGEST_SQUARED = 1e154  # whose square float64 holds
+LARGEST_GROWTH = 1e17  # whose squares float32 holds
+
+
+@dataclass(frozen=True)
+class Look:
+    """Sums over the columns (b,) and the rows (d,) of a block on a device, which are finite if its values are.
+
+    They are looked at when the group ends, because a look at each block would wait for its products.
+    """
+
+    rows: Integers
+    where: str
+    by_row: Array
+    by_column: Array
 
 
 @dataclass
@@ -80,7 +88,7 @@ class Preparing:
         if self.copied and isinstance(slab, np.ndarray):
             slab = slab.copy()
         self.omitted += slab.shape[0]
-        note_rounded(slab.data if isinstance(slab, csr_array) else slab)
+        note_rounded(stored_values(slab))
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
         where, weights = self.reader.where(row, last), self.counted.weights
         complete = self.prepared(slab, row, where, self.shift, numbers, owned=numbers is not None)
@@ -114,37 +122,84 @@ class Preparing:
 
         Sparse rows are about zero.
         """
-        dtype, policy = self.dtype, self.nan_policy
+        rows = np.arange(row, row + slab.shape[0]) if numbers is None else numbers
         if isinstance(slab, csr_array):
-            values = slab.astype(dtype, copy=False)
-            return sparse_block(values, row, policy, where, numbers, shift, self.keeps_nan)
-        if self.there and self.device is not None:
-            looks = self.looks
-            return block_on(
-                self.device, slab, row, shift, looks, nan_policy=policy, where=where, numbers=numbers, dtype=dtype
-            )
+            return self._sparse(slab.astype(self.dtype, copy=False), rows, where, shift)
+        if self.device is not None and self.there:
+            return self._on(self.device, slab, rows, where, shift)
         about, plain = None, not self.maps
         if plain:
-            about = group_shift(slab, dtype) if shift is None else shift.astype(dtype)
+            about = group_shift(slab, self.dtype) if shift is None else shift.astype(self.dtype)
         return prepare_block(
             slab,
             row,
             about,
             owned=owned or self.reader.owned,
-            nan_policy=policy,
+            nan_policy=self.nan_policy,
             where=where,
             find_largest=self.searched and plain,
             numbers=numbers,
             keep_nan=self.keeps_nan and plain,
-            dtype=dtype,
+            dtype=self.dtype,
         )
+
+    def _sparse(self, values: csr_array, rows: Integers, where: str, centre: Array | None) -> Block:
+        bad = np.flatnonzero(np.isinf(values.data) if self.keeps_nan else ~np.isfinite(values.data))
+        if len(bad):
+            at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
+            if self.nan_policy != "omit":
+                marks = np.zeros(values.shape, bool)
+                marks[at, values.indices[bad]] = True
+                raise non_finite(marks, marks, rows, where, self.nan_policy)
+            keep = np.setdiff1d(np.arange(values.shape[0]), at)
+            values, rows = values[keep], rows[keep]
+        return Block.of_csr(values, rows, centre)
+
+    def _on(self, device: Device, values: Values, rows: Integers, where: str, shift: Array | None) -> Block:
+        """Put rows on a device, and subtract the shift there.
+
+        What shows whether all values are finite is looked at later; only rows that are left out are looked for at once.
+        """
+        there = device.rows(values if device.takes(values.dtype) else values.astype(self.dtype))
+        there.settle()
+        block = Block.on(device, there, rows, shift, self.dtype)
+        look = Look(rows, where, device.marks(block.values), block.sums)
+        if self.nan_policy != "omit":
+            self.looks.append(look)
+            return block
+        keep = np.isfinite(device.fetch(look.by_row))
+        return block if keep.all() else Block.on(device, there[keep], rows[keep], block.origin, self.dtype)
 
     @property
     def there(self) -> bool:
         """Whether rows are put on the device as they are read, and checked there."""
         return self.device is not None and not self.maps and not self.made_here
 
-    def check(self, sums: Iterable[Array]) -> None:
-        """Reject blocks on a device that had NaN or infinite values, and sums there that are not finite."""
-        if self.device is not None:
-            check_looks(self.device, self.looks, [*sums], self.nan_policy)
+    def check(self, sums: Iterable[Array] = ()) -> None:
+        """Reject blocks on a device that had NaN or infinite values, and sums there that are not finite.
+
+        Raises
+        ------
+        NonFiniteError
+            Names the first rows, the columns and the block.
+        ValueError
+            For values whose sums leave the range of float32.
+        """
+        device, looks = self.device, self.looks
+        shown = [*(one for look in looks for one in (look.by_row, look.by_column)), *sums]
+        if device is None or not shown:
+            return
+        if device.all_finite(shown):
+            looks.clear()
+            return
+        for look in looks:
+            by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
+            if by_row.any():
+                raise non_finite(by_row, by_column, look.rows, look.where, self.nan_policy)
+        kind = device.dtype_of(looks[0].by_row) if looks else np.dtype(np.float32)
+        raise ValueError(
+            f"sums over {looks[0].where if looks else 'the rows'} are beyond {kind} on {device.name}: values of more "
+            f"than {LARGEST_SUMMED if kind == np.float32 else LARGEST_SQUARED:g}, or more than {LARGEST_GROWTH:g} "
+            "times those of the first rows. Divide such columns by a constant, pass float64 rows, or use "
+            'arithmetic="numpy".'
+        )

@@ -21,10 +21,10 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.costs import LOOPS, BlockForm, Work
-from bigpca.data.sparse import row_range, stacked, with_values
+from bigpca.data.sparse import row_range, scaled_rows, stacked, with_values
 from bigpca.devices import Device
 from bigpca.errors import check_choice, real_number
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips, scaled_rows
+from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
 from bigpca.storage.files import content_digest
 
 PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
