@@ -27,9 +27,6 @@ V = TypeVar("V")
 SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
 AHEAD = "bigpca-ahead"  # the key of how many reads are made at a time by threads that none else needs
 BEGUN = "bigpca-begun"  # the key of a read that has begun, among a task's inputs
-MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
-SHIFT = "bigpca-shift"  # the key of the shift
-
 
 _cancelled: set[str] = set()
 

@@ -153,6 +153,8 @@ class Pass(Generic[R]):
         there is such a row. None for rows that tasks read, in any order.
     open_ended : bool
         Whether the number of rows is found by the read; the layout then has room for more.
+    alone : bool
+        Whether one thread both reads rows that come in one order and folds them.
     follows : bool
         Whether the first read of a group begins while the group before it is folded, as object stores answer late.
     """
@@ -172,6 +174,7 @@ class Pass(Generic[R]):
     has_row: Callable[[int], bool] | None = None
     open_ended: bool = False
     follows: bool = False
+    alone: bool = False
 
     @property
     def layout(self) -> Layout:

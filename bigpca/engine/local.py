@@ -511,7 +511,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merge = OrderedMerge(job, options, resumed)
     layout, has_row = job.layout, job.has_row or (lambda row: True)
     first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
-    threads, alone = 1 if job.cost.serial else local_threads(), job.cost.alone
+    threads, alone = 1 if job.cost.serial else local_threads(), job.alone
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def add(group: int, state: PassState) -> None:

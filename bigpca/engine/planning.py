@@ -239,11 +239,6 @@ class PassCost:
         return self.device is not None
 
     @property
-    def alone(self) -> bool:
-        """Whether that thread may also read rows that come in one order."""
-        return self.device is not None and self.device.reads_too
-
-    @property
     def single(self) -> bool:
         """Whether blocks are multiplied in float32."""
         return self.dtype == np.float32

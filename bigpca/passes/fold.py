@@ -17,7 +17,7 @@ from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.engine.driver import run_pass
-from bigpca.engine.group import MAPS, SHARED, SHIFT, Folding, Group, Reads
+from bigpca.engine.group import SHARED, Folding, Group, Reads
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
@@ -33,7 +33,7 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
 )
 from bigpca.passes.reading.preparing import Preparing
-from bigpca.passes.reading.readers import sent_to
+from bigpca.passes.reading.readers import MAPS, SHIFT, sent_to
 from bigpca.passes.reading.row_maps import map_rows
 from bigpca.passes.rows import Rows, check_states, pass_over
 from bigpca.seeds import uniforms

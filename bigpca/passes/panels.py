@@ -25,7 +25,7 @@ from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import scaled_rows, stored_values, transposed, without_values
 from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.engine.driver import run_pass
-from bigpca.engine.group import MAPS, SHARED, SHIFT, Folding, Group
+from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, PassState
 from bigpca.engine.layout import coalesce, plan_layout, split_evenly
@@ -40,7 +40,7 @@ from bigpca.passes.reading.blocks import (
     within_range,
 )
 from bigpca.passes.reading.preparing import Preparing
-from bigpca.passes.reading.readers import ColumnReader, ValueReader, sent_to
+from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, ValueReader, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 

@@ -36,7 +36,7 @@ from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
 from bigpca.engine.driver import run_pass
 from bigpca.engine.events import Event, PassEvent
-from bigpca.engine.group import MAPS, SHARED, Folding, Group
+from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import GroupTask, PassState
 from bigpca.engine.layout import MIB, SLAB_ROWS
@@ -46,6 +46,7 @@ from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.blocks import Values
+from bigpca.passes.reading.readers import MAPS
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output

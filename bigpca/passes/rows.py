@@ -30,7 +30,6 @@ from bigpca.data.views import View, array_of, carried, graph_of, sources_in, vie
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, opens_regular, place_at
 from bigpca.devices import Device, RowsThere
-from bigpca.engine.group import MAPS, SHIFT
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, R
 from bigpca.engine.layout import MIB, SLAB_BYTES, Cut, coalesce, plan_layout
@@ -43,6 +42,8 @@ from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_gra
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.readers import (
     FILL,
+    MAPS,
+    SHIFT,
     ColumnFill,
     DirectReader,
     Limits,
@@ -951,7 +952,7 @@ def pass_over(
         shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
     if rows.steps:
         shared[MAPS] = rows.steps
-    bits = {} if cost.device is None else cost.device.identity
+    bits, alone = ({}, False) if cost.device is None else (cost.device.identity, cost.device.reads_too)
     return Pass(
         cost=cost,
         templates=templates,
@@ -965,6 +966,7 @@ def pass_over(
         input=rows.identity | bits if run.checkpoint else {},
         has_row=rows.order.has if rows.order.in_order else None,
         open_ended=rows.order.open_ended,
+        alone=alone,
     )
 
 

@@ -38,6 +38,8 @@ from bigpca.passes.reading.blocks import Values, cached_rows
 ROUNDING = 1e-6  # by which values may exceed their limits
 ATTEMPTS = 3
 FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
+MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
+SHIFT = "bigpca-shift"  # the key of the shift
 FILL = "bigpca-fill"  # the key of the means that replace missing values among the broadcast values
 
 
