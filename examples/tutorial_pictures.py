@@ -44,7 +44,7 @@ def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> F
     figure = plain_figure(15, 0.5 + 2.9 * rows)
     for line, portrait in zip(figure.subplots(rows, 4, squeeze=False), portraits, strict=True):
         last = max(2, portrait.scores.shape[1])
-        bp.plots.spectrum(portrait.explained_variance, ax=line[0])
+        line[0].semilogy(portrait.explained_variance, marker=".")
         captured(portrait.explained_variance_ratio, line[1])
         for ax, pair in zip(line[2:], ((0, 1), (0, last - 1)), strict=True):
             bp.plots.scores(portrait.scores, labels=portrait.labels, components=pair, ax=ax)

@@ -16,7 +16,7 @@ result take ten lines of matplotlib: ``docs/how-to/axes.md``.
 
 from bigpca.plots.images import components, maps
 from bigpca.plots.scatter import biplot, scores
-from bigpca.plots.spectra import bounds, drift, scree, spectrum
+from bigpca.plots.spectra import bounds, drift, scree
 
 __all__ = [
     "biplot",
@@ -26,7 +26,6 @@ __all__ = [
     "maps",
     "scores",
     "scree",
-    "spectrum",
 ]
 
 

@@ -76,25 +76,6 @@ def fitted(model: Any) -> Any:
     return getattr(model, getattr(getattr(model, "_traits", None), "core", ""), model)
 
 
-def shares(model: Any) -> Vector:
-    """Return the share of the variance of each component (k,).
-
-    Raises
-    ------
-    ValueError
-        For a model whose eigenvalues are not shares of the variance.
-    """
-    if is_array(model):
-        return _vector(model, "shares of the variance")
-    found = shares_or_none(model)
-    if found is None:
-        instead = "Draw its eigenvalues with spectrum(model), or its scores."
-        if not hasattr(fitted(model), "eigenvalues_"):
-            instead = "Fit a PCA, or another model of components."
-        raise ValueError(f"{an(name_of(model))} has no explained_variance_ratio_{_why_no_shares(model)}. {instead}")
-    return found
-
-
 def shares_or_none(model: Any) -> Vector | None:
     """Return the shares of the variance, or None where a model has none, and for an array or a path."""
     return shares_of(fitted(model))[0] if hasattr(model, "fit") else None
@@ -181,15 +162,13 @@ def eigenvalues(model: Any) -> Vector:
         For a model without components.
     """
     if is_array(model):
-        return _vector(model, "eigenvalues")
+        return vector(model, "eigenvalues")
     inner = fitted(model)
     for name in VALUES:
         if hasattr(inner, name):
             found = np.asarray(getattr(inner, name), dtype=np.float64)
             return found if found.ndim == 1 else found[found.mean(axis=1).argmax()]
-    raise ValueError(
-        f"{an(name_of(model))} has no eigenvalues{_why_no_shares(model)}. Fit a PCA, or another model of components."
-    )
+    raise ValueError(f"{an(name_of(model))} has no eigenvalues. Fit a PCA, or another model of components.")
 
 
 @dataclass(frozen=True)
@@ -269,22 +248,13 @@ def chosen(components: Any, names: Sequence[str], counts: Sequence[int] = (2,)) 
     return found
 
 
-def _vector(values: Any, what: str) -> Vector:
+def vector(values: Any, what: str) -> Vector:
     found: Vector = np.asarray(values, dtype=np.float64)
     if found.ndim != 1 or not len(found):
         raise ValueError(
             f"an array of shape {found.shape} was given as {what}; (k,) was expected. Give one number each."
         )
     return found
-
-
-def _why_no_shares(model: Any) -> str:
-    if hasattr(model, "sketch_") and not hasattr(model, "components_"):
-        return ": the columns of a sketch are random combinations of the features, not components"
-    if not hasattr(fitted(model), "eigenvalues_"):
-        return ""
-    of = "labels or classes" if "labels" in model._traits.accepts else "ratios of two variances"
-    return f": its eigenvalues refer to {of}, and are not parts of the variance"
 
 
 log = logging.getLogger("bigpca")

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigpca.arrays import Vector
 from bigpca.errors import an, counted, listed
-from bigpca.plots.data import captured, eigenvalues, fitted, is_array, kind_of_values, name_of, shares, whole_of
+from bigpca.plots.data import (
+    captured,
+    eigenvalues,
+    fitted,
+    is_array,
+    kind_of_values,
+    name_of,
+    shares_or_none,
+    vector,
+    whole_of,
+)
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
@@ -48,10 +58,13 @@ BARS: dict[str, Any] = {
 def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS, log: bool = False) -> Axes:
     """Draw the share of the variance of each component, the cumulative share, and where it reaches given levels.
 
+    The eigenvalues of other models are drawn in their order on a log scale: those of the criterion of a supervised model,
+    the correlations of CCA, the covariances of PLSSVD, R^2 of each target of Ridge.
+
     Parameters
     ----------
     model : fitted model, or array-like of shape (k,)
-        A model with ``explained_variance_ratio_``, or these shares.
+        A model with ``explained_variance_ratio_`` or eigenvalues, or shares.
     ax : matplotlib Axes, optional
         By default, the axes of a new figure.
     levels : sequence of float in (0, 1], default (0.9, 0.95, 0.99)
@@ -66,11 +79,13 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     Raises
     ------
     ValueError
-        For a model without ``explained_variance_ratio_``.
+        For a model without eigenvalues.
     ImportError
         If matplotlib is not installed.
     """
-    ratio = shares(model)
+    ratio = vector(model, "shares of the variance") if is_array(model) else shares_or_none(model)
+    if ratio is None:
+        return _values(model, ax)
     ax = axes_of(ax)
     order, so_far = np.arange(len(ratio)), np.cumsum(ratio)
     if len(ratio) <= MAX_BARS:
@@ -111,61 +126,23 @@ def reaching(ratio: Vector, level: float) -> int | None:
     return int(held[0]) + 1 if len(held) else None
 
 
-def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw eigenvalues in their order on a log scale: of one model, or of several to compare.
+def _values(model: Any, ax: Axes | None) -> Axes:
+    """Draw the eigenvalues of a model that has no shares of a variance: on a log scale, if none is negative.
 
-    Parameters
-    ----------
-    models : fitted model, array-like of shape (k,), a list of models, or a mapping of name to model or array
-        These are the variances of a linear model, the eigenvalues of the centred kernel matrix of a kernel model, and
-        those of the criterion of a supervised model; the correlations of CCA, the covariances of PLSSVD and R^2 of each
-        target of Ridge. Zeros, and what rounding makes of them, have no logarithm and are left out. The scale is
-        linear where numbers are negative.
-    ax : matplotlib Axes, optional
-        By default, the axes of a new figure.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For a model without eigenvalues.
-    ImportError
-        If matplotlib is not installed.
+    Zeros, and what rounding makes of them, have no logarithm and are left out.
     """
-    named = _named(models)
-    values = {name: eigenvalues(model) for name, model in named.items()}
-    ax = axes_of(ax)
-    handles, signed = [], any((found < -ROUNDED * np.abs(found).max(initial=0.0)).any() for found in values.values())
-    for index, (name, found) in enumerate(values.items()):
-        order, shown = np.arange(len(found)), (found > 0) | signed
-        dots = MARKERS[index % len(MARKERS)] if len(found) <= MAX_BARS else ""
-        colour = ACCENT if len(values) == 1 else COLOURS[index % len(COLOURS)]
-        style = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
-        handles += (ax.plot if signed else ax.semilogy)(
-            order[shown],
-            found[shown],
-            color=colour,
-            linestyle=style,
-            marker=dots,
-            markersize=4,
-            linewidth=1.4,
-            label=name,
-        )
-    kinds = {kind_of_values(model) for model in named.values()}
-    kind = kinds.pop() if len(kinds) == 1 else "value"
-    ax.set(xlabel="target" if kind == "R^2" else "component", ylabel=kind if signed else f"{kind} (log scale)")
+    found, kind, ax = eigenvalues(model), kind_of_values(model), axes_of(ax)
+    signed = bool((found < -ROUNDED * np.abs(found).max(initial=0.0)).any())
+    order, shown = np.arange(len(found)), (found > 0) | signed
+    dots = MARKERS[0] if len(found) <= MAX_BARS else ""
+    draw = ax.plot if signed else ax.semilogy
+    draw(order[shown], found[shown], color=ACCENT, marker=dots, markersize=4, linewidth=1.4)
+    of_targets = kind == "R^2"
+    ax.set(xlabel="target" if of_targets else "component", ylabel=kind if signed else f"{kind} (log scale)")
     if not signed:
         log_ticks(ax)
     whole_numbers(ax)
-    if len(values) > 1:
-        legend(ax, handles, [*values])
-    (only, *more), lengths = values, {len(found) for found in values.values()}
-    what = "R^2 of each target" if kind == "R^2" else counted(max(lengths), kind)
-    title = f"Spectra of {len(values)} models" if more else f"{only + ', ' if only else ''}{what}"
-    return tidy(ax, title)
+    return tidy(ax, f"{name_of(model)}, {'R^2 of each target' if of_targets else counted(len(found), kind)}")
 
 
 def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
@@ -195,7 +172,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
         raise ValueError(
             f"{'an array' if is_array(model) else 'a ' + name_of(model)} has no eigenvalue_bounds_: only "
             f"approximate models have bounds; an exact answer needs none, and rotated components are not bounded. Draw "
-            "spectrum(model)."
+            "scree(model)."
         )
     inner = fitted(model)
     values, (low, high) = eigenvalues(model), np.asarray(inner.eigenvalue_bounds_, dtype=np.float64).T
@@ -285,13 +262,3 @@ def relative_width(values: Vector, low: Vector, high: Vector) -> float:
     positive = values > 0
     widths = (high - low)[positive] / values[positive]
     return float(widths.max()) if positive.all() and len(widths) else float("inf")
-
-
-def _named(models: Any) -> dict[str, Any]:
-    """Return models by name: numbered where several are of one class."""
-    if isinstance(models, Mapping):
-        return {str(name): model for name, model in models.items()}
-    several = isinstance(models, list | tuple) and any(hasattr(one, "fit") or is_array(one) for one in models)
-    if not several:
-        return {name_of(models): models}
-    return {f"{number}: {name_of(one) or 'array'}": one for number, one in enumerate(models, 1)}

@@ -32,7 +32,7 @@ from bigpca.errors import an, brief, counted
 from bigpca.passes.graphs import computed
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
-from bigpca.plots import bounds, components, drift, scree, spectrum
+from bigpca.plots import bounds, components, drift, scree
 from bigpca.plots.data import (
     DrawnScores,
     Weights,
@@ -631,13 +631,9 @@ def _summary(model: Any, k: int) -> str:
 
 def _figures(subject: Subject) -> tuple[Figure, ...]:
     model, inner, found = subject.model, fitted(subject.model), []
-    ratio = shares_or_none(model)
-    if ratio is not None:
-        found.append(drawn("scree", _levels(model, ratio), lambda ax: scree(model, ax=ax)))
-    else:
-        kind = kind_of_values(inner)
-        caption = "The eigenvalues of the model's criterion." if kind == "eigenvalue" else f"The model's {kind}."
-        found.append(drawn("spectrum", caption, lambda ax: spectrum(model, ax=ax)))
+    ratio, kind = shares_or_none(model), kind_of_values(inner)
+    caption = "The eigenvalues of the model's criterion." if kind == "eigenvalue" else f"The model's {kind}."
+    found.append(drawn("scree", caption if ratio is None else _levels(model, ratio), lambda ax: scree(model, ax=ax)))
     if hasattr(inner, "eigenvalue_bounds_") and (eigenvalues(model) > 0).any():
         caption = "Each bar is certain to contain its true eigenvalue; bounds are not symmetric."
         if inner.bounds_confidence_ < 1:

@@ -81,8 +81,7 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scree of one": lambda m: bp.plots.scree(m["one"]),
     "bounds": lambda m: bp.plots.bounds(m["krylov"]),
     "bounds of a kernel": lambda m: bp.plots.bounds(m["kernel"]),
-    "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
-    "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
+    "eigenvalues": lambda m: bp.plots.scree(m["kernel roweis"]),
     "drift": lambda m: bp.plots.drift(DRIFT),
     "drift of few": lambda m: bp.plots.drift(replace(DRIFT, groups=DRIFT.groups[:3], z=[[9, -2, 0]] * 3), ax=_narrow()),
     "scores": lambda m: bp.plots.scores(m["pca"], X, components=(2, "pca0")),
@@ -100,7 +99,7 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "maps of one component": lambda m: bp.plots.maps(MAPS[:1], (2,)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
     "weights of two sides": lambda m: bp.plots.components(bp.PLSSVD(2).fit(X, X[:, :3])),
-    "correlations": lambda m: bp.plots.spectrum(bp.CCA(3).fit(X[:, :5], X[:, 3:])),
+    "correlations": lambda m: bp.plots.scree(bp.CCA(3).fit(X[:, :5], X[:, 3:])),
 }
 
 
@@ -329,19 +328,12 @@ def test_the_scree_marks_the_first_component_that_reaches_each_level() -> None:
     np.testing.assert_allclose(ax.lines[2].get_xydata(), [[k - 1, 100 * held[k - 1]]])
 
 
-def test_a_spectrum_with_negative_eigenvalues_is_linear() -> None:
+def test_negative_eigenvalues_are_drawn_on_a_linear_scale() -> None:
     contrast = bp.ContrastivePCA(alpha=3).fit(X, np.arange(len(X)) % 2)
     assert (contrast.eigenvalues_ < 0).any()
-    ax = bp.plots.spectrum(contrast)
+    ax = bp.plots.scree(contrast)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), contrast.eigenvalues_)
     assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "eigenvalue")
-
-
-def test_a_spectrum_leaves_out_what_has_no_logarithm() -> None:
-    ax = bp.plots.spectrum(np.array([4.0, 2.0, 0.0, 1.0, -1e-20]))
-    (line,) = ax.lines
-    np.testing.assert_array_equal(line.get_xydata(), [[0, 4], [1, 2], [3, 1]])
-    assert ax.get_yscale() == "log"
 
 
 def test_arrows_of_a_biplot_have_the_directions_of_the_weights(models: dict[str, Any]) -> None:
@@ -412,18 +404,7 @@ def test_weights_of_components_are_drawn_beside_the_names_of_their_features(mode
 
 
 ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] = {
-    "roweis": (
-        lambda m: bp.plots.scree(m["roweis"]),
-        ValueError,
-        "RoweisDiscriminantAnalysis has no explained_variance_ratio_.*spectrum",
-    ),
-    "kernel roweis": (
-        lambda m: bp.plots.scree(m["kernel roweis"]),
-        ValueError,
-        "KernelRoweis.* has no explained_variance_ratio_",
-    ),
-    "sketch": (lambda m: bp.plots.scree(m["sketch"]), ValueError, "columns of a sketch are random"),
-    "sketch's spectrum": (lambda m: bp.plots.spectrum(m["sketch"]), ValueError, "has no eigenvalues.*Fit a PCA"),
+    "sketch": (lambda m: bp.plots.scree(m["sketch"]), ValueError, "has no eigenvalues.*Fit a PCA"),
     "sketch's scores": (lambda m: bp.plots.scores(m["sketch"], X), ValueError, "has no components.*Fit a PCA"),
     "kernel's components": (
         lambda m: bp.plots.components(m["kernel"], (4, 3)),

@@ -92,8 +92,8 @@ MODELS: dict[str, tuple[Any, set[str]]] = {
     "one component": (bp.PCA(1), {"scree", "scores", "components"}),
     "certified": (bp.PCA(3, solver="krylov", tol=0.3), {"scree", "bounds", "scores", "components"}),
     "kernel": (bp.NystromKernelPCA(5, kernel="rbf", gamma=0.01, n_landmarks=40), {"scree", "bounds", "scores"}),
-    "labels": (bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), {"spectrum", "scores", "components"}),
-    "kernel and labels": (bp.KernelRoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), {"spectrum", "scores"}),
+    "labels": (bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), {"scree", "scores", "components"}),
+    "kernel and labels": (bp.KernelRoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), {"scree", "scores"}),
     "selected": (bp.ScoredPCA(2, n_features_to_select=5), {"scree", "scores", "components"}),
 }
 
@@ -605,27 +605,26 @@ def test_components_of_a_field_are_maps_unless_the_features_are_named(coords: An
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
-    ("model", "columns", "summary", "figure"),
+    ("model", "columns", "summary"),
     [
-        (bp.CCA(2), ("component", "correlation"), "and 3 columns of Y: 2 components, exact", "spectrum"),
+        (bp.CCA(2), ("component", "correlation"), "and 3 columns of Y: 2 components, exact"),
         (
             bp.PLSSVD(2),
             ("component", "covariance", "% of the squared covariance", "% so far"),
             "of the squared",
-            "scree",
         ),
-        (bp.Ridge([1.0, 9.0]), ("component", "alpha", "cv score"), "and 3 columns of Y: 3 targets, exact", "spectrum"),
+        (bp.Ridge([1.0, 9.0]), ("component", "alpha", "cv score"), "and 3 columns of Y: 3 targets, exact"),
     ],
 )
 def test_models_of_two_sides_report_what_they_found_and_a_table_of_layers(
-    model: Any, columns: tuple[str, ...], summary: str, figure: str
+    model: Any, columns: tuple[str, ...], summary: str
 ) -> None:
     model.fit(X[:, :5], X[:, 4:7])
     layers = bp.compare_layers({"first": X[:, :5], "second": X[:, 4:7]})
     report = describe(model, scores=model.transform(X[:, :5]), layers=layers)
     assert report.components.header == columns
     assert summary in report.summary
-    assert [one.name for one in report.figures] == [figure, "scores"]
+    assert [one.name for one in report.figures] == ["scree", "scores"]
     assert report.layers is not None
     assert report.layers.header == ("layer", "first", "second")
     assert [row[0] for row in report.layers.rows] == ["first", "second"]
