@@ -58,8 +58,8 @@ BARS: dict[str, Any] = {
 def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS, log: bool = False) -> Axes:
     """Draw the share of the variance of each component, the cumulative share, and where it reaches given levels.
 
-    The eigenvalues of other models are drawn in their order on a log scale: those of the criterion of a supervised model,
-    the correlations of CCA, the covariances of PLSSVD, R^2 of each target of Ridge.
+    The eigenvalues of other models are drawn on a log scale: those of the criterion of a supervised model, the
+    correlations of CCA, the covariances of PLSSVD, R^2 of each target of Ridge.
 
     Parameters
     ----------
