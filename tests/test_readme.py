@@ -23,6 +23,7 @@ from tests.cli.running import run
 ROOT = Path(__file__).resolve().parent.parent
 TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INCLUDED = re.compile(r"^ *```\{literalinclude\} (\S+)\n *:pyobject: (\S+)", re.MULTILINE)
 OPTIONAL = {
     "apsw",
     "sqlite_vec",
@@ -154,3 +155,11 @@ def test_doctests_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with np.printoptions(legacy=False):
         failed, _ = doctest.testmod(module, extraglobs={"np": np, "bp": bigpca})  # taken as imported
     assert failed == 0
+
+
+def test_code_that_a_page_includes_exists() -> None:
+    pages = [(page, *found) for page in (ROOT / "docs").glob("*.md") for found in INCLUDED.findall(page.read_text())]
+    assert len(pages) > 5
+    for page, path, name in pages:
+        module = (page.parent / path).resolve().relative_to(ROOT).with_suffix("")
+        assert pkgutil.resolve_name(f"{'.'.join(module.parts)}:{name}"), (page, name)

@@ -1,30 +1,32 @@
-"""One pass executed: resumed from a checkpoint, run on threads or a cluster, merged in a fixed order, reported.
+"""Rows are read, folded into small states, and merged: planned, bounded, resumable, here or on a cluster.
 
-- ``interfaces``  What the engine requires of others, in small protocols. It never looks inside a block, and knows no
-  kind of rows.
-- ``planning``  What a run will cost, computed before any row is read: what passes and solves cost, and the plan, their
-  sum.
-- ``layout``  How rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or
+Seven nouns, in reading order; ``docs/engine.md`` walks one group through them:
+
+    Source -> State -> Plan -> Group -> Tree -> Checkpoint -> Run
+
+- ``interfaces``  Source and State: what the engine requires of others, in small protocols. It never looks inside a
+  block, and knows no kind of rows.
+- ``layout``  Plan: how rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or
   threads.
-- ``group``  One group: its rows are read, one read ahead, and folded into one state.
-- ``jobs``  One pass described as data, the functions that its tasks run on any scheduler, and the state that they
-  make.
-- ``run``  One execution of a fit: numbers its passes, checks them against the plan, and counts their reads.
-- ``events``  What a run reports, as frozen records, and the consumers that display them: terminal, notebook, log.
-- ``checkpoint``  Checkpoints of a pass: finished segments and one growing prefix, as files that are complete or
-  absent.
+- ``planning``  Plan: what a run will cost, computed before any row is read: what passes and solves cost, and their sum.
+- ``group``  Group: its rows are read, one read ahead, and folded into one state. The only loop over rows.
+- ``jobs``  Tree: one pass described as data, the state that its groups make, and the fixed order in which states are
+  merged.
+- ``checkpoint``  Checkpoint: finished segments and one growing prefix, as files that are complete or absent.
+- ``run``  Run: numbers the passes of a fit, checks them against the plan, and counts their reads.
 - ``resources``  What the processes of a run may use: threads, memory limit and idle memory, queried from Dask or the
   machine.
-- ``local``  Run a pass in this process: as one Dask graph, or over rows that come in one order, which this thread
-  reads.
+- ``events``  What a run reports, as frozen records, and the consumers that display them: terminal, notebook, log.
+- ``local``  A pass in this process: in its threads, or over rows that come in one order, which this thread reads.
 - ``cluster/``  a pass on a ``distributed.Client``
-- ``driver``  Drive one pass: load what a checkpoint holds, run the rest here or on a cluster, and report.
+- ``driver``  One pass, from its plan to its result: load what a checkpoint holds, run the rest here or on a cluster.
 
 A verb passes a ``Pass`` (templates, a function that cuts a group, a finish) to ``run_pass``. It is checked against the
 plan and gets a number, finished segments are read from the checkpoint, the remaining groups run as tasks, and the
 finish is applied to the merged state. The merge tree depends only on the layout, so the bits do not depend on workers,
 threads, kills or resumes.
 
+The engine imports errors, settings, BLAS threads, arrays, seeds, records and storage, and nothing else of the package.
 Add a consumer of events in ``events``; a fault that a run must survive belongs to ``cluster`` or ``checkpoint``,
 with a row in ``tests/faults``.
 """
