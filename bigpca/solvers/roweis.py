@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigpca.arrays import Matrix, Vector
+from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import blas_threads
 from bigpca.records import stored
 from bigpca.solvers.eigh import ROUNDED, complete_orthonormal, fix_signs, top_eigenpairs
@@ -275,21 +275,20 @@ def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, t
     Raises
     ------
     ValueError
-        For values whose squares overflow.
+        For values whose squares leave the range of float64.
     """
-    m, d = psi.shape
+    (m, d), size = psi.shape, float(norm_of(psi))
+    if size and not 1e-150 < size < 1e150:  # the eigenvalues are squares, of which small ones lose digits
+        raise ValueError(
+            f"X'H Delta has the norm {size:.3g}, whose square leaves the range of float64; values from 1e-150 to 1e150 "
+            "were expected. Divide the data by a constant first."
+        )
     if m > d:
         values, vectors = top_eigenpairs(psi.T @ psi, threads=threads)
     else:
         with blas_threads(threads, 10.0 * d * m**2):
             # The dual form: right singular vectors of Psi' are the eigenvectors of Psi Psi' (SPCA paper, section 5.3).
             _, s, vectors = np.linalg.svd(psi, full_matrices=False)
-        # The eigenvalues are squares of these, which must stay below 1.8e308.
-        if s.size and not s[0] < 1e150:
-            raise ValueError(
-                f"X'H Delta has the singular value {s[0]:.3g}, whose square is beyond float64; values below 1e150 were "
-                "expected. Divide the data by a constant first."
-            )
         values = s**2
     least = max(max(m, d) * FLOAT64, (ROUNDED * precision) ** 2)
     rank = int(np.count_nonzero(values > least * values[0])) if values.size else 0

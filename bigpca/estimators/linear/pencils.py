@@ -309,7 +309,7 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
         pencil, d, b = self._pencil, len(B.noise), np.diagonal(B.matrix if B_z is None else B_z)
         a = np.diagonal(A.matrix if A_z is None else A_z)
         units = np.divide(a, b, out=np.zeros(d), where=b > 0)
-        graded = not pencil.signed and units.max() > GRADED * units[units > 0].min(initial=np.inf)
+        graded = not pencil.signed and units.max() / GRADED > units[units > 0].min(initial=np.inf)
         # So that no step of a Cholesky factorization adds large numbers to small ones.
         order = np.argsort(units) if graded and frame is None else np.arange(d)
         at, back = np.ix_(order, order), np.argsort(order)

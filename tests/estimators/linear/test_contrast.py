@@ -153,6 +153,9 @@ def test_a_metric_is_the_dense_pencil_in_any_units(units: Any) -> None:
     scores = model.transform(OF_INTEREST * units)
     np.testing.assert_allclose(scores.var(axis=0, ddof=1), model.eigenvalues_, rtol=1e-9)
     np.testing.assert_allclose(model.inverse_transform(scores) / units, OF_INTEREST, atol=1e-9)
+    for unit in (2.0**-490, 2.0**500):  # of rows alone
+        far = bp.GeneralizedPCA(metric=M).fit(OF_INTEREST * unit)
+        np.testing.assert_allclose(far.eigenvalues_ / unit / unit, values[::-1], rtol=1e-10)
     plain, pca = bp.GeneralizedPCA(2).fit(X), bp.PCA(2).fit(X)
     np.testing.assert_allclose(plain.eigenvalues_, pca.explained_variance_)
     assert_axes(plain.components_, pca.components_)

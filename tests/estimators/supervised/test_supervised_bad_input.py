@@ -306,13 +306,19 @@ def test_two_classes_have_one_axis_however_far_rows_are_from_zero() -> None:
 @pytest.mark.parametrize(
     ("unit", "said"),
     [
-        (1e151, r"X'H Delta has the singular value .*e\+15\d, whose square is beyond float64"),
+        (1e151, r"X'H Delta has the norm .*e\+15\d, whose square leaves the range of float64"),
         (1e200, "the total variance is (inf|nan): squares of the values overflow float64"),
     ],
 )
 def test_values_whose_squares_overflow_are_rejected(unit: float, said: str) -> None:
     with pytest.raises(ValueError, match=said), np.errstate(over="ignore", invalid="ignore"):
         SupervisedPCA().fit(X * unit, Y)
+
+
+@pytest.mark.parametrize("unit", [1e-90, 1e90])
+def test_labels_and_rows_whose_products_have_no_squares_are_named(unit: float) -> None:
+    with pytest.raises(ValueError, match=r"has the norm .*e.1[78]\d, whose square leaves the range of float64"):
+        SupervisedPCA(1).fit(X * unit, X[:, 0] * unit)
 
 
 @pytest.mark.parametrize("model", [
