@@ -259,9 +259,10 @@ def test_a_model_of_counts_scores_the_counts_of_other_cells_the_next_day(
     if where == "opened":
         written = model.transform(bp.open(cells), out=tmp_path / "scores.zarr")
         np.testing.assert_array_equal(np.asarray(written), scores)
-        more = bp.load(tmp_path / "m").partial_fit(bp.open(cells))
-        np.testing.assert_allclose(more.mean_, model.mean_, atol=1e-6)
-        assert more.n_samples_ == 2 * model.n_samples_
+        for rows in (COUNTS, bp.open(cells)):
+            more = bp.load(tmp_path / "m").partial_fit(rows)
+            np.testing.assert_allclose(more.mean_, model.mean_, atol=1e-6)
+            assert more.n_samples_ == 2 * model.n_samples_
         assert bp.merge(model, more).n_samples_ == 3 * model.n_samples_
         with pytest.raises(ValueError, match="X lacks 2 genes of the fit of PCA, such as 'gene0'"):
             model.transform(bp.open(cells[:, 2:].copy()))

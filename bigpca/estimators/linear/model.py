@@ -442,7 +442,8 @@ def in_units_of_rows(model: LinearModel[State], state: Moments) -> Moments:
 
 def small_batch(model: LinearModel[State], X: Unchecked, most: int) -> Array | None:
     """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-    if is_lazy(X) or not most or model._steps.view is not None or model._steps.covariates:
+    steps = model._steps
+    if is_lazy(X) or not most or steps.view is not None or steps.covariates or steps.counts is not None:
         return None
     batch, names, _ = in_memory(X, type(model).__name__)
     check_features(model, batch.shape[1], names)
