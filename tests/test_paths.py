@@ -44,7 +44,7 @@ CALLS: dict[str, tuple[str, Callable[[str], Any], Callable[[str], Any] | None]] 
     "to_onnx": ("m.onnx", MODEL.to_onnx, None),
     "picture": ("p.png", picture, None),
     "checkpoint": ("ck", checkpoint, None),
-    "command": ("c.zarr", lambda p: run("ingest", "../x.npy", "--out", p, "--quiet"), lambda p: run("verify", p)),
+    "command": ("c.zarr", lambda p: run("ingest", "../x.npy", p, "--quiet"), lambda p: run("verify", p)),
 }
 
 

@@ -2,7 +2,7 @@
 
 - ``commands``  The application behind ``bigpca``: all commands, their exit codes, and usage errors as JSON.
 - ``options``  Options shared by several commands, each declared once.
-- ``fitting``  ``bigpca plan``, ``bigpca fit`` and ``bigpca transform``.
+- ``fitting``  ``bigpca plan``, ``bigpca fit`` (with ``--update`` for appended rows) and ``bigpca transform``.
 - ``stores``  ``bigpca info``, ``bigpca ingest`` and ``bigpca verify``; models are described from their attributes
   alone.
 - ``diagnosis``  ``bigpca doctor``: checks of this machine and of a cluster; and ``bigpca demo``.

@@ -1,4 +1,4 @@
-"""``bigpca plan``, ``bigpca fit`` and ``bigpca transform``."""
+"""``bigpca plan``, ``bigpca fit`` (with ``--update`` for appended rows) and ``bigpca transform``."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from bigpca.engine.planning import Plan, format_seconds, format_times
 from bigpca.errors import an, counted, format_bytes
 from bigpca.storage.carriers import carrier
 from bigpca.storage.files import is_objects, kind_of, local_path, real_path, temporary_sibling
+from bigpca.storage.forms import STORES, check_extension
 from bigpca.storage.places import Place
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
@@ -148,6 +149,112 @@ def transform_command(sources: list[str], model: str, scores: str | None, readin
     return shlex.join(command + reading.arguments)
 
 
+def update(
+    source: list[str],
+    old: str,
+    outputs: Outputs,
+    supervision: o.Labelling,
+    reading: o.SourceOptions,
+    cluster: o.Cluster,
+    shows: o.Shows,
+) -> None:
+    """Add the appended rows of SOURCE to the model at ``old``, and save it."""
+    if outputs.scores is not None or outputs.checkpoint is not None:
+        raise typer.BadParameter(
+            "--update reads only appended rows, and takes neither --scores nor --checkpoint. Write scores with "
+            "bigpca transform."
+        )
+    out = outputs.model
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        import bigpca
+        from bigpca.data.provenance import fingerprint_of, stamping
+        from bigpca.data.sources import rows_stamp
+
+        reject_shared_paths(source, model=out)
+        check_extension(out, *STORES)
+        model: Any = bigpca.load(old)
+        if not hasattr(model, "partial_fit"):
+            raise ValueError(
+                f"{old} is {an(type(model).__name__)}, which cannot take more rows. Fit again without --update."
+            )
+        check_columns(supervision)
+        with running(cluster):
+            data = open_sources(source, reading)
+            rows = _appended_rows(data, model.provenance_)
+            given = _of_appended_rows(model, supervision, source, data, data.shape[0] - rows.shape[0])
+            output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
+            start, stamp = time.monotonic(), rows_stamp(data, data.shape[0])
+            fingerprint = fingerprint_of(model, stamp, [reading.arguments, model.provenance_.model, given])
+            if not rows.shape[0]:
+                out = old  # which has all rows: nothing is written
+            elif made_at(out, fingerprint, type(model).__name__) is None:
+                reject_existing(out, outputs.overwrite, "model")
+                with TerminalProgress() as bar, stamping(stamp, fingerprint):
+                    model.partial_fit(rows, **given, progress=shown(bar, output, None))
+                    model.save(out, overwrite=outputs.overwrite)
+        seconds = time.monotonic() - start
+        output.show({"model": f"{out}, of {data.shape[0]:,} rows", "time": format_seconds(seconds)})
+        record = {"command": "fit", "source": recorded(source), "update": old, "appended": rows.shape[0]}
+        output.finish({**record, **describe(model), "model": out, "seconds": seconds})
+
+
+def _appended_rows(X: Any, seen: Any) -> Any:
+    """Return the rows of X that were appended since a model was made of the others.
+
+    Raises
+    ------
+    ValueError
+        If the model has no record of its rows; and if these changed, are gone, or are elsewhere.
+    """
+    from bigpca.data.sources import rows_stamp, source_of
+    from bigpca.data.views import rows_from, view_of
+
+    n = int(X.shape[0])
+    if seen is None or seen.stamp is None:
+        raise ValueError(
+            "the model has no record of its rows: it was not made from a store by `bigpca fit`, or was merged. "
+            "Fit again, or add new rows with partial_fit."
+        )
+    if n < seen.rows or rows_stamp(X, seen.rows) != seen.stamp:
+        source = source_of(view_of(X)[0])
+        place = source.path if source is not None else "the source"
+        raise ValueError(
+            f"the model was fitted to {seen.rows:,} rows of {seen.source}. The first {seen.rows:,} of the {n:,} rows "
+            f"of {place} are not the same: they changed, moved or were removed, or are read with other options, "
+            "such as --columns. Give the options of the fit, or fit again without --update."
+        )
+    return rows_from(X, seen.rows)
+
+
+def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: Any, seen: int) -> dict[str, Any]:
+    """Return what belongs to the rows after the first ``seen``, from files that have that of all rows.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the model has labels, weights or groups and none are given, or labels are given for a model without.
+    ValueError
+        If there is not one for each row of the source.
+    """
+    targeted = hasattr(model, "n_targets_")
+    owned = {"labels": model.__sklearn_tags__().target_tags.required and not targeted, "targets": targeted}
+    # Weights of 1 leave no trace: their sum and their effective number are the number of rows.
+    n = model.n_samples_
+    sums = [getattr(model, name, n) for name in ("sum_weights_", "n_effective_")]
+    owned["weights"] = any(abs(one - n) > 1e-9 * n for one in sums)
+    owned["groups"] = hasattr(model, "groups_")
+    for name, own in owned.items():
+        if own and getattr(given, name) is None:
+            raise typer.BadParameter(
+                f"the model was fitted with {name}. Give --{name} {o.NEEDED.get(name, 'FILE::COLUMN')} for all rows, "
+                "old and new."
+            )
+        if name in o.NEEDED and getattr(given, name) is not None and not own:
+            raise typer.BadParameter(f"{type(model).__name__} takes no {name}. Leave out --{name}.")
+    found, _ = open_beside(given, source, data, getattr(model, "missing_labels", "raise"))
+    return {name: values[seen:] for name, values in found.items()}
+
+
 @dataclass(frozen=True)
 class Outputs:
     """Where a fit writes its results.
@@ -160,11 +267,14 @@ class Outputs:
         Also write the scores, to a Zarr store or a .npy or .parquet table.
     checkpoint : PATH
         Store progress here, so that the same command resumes after a stop.
+    update : MODEL
+        Add the rows appended since the fit to this model; no others are read.
     """
 
     model: str = "model.zarr"
     scores: str | None = None
     checkpoint: str | None = None
+    update: str | None = None
     overwrite: bool = False
 
 
@@ -215,6 +325,14 @@ def fit(
     bigpca fit features.zarr --method ridge --targets answers.zarr --alphas 0.1,1,10
     bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"
     """
+    if outputs.update is not None:
+        if estimator != ModelOptions():
+            raise typer.BadParameter(
+                f"--update adds rows to {outputs.update}, which has a method and parameters of its own. Leave out "
+                "-k and all other options of the method, or fit without --update."
+            )
+        update(source, outputs.update, outputs, supervision, reading, cluster, shows)
+        return
     estimator.check(supervision)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
@@ -225,9 +343,9 @@ def fit(
         data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
         read = [*source, *filter(None, [supervision.targets])]
         reject_shared_paths(read, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
-        instead = ""
+        instead = f" If rows were appended since that fit, add them: --update {outputs.model}."
         if outputs.scores is not None and not os.path.lexists(outputs.scores):
-            instead = f" To write only the scores: {scores_command}"
+            instead += f" To write only the scores: {scores_command}"
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, supervision, reading)
             planned = found.plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Mapping
@@ -205,7 +206,7 @@ def ingest(
     cluster: o.Cluster,
     shows: o.Shows,
     *,
-    out: str,
+    out: str | None = None,
     overwrite: bool = False,
     dtype: str | None = None,
     chunk_rows: int | None = None,
@@ -229,8 +230,9 @@ def ingest(
     bigpca ingest shards/*.npy --out features.zarr
     bigpca ingest features.h5 --member fc7 --dtype float16 --out features.zarr
     """
+    source, store = _with_output(source, out)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
-        reject_shared_paths(source, store=out)
+        reject_shared_paths(source, store=store)
         import bigpca
         from bigpca.data.keys import row_keys
         from bigpca.data.provenance import fingerprint_of, stamping
@@ -241,22 +243,37 @@ def ingest(
             output.show({"data": described(source, data)})
             own, stamp = None if keys is None else row_keys(keys), rows_stamp(data, data.shape[0])
             fingerprint = fingerprint_of(None, stamp, [reading.arguments, own, dtype, chunk_rows])
-            made = not overwrite and made_at(out, fingerprint) is not None
+            made = not overwrite and made_at(store, fingerprint) is not None
             if not made:
-                reject_existing(out, overwrite, "rows")
+                reject_existing(store, overwrite, "rows")
             output.resume = f"Finished chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             if made:
-                output.show({"kept": KEPT.format(out)})
+                output.show({"kept": KEPT.format(store)})
             else:
                 to: dict[str, Any] = {"overwrite": overwrite, "dtype": dtype, "chunk_rows": chunk_rows, "keys": own}
                 with TerminalProgress() as bar, stamping(stamp, fingerprint):
-                    bigpca.ingest(data, out, **to, progress=shown(bar, output, out))
+                    bigpca.ingest(data, store, **to, progress=shown(bar, output, store))
         seconds = time.monotonic() - start
-        record, rows = _describe_source(out, None)
-        output.show({"store": [out, *rows["data"]], "time": format_seconds(seconds)})
-        output.say(f"\nNext: bigpca plan {shlex.quote(out)}")
-        output.finish({"command": "ingest", "source": recorded(source), "out": out, "seconds": seconds, **record})
+        record, rows = _describe_source(store, None)
+        output.show({"store": [store, *rows["data"]], "time": format_seconds(seconds)})
+        output.say(f"\nNext: bigpca plan {shlex.quote(store)}")
+        output.finish({"command": "ingest", "source": recorded(source), "out": store, "seconds": seconds, **record})
+
+
+def _with_output(sources: list[str], out: str | None) -> tuple[list[str], str]:
+    """Return sources and output: ``--out``, or the second of two paths if it cannot be a shard.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the output is not certain.
+    """
+    if out is not None:
+        return sources, out
+    if len(sources) == 2 and (sources[1].endswith(".zarr") or not os.path.lexists(sources[1])):
+        return sources[:1], sources[1]
+    raise typer.BadParameter("the Zarr store to write is not given. Add --out STORE, such as --out features.zarr.")
 
 
 def verify(path: str, shows: o.Shows, *, member: str | None = None) -> None:

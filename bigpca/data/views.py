@@ -553,6 +553,12 @@ def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     return (X, None) if found.view is None or found.before is None else (found.before, found.view)
 
 
+def rows_from(X: da.Array, first: int) -> da.Array:
+    """Return the rows of X from one on, which is the first of a sample, in the view of X."""
+    base, view = view_of(X)
+    return X[first:] if view is None else viewed(base[first // view.rows_per_sample :], view, carried(X).names)
+
+
 def columns_of(X: da.Array, columns: NDArray[np.int64], *, complete: bool = False) -> da.Array:
     """Return some columns of X, in their order, as a view; those of a viewed array as another view of its samples.
 

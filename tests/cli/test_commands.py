@@ -26,6 +26,7 @@ from bigpca.cli.output import MEANINGS
 from bigpca.solvers.components import by_name
 from bigpca.storage.places import Place
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
+from tests.data.sparse_savers import counts, write_parts
 from tests.forks import ended
 
 
@@ -182,7 +183,7 @@ def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store
 def test_ingest_copies_and_converts(store: Path) -> None:
     for number in range(2):
         np.save(f"part_{number}.npy", np.full((10, 4), number, "float32"))
-    record = run_json("ingest", "part_*.npy", "--out", "parts.zarr", "--dtype", "float16", "--chunk-rows", 7)
+    record = run_json("ingest", "part_*.npy", "parts.zarr", "--dtype", "float16", "--chunk-rows", 7)
     assert (record["exit_code"], record["rows"], record["dtype"]) == (0, 20, "float16")
     np.testing.assert_array_equal(bp.open("parts.zarr")[:, 0].compute(), [0] * 10 + [1] * 10)
 
@@ -266,6 +267,115 @@ def test_help_and_version_answer() -> None:
     for code in MEANINGS:
         assert f" {int(code)}  " in shown
     assert run("--version").output.startswith("bigpca ")
+
+
+@pytest.mark.parametrize("kept", [40, 43, 7])
+def test_an_update_reads_only_the_rows_that_were_appended(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*command: Any) -> str:
+        result = run("fit", "g.zarr", *command)
+        assert result.exit_code != 0
+        return words(result.output)
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 5)).astype("f4")
+    grown = zarr.create_array("g.zarr", shape=(kept, 5), chunks=(8, 5), dtype="f4")
+    grown[:] = X[:kept]
+    assert run("fit", "g.zarr", "--model", "m.zarr").exit_code == 0
+    record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert (record["exit_code"], record["appended"], record["model"]) == (0, 0, "m.zarr")
+    assert not Path("n.zarr").exists()
+    grown.append(X[kept:])
+    for _ in range(2):  # the same line again
+        record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+        assert (record["exit_code"], record["appended"]) == (0, 60 - kept)
+    found, expected = bp.load("n.zarr"), bp.PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
+    assert (found.n_samples_, found.provenance_.rows) == (60, 60)
+    assert run_json("fit", "g.zarr", "--update", "n.zarr", "--model", "n.zarr")["appended"] == 0
+    assert "exists already" in said("--update", "m.zarr", "--model", "m.zarr")
+    grown[3] = 7
+    assert "are not the same: they changed" in said("--update", "m.zarr", "--model", "o.zarr")
+    bp.PCA().fit(X).save("memory.zarr")
+    assert "has no record of its rows" in said("--update", "memory.zarr", "--model", "o.zarr")
+    assert "a method and parameters" in said("--update", "m.zarr", "-k", 2, "--model", "o.zarr")
+
+
+@pytest.mark.parametrize(("kept", "chunk"), [(40, 16), (43, 1000)])
+def test_an_update_reads_only_the_sparse_rows_that_were_appended(
+    kept: int, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said() -> str:
+        return words(run("fit", "g.zarr", "--update", "m.zarr", "--model", "o.zarr").output)
+
+    monkeypatch.chdir(tmp_path)
+    X = counts("f4", 61, 6)
+    grown = zarr.open_group("g.zarr", mode="w").create_group("X")
+    write_parts(grown, X[:kept], {"chunks": (chunk,)})
+    assert run("fit", "g.zarr", "--model", "m.zarr").exit_code == 0
+    assert "0 rows" in said()
+    for part, values in {"data": X.data, "indices": X.indices, "indptr": X.indptr}.items():
+        grown[part].append(values[grown[part].shape[0] :])
+    grown.attrs["shape"] = list(X.shape)
+    record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert (record["exit_code"], record["appended"]) == (0, 61 - kept)
+    found, expected = bp.load("n.zarr"), bp.PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5, atol=1e-6)
+    assert (found.n_samples_, found.provenance_.rows) == (61, 61)
+    ends = X.indptr.copy()
+    row = int(np.flatnonzero(np.diff(ends[:kept]))[-1])
+    ends[row + 1] = ends[row]  # its values belong to the next row
+    grown["indptr"][:] = ends
+    assert "are not the same: they changed" in said()
+    grown["indptr"][:], grown["data"][5] = X.indptr, 7
+    assert "are not the same: they changed" in said()
+
+
+SUPERVISED_UPDATES: dict[str, tuple[list[str], list[str]]] = {
+    "classes": (["--method", "fisher"], ["--labels", "y.csv::class"]),
+    "numbers": (["--method", "supervised"], ["--labels", "y.csv::number"]),
+    "kernel": (
+        ["--method", "supervised", "--kernel", "rbf", "--gamma", "0.1", "--landmarks", "9"],
+        ["--labels", "y.csv::class"],
+    ),
+    "weights": ([], ["--weights", "w.npy"]),
+    "weighted classes": (["--method", "fisher"], ["--labels", "y.csv::class", "--weights", "w.npy"]),
+    "groups": ([], ["--groups", "y.csv::class", "--weights", "w.npy"]),
+}
+
+
+@pytest.mark.parametrize("name", SUPERVISED_UPDATES)
+def test_an_update_takes_what_belongs_to_all_rows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    method, files = SUPERVISED_UPDATES[name]
+    rng, codes, weights = np.random.default_rng(0), np.arange(90) % 3, np.arange(90) % 4 + 0.5
+    X = (rng.standard_normal((90, 4)) + 3 * np.eye(4)[codes]).astype("f4")
+    labels = {"class": np.array(["ape", "bee", "cod"])[codes], "number": X[:, 0].astype("f8") ** 2}
+
+    def write(n: int) -> None:
+        lines = zip(*(values[:n].tolist() for values in labels.values()), strict=True)
+        Path("y.csv").write_text("class,number\n" + "".join(f"{one},{two!r}\n" for one, two in lines))
+        np.save("w.npy", weights[:n])
+
+    grown = zarr.create_array("g.zarr", shape=(50, 4), chunks=(8, 4), dtype="f4")
+    grown[:] = X[:50]
+    write(50)
+    assert run("fit", "g.zarr", *method, *files, "--model", "m.zarr").exit_code == 0
+    grown.append(X[50:])
+    update = ("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert "90 rows" in words(run(*update, *files).output)
+    write(90)
+    assert "for all rows, old and new" in words(run(*update).output)
+    assert run_json(*update, *files)["appended"] == 40
+    new = [labels[column][50:] for column in labels if f"y.csv::{column}" in files and "--labels" in files]
+    given = {"sample_weight": weights[50:]} if "w.npy" in files else {}
+    given |= {"groups": labels["class"][50:]} if "--groups" in files else {}
+    expected = bp.load("m.zarr").partial_fit(X[50:], *new, **given)
+    np.testing.assert_allclose(np.abs(bp.load("n.zarr").transform(X)), np.abs(expected.transform(X)), rtol=1e-5)
+    if not new:
+        assert "takes no labels" in words(run(*update, *files, "--labels", "y.csv::class", "--overwrite").output)
 
 
 def test_the_same_line_again_says_that_nothing_is_read(store: Path) -> None:
@@ -475,18 +585,18 @@ VIEWED: dict[str, tuple[str, list[str]]] = {  # what is read, and what makes a v
 
 
 @pytest.mark.parametrize(("source", "view"), VIEWED.values(), ids=VIEWED)
-def test_the_same_line_with_a_view_is_kept(
+def test_the_same_line_with_a_view_is_kept_and_its_model_is_updated(
     source: str, view: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     maps = np.random.default_rng(0).standard_normal((48, 4, 5)).astype("f4")
-    named = source.split()
+    grown, named = None, source.split()
     whole = maps if source == "maps.zarr" else maps[:, 0]
     first = 0 if len(named) == 1 else 24
     if source.endswith(".zarr"):
         if first:
             zarr.create_array(named[0], data=whole[:first], chunks=(8, 5))
-        zarr.create_array(named[-1], data=whole[first:40], chunks=(8, *whole.shape[1:]))
+        grown = zarr.create_array(named[-1], data=whole[first:40], chunks=(8, *whole.shape[1:]))
     elif source.endswith(".parquet"):
         for name in named:
             pd.DataFrame(maps[:, 0], columns=list("abcde")).to_parquet(name)
@@ -508,6 +618,20 @@ def test_the_same_line_with_a_view_is_kept(
             again = run(*line)
         assert again.exit_code == 0, again.output
         assert "kept" in words(again.output)
+    update = ["fit", *named, *view, "--update", "m.zarr", "--model", "n.zarr"]
+    assert run_json(*update)["appended"] == 0
+    if grown is None:
+        return
+    grown.append(whole[40:])
+    for _ in range(2):
+        assert run_json(*update)["exit_code"] == 0
+    assert run("fit", *named, "-k", 2, *view, "--model", "whole.zarr").exit_code == 0
+    found, expected = bp.load("n.zarr"), bp.load("whole.zarr")
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
+    assert found.n_samples_ == expected.n_samples_
+    np.testing.assert_allclose(bp.open("s.zarr"), bp.load("m.zarr").transform(whole[:40]), atol=1e-5)
+    other = run("fit", *named, "--columns", "0,1", "--update", "m.zarr", "--model", "z.zarr")
+    assert "or are read with other options, such as --columns" in words(other.output)
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)

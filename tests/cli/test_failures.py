@@ -53,6 +53,7 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
 OF_MODELS = {
     "info": "info {}", "transform": "transform rows.zarr --model {} --scores s.zarr", "report": "report {}",
     "export": "export {} --out a.npz",
+    "fit --update": "fit rows.zarr --update {}",
 }  # fmt: skip
 OF_ROWS = {
     "info": "info {}", "plan": "plan {} -k 2", "fit": "fit {} -k 2", "ingest": "ingest {} --out copy.zarr",
@@ -60,6 +61,7 @@ OF_ROWS = {
     "report --rows": "report m.zarr --rows {}", "report --scores": "report m.zarr --scores {}",
     "--labels": "fit rows.zarr --method fisher --labels {}", "--weights": "fit rows.zarr --weights {}",
     "--groups": "fit rows.zarr --groups {}", "--targets": "fit rows.zarr --method cca --targets {}",
+    "--update": "fit {} --update m.zarr",
 }  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def test_a_member_that_is_not_there_exits_3_and_says_what_is(command: str, sourc
         np.save(path, rows)
     elif source == "x.npz":
         np.savez(path, a=rows, b=rows[:5])
-    result = run(command, path, *(["--out", "out.zarr"] if command == "ingest" else []), "--member", "nope")
+    result = run(command, path, *(["out.zarr"] if command == "ingest" else []), "--member", "nope")
     assert result.exit_code == 3
     assert result.stderr.startswith(f"bigpca: {path} ")
     assert ("it holds a (30, 4), b (5, 4)" if source == "x.npz" else "Leave member out") in result.stderr
@@ -150,12 +152,13 @@ def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
     model = run("fit", store, "-k", 2, "--model", "m.zarr")
     assert model.exit_code == 5
     assert "m.zarr exists already (a " in model.stderr
+    assert "were appended since that fit, add them: --update m.zarr" in " ".join(model.stderr.split())
     assert "--overwrite" in model.stderr
     wrong = run("fit", "nowhere.zarr", "-k", 2, "--model", "m.zarr")  # the first mistake to correct
     assert (wrong.exit_code, "nowhere.zarr" in wrong.stderr, "exists already" in wrong.stderr) == (3, True, False)
     assert run("fit", store, "--model", "new.zarr", "--scores", "s.zarr").exit_code == 5
     assert run("transform", store, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 5
-    assert run("ingest", store, "--out", "s.zarr").exit_code == 5
+    assert run("ingest", store, "s.zarr").exit_code == 5
 
 
 BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, the library it lacks, the message
@@ -169,6 +172,11 @@ BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, t
         ("fit", "rows.zarr", "--model", "n.pkl"),
         "",
         "n.pkl: .pkl cannot be written here. Choose .zarr.",
+    ),
+    "foreign update": (
+        ("fit", "rows.zarr", "--update", "m.zarr", "--model", "n.npz"),
+        "",
+        "n.npz: .npz cannot be written",
     ),
     "foreign copy": (("ingest", "rows.zarr", "--out", "n.nc"), "", "n.nc: .nc cannot be written here. Choose .zarr."),
     "foreign report": (
@@ -382,7 +390,7 @@ def test_names_of_every_length_that_is_left_are_written(store: Path) -> None:
     model, scores = "m" * 209, "s" * 209
     for options in ((), ("--overwrite",)):
         assert run("fit", store, "-k", 2, "--model", model, "--scores", scores, *options).exit_code == 0
-    assert run("ingest", store, "--out", "i" * 209).exit_code == 0
+    assert run("ingest", store, "i" * 209).exit_code == 0
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT])

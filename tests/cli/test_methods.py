@@ -67,6 +67,8 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("ingest", "s_1.npy", "s_2.npy"), "Add --out STORE"),
+        (("ingest", "s_1.npy", "s_2.npy", "s_3.npy"), "Add --out STORE"),
         (("fit", "s_1.npy", "s_1.npy"), "s_1.npy is given twice"),
         (("fit", "keyed.zarr", "--labels", "labels.csv::species"), "Choose another method (fisher, roweis"),
         (("fit", "keyed.zarr", "--method", "fisher"), "requires labels. Add --labels FILE::COLUMN"),
@@ -324,6 +326,11 @@ def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_com
     assert line_of(run("info", "m.zarr").stdout, "model") == "PLSSVD of 90 rows x 6 columns, and 2 of targets"
     store.resize((N, D))
     store[90:] = X[90:]
+    update = ("fit", "x.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert "for all rows, old and new" in words(run(*update).stderr)
+    assert run_json(*update, "--targets", "y.npy")["appended"] == 30
+    expected = bp.PLSSVD(2, scale=False).fit(X, X[:, :2] ** 2).singular_values_
+    np.testing.assert_allclose(bp.load("n.zarr").singular_values_, expected, rtol=1e-10)
     np.save("one.npy", X[:, 0] ** 2)  # a number for each row
     assert run("fit", "x.zarr", "--method", "ridge", "--targets", "one.npy", "--model", "r.zarr").exit_code == 0
     np.testing.assert_allclose(bp.load("r.zarr").coef_.ravel(), bp.Ridge().fit(X, X[:, 0] ** 2).coef_, rtol=1e-9)

@@ -157,7 +157,7 @@ def test_the_timeout_holds_for_every_wait_of_a_command(store: Path, monkeypatch:
             ("plan", store),
             ("fit", store, "-k", 2),
             ("transform", store),
-            ("ingest", store, "--out", "other.zarr"),
+            ("ingest", store, "other.zarr"),
         ):
             assert run_json(*command, *given)["exit_code"] == 0
     assert len(timeouts) > 4

@@ -229,10 +229,12 @@ def test_the_commands_show_what_is_stored_and_ingest_says_how_to_copy_sparse_row
     assert "300 rows x 24 columns, float32, sparse with" in run("plan", path, "-k", 2).stdout
     assert run("fit", path, "-k", 3, "--model", "m.zarr").exit_code == 0
     assert_model(bp.load("m.zarr"))
+    updated = run("fit", path, "--update", "m.zarr", "--model", "n.zarr")
+    assert updated.exit_code == 0
     if path.suffix == ".zarr":
         report = run_json("verify", path, "--member", "X")
         assert (report["ok"], report["chunks"]) == (True, 3)
-    rejected = run("ingest", path, "--out", "out.zarr")
+    rejected = run("ingest", path, "out.zarr")
     assert rejected.exit_code == 3
     assert "X is sparse, 300 x 24, and ingest writes dense rows: 28.1 KiB where" in words(rejected.output)
     with pytest.raises(TypeError, match="is sparse, 300 x 24") as found:

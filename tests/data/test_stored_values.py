@@ -402,7 +402,7 @@ def test_the_command_line_says_the_same_and_exits_3(command: str, tmp_path: Path
     options = {
         "plan": ["-k", 2],
         "fit": ["-k", 2, "--model", tmp_path / "out.zarr"],
-        "ingest": ["--out", tmp_path / "out.zarr"],
+        "ingest": [tmp_path / "out.zarr"],
     }[command]
     result = run(command, path, *options)
     assert result.exit_code == 3

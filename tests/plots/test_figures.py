@@ -417,7 +417,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         r"a Ridge has no components_: it has coefficients of targets\. Pass these: model\.coef_",
     ),
     "shape": (lambda m: bp.plots.components(m["pca"], (5, 3)), ValueError, "image_shape"),
-    "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*scree"),
+    "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*spectrum"),
     "pair": (
         lambda m: bp.plots.scores(m["pca"], X, components=(0, "pca4")),
         ValueError,
