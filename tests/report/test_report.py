@@ -691,7 +691,7 @@ def test_points_have_the_names_labels_and_scores_of_their_rows_where_they_are_dr
 
 
 def test_a_sketch_has_no_components_to_report_on() -> None:
-    with pytest.raises(ValueError, match="has no eigenvalues.*Fit a PCA"):
+    with pytest.raises(ValueError, match=r"has no eigenvalues.*Fit a PCA"):
         describe(bp.SketchTransformer(bp.sketches.SparseSign(8)).fit(X))
 
 
