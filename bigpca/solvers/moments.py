@@ -18,6 +18,7 @@ from scipy.linalg.lapack import dpocon, dpotrf
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.errors import warn_approximation
+from bigpca.records import stored
 from bigpca.solvers.eigh import ENOUGH, EPS, FAINT, NOISE, TOLD, whole_spectrum
 
 PART = 1e-3  # of a column in directions that are dropped, from which on it is named
@@ -34,9 +35,9 @@ class Frame:
         What the rounding of rows that are centred in float64 adds to the scatter of z.
     """
 
-    T: Matrix
-    R: Matrix
-    noise: Matrix
+    T: Matrix = stored("d", "d")
+    R: Matrix = stored("d", "d")
+    noise: Matrix = stored("d", "d")
 
     @classmethod
     def equilibrating(cls, squares: Vector, noise: Matrix) -> Frame:
@@ -175,10 +176,10 @@ class Scatter:
         Most directions in which the rows can differ: n - 1, or fewer.
     """
 
-    S: Matrix
-    frame: Frame
-    precision: float
-    freedom: int
+    S: Matrix = stored("d", "d")
+    frame: Frame = stored(of=Frame)
+    precision: float = stored(of=float, least=0)
+    freedom: int = stored(of=int, least=0)
 
     @classmethod
     def of(cls, S: Matrix, noise: Matrix, precision: float, freedom: int) -> Scatter:

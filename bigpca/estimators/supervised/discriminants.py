@@ -27,6 +27,7 @@ from bigpca.parameters import Parameter
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
+from bigpca.solvers.moments import Scatter
 
 RANGES = {"solver": Parameter(words=SOLVERS)}
 
@@ -220,7 +221,8 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
         [0.3, 11.2, 361.3]
         """
         check_is_fitted(self)
-        distance = ClassDistance.of(self._result.statistics, self.nan_policy)
+        found = self._result
+        distance = ClassDistance.of(found.statistics, self.nan_policy, found.refined)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
         return mapped_to_numbers(self, X, distance, "mahalanobis", to)
 
@@ -271,8 +273,10 @@ class ClassDistance(Float64Map):
     nan_policy: str = "raise"
 
     @classmethod
-    def of(cls, statistics: LabelStatistics, nan_policy: str) -> ClassDistance:
+    def of(cls, statistics: LabelStatistics, nan_policy: str, refined: Scatter | None = None) -> ClassDistance:
         """Return the distance by ``C = S_W / (n - c)``, n the sum of the weights if any, shrunk where it is singular.
+
+        ``refined`` is S_W of a second read.
 
         Raises
         ------
@@ -283,7 +287,7 @@ class ClassDistance(Float64Map):
         statistics.check_whole()
         moments, freedom = statistics.moments, statistics.freedom
         # Eigenvalues of C, 0 where they are rounding in whatever units columns are.
-        found = statistics.scatter.spectral
+        found = (refined or statistics.scatter).spectral
         values, vectors = np.zeros(moments.n_features), found.axes.T
         values[: len(found.s)] = found.s**2 / freedom
         if not values[0] > 0:

@@ -51,6 +51,8 @@ class SupervisedResult(Result):
     n_passes_ : int or None
     converged_ : bool or None
         For an iteration: reads of X, and whether the tolerance was met.
+    refined : Scatter or None
+        S_W of a second read.
     """
 
     statistics: LabelStatistics = stored(of=LabelStatistics)
@@ -58,6 +60,7 @@ class SupervisedResult(Result):
     axes: Axes = stored(of=Axes)
     n_passes_: int | None = stored(of=int, least=0, default=None)
     converged_: bool | None = stored(of=bool, default=None)
+    refined: Scatter | None = stored(of=Scatter, default=None)
 
     @property
     def so_far(self) -> KeptStatistics:
@@ -216,15 +219,15 @@ class LabelsFit(LabelledFit):
         )
 
     def run(self, run: Run) -> SupervisedResult:
-        read, problem, scatter = self.read(run), self.problem, None
-        if self.again is not None:
-            scatter = read.statistics.scatter
-            if problem.error(scatter) > ENOUGH:
-                # S_W again, in coordinates in which it is near the identity.
-                frame = scatter.refined()
-                z = fold_labels(run, self.again, projected(self.rows, read.statistics.mean, frame.T), self.templates)
-                scatter = replace(scatter, S=z.within, frame=frame)
-        return SupervisedResult(read.statistics, read.supervision, problem.solve(read.statistics, scatter))
+        read, problem, refined = self.read(run), self.problem, None
+        scatter = None if self.again is None else read.statistics.scatter
+        if self.again is not None and scatter is not None and problem.error(scatter) > ENOUGH:
+            # S_W again, in coordinates in which it is near the identity.
+            frame = scatter.refined()
+            z = fold_labels(run, self.again, projected(self.rows, read.statistics.mean, frame.T), self.templates)
+            refined = scatter = replace(scatter, S=z.within, frame=frame)
+        axes = problem.solve(read.statistics, scatter)
+        return SupervisedResult(read.statistics, read.supervision, axes, refined=refined)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,18 @@ def test_it_is_the_smallest_over_classes_whatever_the_axes_are(options: dict[str
     np.testing.assert_allclose(model.mahalanobis(NEW), nearest(NEW, within_scatter(X, Y) / (N - C)), rtol=1e-10)
 
 
+@pytest.mark.parametrize("apart", [1e-6, 3e-8])
+def test_columns_that_are_read_twice_have_the_distance_of_what_tells_them_apart(apart: float, tmp_path: Path) -> None:
+    def near(rows: Array) -> Array:
+        return np.column_stack([rows[:, :-1], rows[:, 0] + apart * rows[:, -1]])
+
+    model, plain = (bp.FisherDiscriminantAnalysis().fit(rows, Y) for rows in (near(X), X))
+    assert model.provenance_.reads == 2
+    model.save(tmp_path / "m")
+    for found in (model, bp.load(tmp_path / "m")):
+        np.testing.assert_allclose(found.mahalanobis(near(NEW)), plain.mahalanobis(NEW), rtol=1e-5)
+
+
 def test_far_from_zero_lazily_in_files_and_after_added_rows(tmp_path: Path) -> None:
     model = bp.FisherDiscriminantAnalysis().fit(X[:200] + 1e4, Y[:200]).partial_fit(X[200:] + 1e4, Y[200:])
     expected = nearest(NEW, within_scatter(X, Y) / (N - C))
