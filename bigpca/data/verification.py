@@ -26,7 +26,7 @@ from bigpca.storage.files import is_objects, local_path, path_of, public, withou
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks
 DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
-_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor", zarr_format.BLOSC_CUT.lower())
+_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a multiple", zarr_format.BLOSC_CUT.lower())
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class _Walk:
                 return "missing" if one.file is None else "truncated"
             if known is not None and files.may_hold(one.size) and zlib.crc32(one.file.read()) == known:
                 return ""
-            files.fill(one, files.empty([part.stop for part in one.own]))
+            files.decoder.decode(one.file, one.size, files.empty([part.stop for part in one.own]), one.own)
         except Exception as error:
             if not is_decode_error(error):
                 raise

@@ -76,7 +76,6 @@ PLACES = ("S3Store", "GCSStore", "AzureStore", "MemoryStore", "LocalStore")  # o
 _OPENED: dict[tuple[str, str], tuple[tuple[int, int, int] | None, ChunkFiles]] = {}
 _LOCK = threading.Lock()
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
-ZARR_CHUNKS, ZARR_HEAPS = 10, 8 * 2**20  # of a shard that Zarr decodes, in threads of its own
 SMALL_SHARD_BYTES = 2**20  # smaller ones are got whole, whatever is needed of them
 TEXT_CODECS = zarr_format.ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
@@ -334,31 +333,6 @@ class ChunkFiles:
             size = len(found) if part is None else await store.getsize(key)
         start = one.part[0] if isinstance(one.part, tuple) else size - len(found)
         return Got(found.as_numpy_array(), start, size, None)
-
-    def fill(self, one: Opened, out: Array) -> None:
-        """Fill an array with a part of an object: decoded into it, or by Zarr, once its size when decoded is known.
-
-        Raises
-        ------
-        Exception
-            Any, if it is damaged, or would decode to more than it may.
-        """
-        if self.decoder.decode(one.file, one.size, out, one.own):
-            return
-        if reason := self.decoder.fault(one.file, one.size, one.own):
-            raise ValueError(reason)
-        import zarr
-        from zarr.core.buffer import default_buffer_prototype
-        from zarr.storage import StorePath
-
-        from bigpca.storage.regular_store import HeldStore
-
-        held = StorePath(HeldStore(one.file, one.size), self.array.path)
-        inner: Any = zarr.AsyncArray(metadata=self.array.metadata, store_path=held)
-        target: Any = out  # of a protocol whose methods have other annotations than NumPy's
-        within = zip(one.cell, self.cell_shape, one.own, strict=True)
-        index = tuple(slice(i * size + own.start, i * size + own.stop) for i, size, own in within)
-        zarr.Array(inner).get_basic_selection(index, out=default_buffer_prototype().nd_buffer(target))
 
     def may_hold(self, size: int) -> bool:
         """Whether a stored object of the array can be that large."""
@@ -642,7 +616,7 @@ class ZarrReader:
                     out[one.part] = 0 if fill is None else fill
                     continue
                 try:
-                    files.fill(one, out[one.part])
+                    files.decoder.decode(one.file, one.size, out[one.part], one.own)
                 except Exception as error:
                     if not is_decode_error(error):
                         raise
@@ -740,19 +714,14 @@ class ZarrRows(Source):
         return self.reader.files().looked_up([(start, stop), *self.reader.bounds[1:]])
 
     def decoding_bytes(self, columns: int) -> int:
-        """What Zarr takes by measurement: where it decodes, and for the objects that a store of Zarr has in flight."""
+        """What decoding takes, and the objects that a store of Zarr has in flight."""
         reader, files, flight = self.reader, self.reader.files(), 0
         if files.directory is None and files.place is None:
             from bigpca.storage.requests import flight_bytes
 
             across = zip(reader.shape[1:], reader.cell_shape[1:], strict=True)
             flight = flight_bytes(math.prod(-(-n // size) for n, size in across), files.cell_bytes)
-        if files.decoder.direct:
-            return flight
-        chunk = math.prod(reader.chunks) * self.dtype.itemsize
-        if files.decoder.per_shard:
-            return flight + ZARR_HEAPS + ZARR_CHUNKS * chunk + 4 * reader.unit[0] * int(self.row_bytes)
-        return flight + ZARR_HEAPS + 3 * chunk
+        return flight + files.decoder.beside_bytes
 
     @property
     def unseen(self) -> str | None:

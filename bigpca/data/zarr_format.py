@@ -1,22 +1,21 @@
 """Checks of untrusted Zarr metadata: dtype and codecs must be on a list before any chunk is decoded.
 
-How stored chunks are decoded, directly into the result where their layout is a usual one; and the decoded size of any
-other, determined before it is decoded. bfloat16 and float8, which NumPy does not have: read as the integers of their
-bits, and widened to float32, exactly.
+How stored chunks are decoded: directly into the result, where their layout is a usual one. bfloat16 and float8, which
+NumPy does not have: read as the integers of their bits, and widened to float32, exactly.
 """
 
 from __future__ import annotations
 
 import bz2
+import gzip
+import io
 import json
 import lzma
 import math
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,35 +35,31 @@ if TYPE_CHECKING:
 # Decoders that only convert bytes to numbers. Excluded: pickle, json2, msgpack2, vlen-*, categorize.
 ALLOWED_CODECS = {
     *("bytes", "endian", "transpose", "sharding_indexed"),
-    *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "pcodec", "zfpy"),
     *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
     *("shuffle", "bitround", "delta", "quantize", "fixedscaleoffset", "packbits", "astype"),
 }
 # Decoders whose output can be far larger than their input: at most one is allowed, and its output size is checked.
-COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"}
+COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "pcodec", "zfpy"}
 INDEX_CODECS = {"bytes", "crc32c"}  # for a shard's index, whose size must be known
 CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
-# Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each in new memory whose
+# Zarr would read a chunk into one buffer, decode it into a second and copy that into a third, each in new memory whose
 # pages the kernel must map first: for large chunks that costs several times the copying itself. It decodes up to ten
-# chunks at a time, in threads whose heaps keep what they free, and holds all chunks of a shard that it reads. For the
-# usual layouts (C order, native bytes, one compressor or none) one chunk beside the result suffices. In all other
-# cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
+# chunks at a time, in threads whose heaps keep what they free, and holds all chunks of a shard that it reads. Here one
+# chunk beside the result suffices for the usual layouts: C order, native bytes, one compressor or none.
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
-# header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
-# decoded in pieces that are discarded, up to the limit.
+# header, and other formats are decoded as streams, up to the limit.
 HEAD_BYTES = 32  # of a stored chunk, which hold the header of its format
-PIECE_BYTES = 2**20  # decoded at a time
-ZSTD_BLOCK = 128 * 2**10  # RFC 8878, section 3.1.1.2.4
 SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
-WIDENING = {"astype", "delta", "fixedscaleoffset", "quantize", "packbits", "bitround"}  # filters that change the dtype
+FILTERS = {"bitround", "delta", "fixedscaleoffset", "quantize", "packbits", "astype"}  # most of them change the dtype
 MAX_WIDENING = 16  # times: how much larger than its values a decoded chunk may be before such filters
 ABSENT = 2**64 - 1  # in a shard's index
-STREAMED: dict[str, Callable[[], Any]] = {
-    "gzip": lambda: zlib.decompressobj(31),
-    "zlib": zlib.decompressobj,
-    "bz2": bz2.BZ2Decompressor,
-    "lzma": lzma.LZMADecompressor,
+STREAMS: dict[str, Callable[..., Any]] = {
+    "gzip": gzip.open,
+    "bz2": bz2.open,
+    "lzma": lzma.open,
+    "zstd": lambda file: import_module("pyarrow").CompressedInputStream(file, "zstd"),
 }
 Slices: TypeAlias = tuple[slice, ...]
 BLOSC_CUT = "its Blosc header states more"
@@ -174,12 +169,18 @@ def check_codecs(document: Mapping[str, Any], label: str) -> None:
             f"for untrusted input; no chunk was read. If you trust the store, decode it by Zarr and rewrite it."
         )
     chained = [name for name in names if name in COMPRESSORS]
-    if len(chained) > 1 or names.count("sharding_indexed") > 1:
+    outer = document.get("codecs") or ()
+    if len(chained) > 1 or names.count("sharding_indexed") > (len(outer) == 1):
         raise ValueError(
-            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so the "
-            f"size of a decoded chunk is not known before it is decoded; one compressor, in one layer of shards, was "
-            "expected. If you trust the store, decode it with Zarr and rewrite it."
+            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, or shards "
+            "inside another codec, so that the size of a decoded chunk is not known before it is decoded; one "
+            "compressor, in one layer of shards, was expected. If you trust the store, decode it with Zarr and rewrite "
+            "it."
         )
+    for _, options in codecs_of(document):
+        for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+            if options.get(key) is not None:  # of filters
+                check_stored_dtype(options[key], label)
 
 
 def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
@@ -258,34 +259,6 @@ def overlaps(
         yield cell, tuple(part), tuple(own)
 
 
-def _by_numcodecs(name: str) -> Callable[[bytes, NDArray[Any]], Any]:
-    # Imported when it is first used, because a fit of arrays needs no codecs.
-    return lambda data, block: import_module(f"numcodecs.{name}").decompress(data, block)
-
-
-def inflate(data: bytes, block: NDArray[Any], bits: int = 15) -> None:
-    """Fill an array with one zlib stream, or of gzip with 31 ``bits``, without decoding more than it has.
-
-    Raises
-    ------
-    ValueError, zlib.error
-        If it is damaged, or holds more or fewer bytes.
-    """
-    stream = zlib.decompressobj(bits)
-    found = stream.decompress(data, block.nbytes + 1)
-    if len(found) != block.nbytes or not stream.eof or stream.unused_data:
-        raise ValueError(f"{len(found):,} bytes or more were decoded, where {block.nbytes:,} were expected")
-    block[...] = np.frombuffer(found, block.dtype).reshape(block.shape)
-
-
-# Those whose output is as large as is stated, or as is asked for.
-DECODERS: dict[str, Callable[[bytes, NDArray[Any]], Any]] = {
-    **{name: _by_numcodecs(name) for name in ("blosc", "lz4", "zstd")},
-    "zlib": inflate,
-    "gzip": partial(inflate, bits=31),
-}
-
-
 def fill_from(file: Any, target: NDArray[Any], step: int = 2**30) -> int:
     """Read into a contiguous array, ``step`` bytes at a time, and return the bytes read: fewer where the file ended."""
     view, done = target.reshape(-1).view(np.uint8).data, 0
@@ -319,18 +292,19 @@ class Decoder:
     Attributes
     ----------
     dtype : numpy.dtype
+        Of the array.
     chunk_shape : tuple of int
         Of what is decoded at a time: that of a stored object, or of a part of it where there are shards.
     fill : number
         What chunks hold that a shard does not have.
-    compressor : str
-        Empty if there is none; a chunk is then as large as its file.
-    skip : int
-        Bytes of checksums before the compressed bytes.
     limit : int
         Largest accepted size of a decoded chunk.
-    direct : bool
-        Whether :meth:`decode` can: values in C order and native bytes, with one compressor or none.
+    filters : tuple of (name, options, shape)
+        What numbers were changed by, with the shape of a chunk before.
+    stored : numpy.dtype
+        Of the numbers after that.
+    codecs : tuple of (name, options)
+        What their bytes were changed by.
     per_shard : tuple of int
         Chunks in a shard along each axis; empty without shards.
     index_at_start : bool
@@ -340,10 +314,10 @@ class Decoder:
     dtype: np.dtype[Any]
     chunk_shape: tuple[int, ...]
     fill: Any
-    compressor: str
-    skip: int
     limit: int
-    direct: bool
+    filters: tuple[tuple[str, Mapping[str, Any], tuple[int, ...]], ...]
+    stored: np.dtype[Any]
+    codecs: tuple[tuple[str, Mapping[str, Any]], ...]
     per_shard: tuple[int, ...] = ()
     index_at_start: bool = False
     index_checksum: bool = False
@@ -352,25 +326,24 @@ class Decoder:
     def of(cls, array: zarr.Array[Any], document: Mapping[str, Any]) -> Decoder:
         """Read the metadata of an array whose codecs are allowed."""
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
-        names = [name for name, _ in codecs]
-        place = next((i for i, name in enumerate(names) if name in COMPRESSORS), None)
-        nbytes = math.prod(array.chunks) * array.dtype.itemsize
-        limit = nbytes * (MAX_WIDENING if WIDENING & set(names) else 1) + SPARE_BYTES
-        after = [] if place is None else codecs[place + 1 :]
-        before = ("crc32", "adler32", "jenkins_lookup3")
-        skip = 4 * sum(name in before and options.get("location", "start") != "end" for name, options in after)
-        shard = dict(codecs).get("sharding_indexed")
-        sharded = shard is not None
-        if document.get("zarr_format") == 2:
-            plain = document.get("order", "C") == "C" and not document.get("filters")
-        else:
-            (first, options), *_ = [*codecs[sharded:], ("", {})]
-            little = options.get("endian", "little") == sys.byteorder or array.dtype.itemsize == 1
-            plain = first == "bytes" and little and not (sharded and len(document["codecs"]) > 1)
-            names = names[sharded + 1 :]
-        plain = plain and array.dtype.isnative and array.ndim > 0 and len(names) < 2 and DECODERS.keys() >= set(names)
-        compressor = "" if place is None else codecs[place][0]
-        found = cls(array.dtype, array.chunks, array.fill_value, compressor, skip, limit, plain)
+        shape, stored = array.chunks or (1,), array.dtype
+        if document.get("order") == "F":  # of Zarr v2
+            codecs.insert(0, ("transpose", {"order": range(len(shape))[::-1]}))
+        limit = math.prod(shape) * stored.itemsize * (MAX_WIDENING if FILTERS & {*dict(codecs)} else 1) + SPARE_BYTES
+        shard, filters, after = dict(codecs).get("sharding_indexed"), [], []
+        for name, options in codecs:
+            if name == "transpose":
+                filters.append((name, options, shape))
+                shape = tuple(shape[i] for i in options["order"])
+            elif name in FILTERS:
+                filters.append((name, options, shape))
+                stored = np.dtype(options.get("encode_dtype") or options.get("astype") or stored)
+                stored, shape = (np.dtype("u1"), (-1,)) if name == "packbits" else (stored, shape)
+            elif name in ("bytes", "endian"):
+                stored = stored.newbyteorder(">" if options.get("endian") == "big" else "<")
+            elif name != "sharding_indexed":
+                after.append((name, options))
+        found = cls(array.dtype, array.chunks or (1,), array.fill_value, limit, tuple(filters), stored, tuple(after))
         if shard is None:
             return found
         index = [codec if isinstance(codec, str) else codec["name"] for codec in shard.get("index_codecs") or ()]
@@ -384,57 +357,65 @@ class Decoder:
         count = math.prod(self.per_shard)
         return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
 
-    def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> bool:
-        """Fill ``out`` with a part of an open object of ``size`` bytes; False if it must be left to Zarr."""
-        if not self.direct or size > self.max_stored:
-            return False
-        for offset, nbytes, part, inside in self._places(file, size, own):
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes that decoding a chunk takes beside the result and a copy of it: what each of several steps makes."""
+        steps = len(self.codecs) + 2 * len(self.filters)
+        return (steps > 1) * steps * math.prod(self.chunk_shape) * max(self.dtype.itemsize, self.stored.itemsize)
+
+    def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> None:
+        """Fill ``out`` with a part of an open object of ``size`` bytes.
+
+        Raises
+        ------
+        Exception
+            Any, if it is damaged, or would decode to more than it may.
+        """
+        if size > self.max_stored:
+            raise ValueError(f"at most {self.max_stored:,} bytes can be stored for it, so it was not read")
+        for offset, nbytes, part, inside in self._places(file, size, own or (slice(0, 1),)):
             if offset == nbytes == ABSENT:
                 out[part] = self.fill
-            elif not self._fits(offset, nbytes, size) or not self._fill(file, offset, nbytes, out[part], inside):
-                return False
-        return True
+            elif not self._fits(offset, nbytes, size):
+                raise ValueError(f"a chunk of {nbytes:,} bytes at byte {offset:,} of it was not read")
+            else:
+                self._fill(file, offset, nbytes, np.atleast_1d(out)[part], inside)
 
-    def _fill(self, file: Any, offset: int, nbytes: int, out: NDArray[Any], own: tuple[slice, ...]) -> bool:
+    def _fill(self, file: Any, offset: int, nbytes: int, out: NDArray[Any], own: Slices) -> None:
         """Fill ``out`` with a part of one chunk, which is decoded there if it is whole rows of the chunk."""
-        expected, rows = math.prod(self.chunk_shape) * self.dtype.itemsize, own[0]
-        if self.compressor:
+        encoded, rows = self.codecs or self.filters or self.stored != out.dtype, own[0]
+        if encoded:
             rows = slice(0, self.chunk_shape[0])
         shape = (rows.stop - rows.start, *self.chunk_shape[1:])
-        block = out if out.shape == shape and out.flags.c_contiguous else np.empty(shape, self.dtype)
-        file.seek(offset + rows.start * (expected // self.chunk_shape[0]))
-        if self.compressor:
-            data = file.read(nbytes)
-            stated = stated_size(self.compressor, data[:HEAD_BYTES], len(data))
-            if len(data) != nbytes or (self.compressor not in STREAMED and stated != expected):
-                return False
-            try:
-                DECODERS[self.compressor](data, block)
-            except (RuntimeError, ValueError, zlib.error):
-                return False
-        elif nbytes != expected or fill_from(file, block) != block.nbytes:
-            return False
+        block = out if out.shape == shape and out.flags.c_contiguous else np.empty(shape, out.dtype)
+        if encoded:
+            file.seek(offset)
+            self._undo(file.read(nbytes), block)
+        else:
+            expected = math.prod(self.chunk_shape) * out.itemsize
+            file.seek(offset + rows.start * (expected // self.chunk_shape[0]))
+            if nbytes != expected or fill_from(file, block) != block.nbytes:
+                raise ValueError(f"{nbytes:,} bytes were found, where {expected:,} were expected")
         if block is not out:
             out[...] = block[slice(own[0].start - rows.start, own[0].stop - rows.start), *own[1:]]
-        return True
 
-    def fault(self, file: Any, size: int, own: Sequence[slice]) -> str:
-        """Return why a part of an open file of ``size`` bytes must not be decoded; empty if it may be."""
-        if size > self.max_stored:
-            return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
-        if not self.compressor:
-            return ""
-        for offset, nbytes, _, _ in self._places(file, size, own):
-            if offset == nbytes == ABSENT:
-                continue
-            if not self._fits(offset, nbytes, size):
-                return f"a chunk of {nbytes:,} bytes at byte {offset:,} of it was not read"
-            decoded = self._size(file, offset + self.skip, nbytes - self.skip)
-            if decoded is None:
-                return BLOSC_CUT
-            if decoded > self.limit:
-                return f"it would decode to {decoded:,} bytes or more, and was not decoded"
-        return ""
+    def _undo(self, data: Any, block: NDArray[Any]) -> None:
+        """Decode a whole chunk."""
+        into = block if len(self.codecs) == 1 and not self.filters and self.stored == block.dtype else None
+        for name, options in reversed(self.codecs):
+            data = undone(name, options, data, self.limit, into)
+        if data is into:
+            return
+        values: NDArray[Any] = np.frombuffer(data, self.stored)
+        if self.filters:
+            values = values.astype(self.stored.newbyteorder("="), copy=False)
+        for name, options, shape in reversed(self.filters):
+            if name == "transpose":
+                order = list(options["order"])
+                values = values.reshape([shape[i] for i in order]).transpose(np.argsort(order))
+            else:
+                values = import_module("numcodecs").get_codec({"id": name, **options}).decode(values).reshape(shape)
+        block[...] = values.reshape(block.shape)
 
     @property
     def index_bytes(self) -> int:
@@ -476,22 +457,43 @@ class Decoder:
         """Return the half-open ranges of the chunks in a part of a shard, without those larger than one can be."""
         return [(at, at + n) for at, n, _, _ in self._places(file, size, own) if self._fits(at, n, size)]
 
-    def _size(self, file: Any, offset: int, nbytes: int) -> int | None:
-        """Return the size of a decoded chunk as far as it is known; None for a Blosc buffer that was cut.
 
-        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever is there.
-        """
-        file.seek(offset)
-        if self.compressor in STREAMED:
-            return streamed_size(_pieces(file, nbytes), STREAMED[self.compressor], self.limit)
-        head = file.read(min(HEAD_BYTES, max(nbytes, 0)))
-        stated = stated_size(self.compressor, head, nbytes)
-        if stated is not None or self.compressor == "blosc":
-            return stated
-        if self.compressor == "zstd":
-            most = _zstd_bound(head + file.read(max(nbytes - len(head), 0)), MAX_WIDENING * self.limit)
-            return most if most > MAX_WIDENING * self.limit else 0  # only a bound, because frames may be flushed often
-        return 0
+def undone(name: str, options: Mapping[str, Any], data: Any, most: int, into: NDArray[Any] | None) -> Any:
+    """Undo one codec of a chunk: into an array, if it has that size, else into new memory of ``most`` bytes at most.
+
+    Raises
+    ------
+    Exception
+        Any, if it is damaged, or would be larger.
+
+    NOTE: Blosc's decoder reads past the end of a buffer that was cut, and returns whatever is there.
+    """
+    if name in ("blosc", "lz4", "zstd"):
+        stated = stated_size(name, bytes(data[:HEAD_BYTES]), len(data))
+        if stated is None and name == "blosc":
+            raise ValueError(BLOSC_CUT)
+        if stated is not None:
+            _check_limit(stated, most)
+            target = into if into is not None and into.nbytes == stated else np.empty(stated, np.uint8)
+            with suppress(ValueError) if name == "zstd" else nullcontext():  # several frames
+                return import_module(f"numcodecs.{name}").decompress(data, target)
+    if name == "zlib":
+        stream = zlib.decompressobj()
+        found = stream.decompress(data, most + 1)
+        if len(found) <= most and not stream.eof:
+            raise ValueError("the stream ended before its end was marked")
+    elif name in STREAMS:
+        with STREAMS[name](io.BytesIO(data)) as stream:
+            found = stream.read(most + 1)
+    else:
+        return import_module("numcodecs").get_codec({"id": name, **options}).decode(data)
+    _check_limit(len(found), most)
+    return found
+
+
+def _check_limit(size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(f"it would decode to {size:,} bytes or more, and was not decoded")
 
 
 def stated_size(compressor: str, head: bytes, nbytes: int) -> int | None:
@@ -502,56 +504,6 @@ def stated_size(compressor: str, head: bytes, nbytes: int) -> int | None:
     if compressor == "lz4":
         return int.from_bytes(head[:4], "little")
     return frame_size(head) if compressor == "zstd" else None
-
-
-def _pieces(file: Any, nbytes: int) -> Iterator[bytes]:
-    while nbytes > 0 and (piece := file.read(min(nbytes, PIECE_BYTES))):
-        nbytes -= len(piece)
-        yield piece
-
-
-def streamed_size(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
-    """Decode in pieces that are discarded, and return their size; stops beyond the limit.
-
-    Undecodable bytes are left to Zarr, which reports them.
-    """
-    size, decode = 0, decoder()
-    try:
-        for piece in pieces:
-            left = piece
-            while size <= limit:
-                size += len(decode.decompress(left, PIECE_BYTES))
-                left = decode.unconsumed_tail if hasattr(decode, "unconsumed_tail") else b""
-                if decode.eof:  # several members may follow one another, and all of them are decoded
-                    left, decode = decode.unused_data, decoder()
-                    if not left:
-                        break
-                elif not left and getattr(decode, "needs_input", True):
-                    break
-    except (zlib.error, OSError, lzma.LZMAError, EOFError):
-        pass
-    return size
-
-
-def _zstd_bound(data: bytes, limit: int) -> int:
-    """Bound the decoded size of zstd frames that state none, by their blocks; stops beyond the limit."""
-    at, most = 0, 0
-    while len(data) > at + 5 and data[at : at + 4] == ZSTD_MAGIC and most <= limit:
-        descriptor = data[at + 4]
-        at += (
-            5
-            + (not descriptor & 0x20)
-            + (0, 1, 2, 4)[descriptor & 3]
-            + (descriptor & 0x20 > 0, 2, 4, 8)[descriptor >> 6]
-        )
-        last = False
-        while not last and at + 3 <= len(data) and most <= limit:
-            block = int.from_bytes(data[at : at + 3], "little")
-            last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
-            most += size if kind < 2 else ZSTD_BLOCK  # raw and run-length blocks state their size
-            at += 3 + (1 if kind == 1 else size)
-        at += 4 * bool(descriptor & 4)
-    return most
 
 
 def small_float(document: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What Zarr is given to read from; apart from ``files`` and ``places``, which do not import Zarr.
 
-A local store that reads only regular files, the metadata of objects, and the bytes of objects that have been got.
+A local store that reads only regular files, and the metadata of objects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import LocalStore, MemoryStore, ObjectStore
+from zarr.storage import LocalStore, ObjectStore
 
 from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, open_regular
 
@@ -68,22 +68,6 @@ class ObjectDocuments(_Documents, ObjectStore):  # type: ignore[type-arg]  # not
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object, or None."""
         return self._given(key, await super().get(key, *arguments, **options))
-
-
-class HeldStore(MemoryStore):
-    """One object, which is open, by whatever key; there is no other."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        super().__init__(read_only=True)
-        self.file, self.size = file, size
-
-    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-        """Return its bytes."""
-        return self.get_sync(key, prototype=prototype, byte_range=byte_range)
-
-    def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
-        """Return its bytes."""
-        return _part(self.file, self.size, prototype, byte_range)
 
 
 def _range(wanted: Any, size: int) -> tuple[int, int]:

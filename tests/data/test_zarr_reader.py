@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
-from numcodecs import GZip
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from numcodecs import GZip, get_codec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import bigpca.data.sources as sources
 from bigpca.data.verification import verify
@@ -55,6 +55,69 @@ INDICES: list[Any] = [
     ([1, 7, 2], slice(1, 4)),
     (np.arange(23) % 2 == 0,),
 ]
+
+
+CODECS: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {  # dtype, filters, of bytes
+    "adler32": ("<f4", [], [{"id": "adler32"}]),
+    "astype": ("<f4", [{"id": "astype", "encode_dtype": "<f2", "decode_dtype": "<f4"}], []),
+    "bitround": ("<f4", [{"id": "bitround", "keepbits": 5}], []),
+    "blosc": ("<f4", [], [{"id": "blosc"}]),
+    "bz2": ("<f4", [], [{"id": "bz2"}]),
+    "crc32": ("<f4", [], [{"id": "crc32"}, {"id": "lz4"}, {"id": "crc32", "location": "end"}]),
+    "crc32c": ("<f4", [], [{"id": "crc32c"}]),
+    "delta": ("<i4", [{"id": "delta", "dtype": "<i4", "astype": "<i2"}], [{"id": "zstd"}]),
+    "fixedscaleoffset": (
+        "<f4", [{"id": "fixedscaleoffset", "dtype": "<f4", "astype": "<i2", "scale": 100, "offset": 1}], []
+    ),
+    "fletcher32": ("<f4", [], [{"id": "fletcher32"}]),
+    "gzip": ("<f8", [], [{"id": "gzip"}]),
+    "jenkins_lookup3": ("<f4", [], [{"id": "jenkins_lookup3", "initval": 3}]),
+    "lz4": ("<f4", [], [{"id": "lz4"}]),
+    "lzma": ("<f4", [], [{"id": "lzma"}]),
+    "packbits": ("|b1", [{"id": "packbits"}], []),
+    "quantize": ("<f4", [{"id": "quantize", "digits": 2, "dtype": "<f4"}], []),
+    "shuffle": ("<f4", [], [{"id": "shuffle", "elementsize": 4}, {"id": "zlib"}]),
+    "two filters": (
+        "<f4",
+        [{"id": "bitround", "keepbits": 3}, {"id": "astype", "encode_dtype": "<f2", "decode_dtype": "<f4"}],
+        [],
+    ),
+    "zlib": ("<f4", [], [{"id": "zlib"}]),
+    "zstd": ("<f4", [], [{"id": "zstd"}]),
+}  # fmt: skip
+
+
+def of_version_3(codec: dict[str, Any]) -> dict[str, Any]:
+    return {"name": f"numcodecs.{codec['id']}", "configuration": {k: v for k, v in codec.items() if k != "id"}}
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        *((name, version) for name in CODECS for version in ("v2", "v3")),
+        *(("zlib", version) for version in ("v2 F", "shards", "big-endian")),
+        *((name, "transposed") for name, (_, filters, _) in CODECS.items() if filters),
+        *((name, "transposed after") for name in ("astype", "bitround", "two filters")),  # of others Zarr writes none
+    ],
+)
+def test_every_codec_is_undone_as_zarr_does(name: str, version: str, tmp_path: Path) -> None:
+    dtype, filters, after = CODECS[name]
+    x = (50 * X).astype(dtype)
+    if version.startswith("v2"):
+        made: dict[str, Any] = {"filters": [*map(get_codec, [*filters, *after[:-1]])], "zarr_format": 2}
+        made |= {"compressors": get_codec(after[-1]) if after else None, "order": "F" if "F" in version else "C"}
+    else:
+        made = {"filters": [*map(of_version_3, filters)], "compressors": [*map(of_version_3, after)]}
+        if "transposed" in version:
+            made["filters"].insert(len(filters) * ("after" in version), TransposeCodec(order=(1, 0)))
+        made |= {"shards": (8, 12)} if version == "shards" else {}
+        made |= {"serializer": BytesCodec(endian="big")} if version == "big-endian" else {}
+    path = store(tmp_path, x, **made)
+    expected = zarr.open_array(path, mode="r")[...]
+    assert np.array_equal(ZarrReader(path)[:], expected)
+    assert np.array_equal(ZarrReader(path)[3:9, 2:5], expected[3:9, 2:5])
+    assert verify(path).ok
 
 
 @pytest.mark.parametrize("options", LAYOUTS, ids=range(len(LAYOUTS)))

@@ -51,8 +51,8 @@ LAYOUTS: dict[str, Callable[[Path, Any], Any]] = {  # rows of 128 columns, which
     "columns-in-shards.zarr": lambda path, x: save_zarr(path, x, (1024, 32), shards=(8192, 128)),
     "blosc.zarr": lambda path, x: save_zarr(path, x, (1024, 128), shards=(8192, 128), compressors=BloscCodec()),
     "gzip.zarr": lambda path, x: save_zarr(path, x, (4096, 128), compressors=GzipCodec(level=1)),
-    "by-zarr.zarr": lambda path, x: save_zarr(path, x, (4096, 128), filters=[TransposeCodec(order=(1, 0))]),
-    "shards-by-zarr.zarr": lambda path, x: save_zarr(
+    "transposed.zarr": lambda path, x: save_zarr(path, x, (4096, 128), filters=[TransposeCodec(order=(1, 0))]),
+    "shards-transposed.zarr": lambda path, x: save_zarr(
         path, x, (512, 128), shards=(8192, 128), filters=[TransposeCodec(order=(1, 0))]
     ),
     "bytes.zarr": lambda path, x: save_zarr(path, (20 * x).astype("u1"), (8192, 128)),

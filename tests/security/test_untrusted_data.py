@@ -233,9 +233,8 @@ def test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded(name: str, t
         path = store(tmp_path, compressors=None)
         there = codec | {"configuration": V3_ONLY[codec["name"]]}
         edit(path, lambda content: content.update(codecs=[PLAIN, there, {"name": "crc32c"}]))
-        honest = HONEST.get(name, encode)(X[:10].tobytes())
-        (path / "c" / "0" / "0").write_bytes(honest + google_crc32c.value(honest).to_bytes(4, "little"))
-        (path / "c" / "1" / "0").write_bytes(bomb + b"crc!")
+        for i, content in enumerate((HONEST.get(name, encode)(X[:10].tobytes()), bomb)):
+            (path / "c" / f"{i}" / "0").write_bytes(content + google_crc32c.value(content).to_bytes(4, "little"))
         with little_memory(), pytest.raises(CorruptedChunkError, match=r"bytes or more, and was not"):
             bp.open(path)[10:].compute()
         assert bp.data.verify(path).corrupted
