@@ -167,9 +167,8 @@ class Grows(BaseEstimator):
 
         The model is solved when a fitted attribute is next accessed. The first call is a fit, which for PCA may be of
         fewer rows than ``n_components``: it keeps one component per row, and uses the covariance, whatever ``solver``
-        is. Labelled rows may add new classes, even of one row. Landmarks, the label features of real labels, and the
-        features that :class:`bigpca.ScoredPCA` selected remain those of the first fit. ScoredPCA reads the new rows
-        twice, and warns if all rows would select other features.
+        is. Labelled rows may add new classes, even of one row. Landmarks and the label features of real labels remain
+        those of the first fit.
 
         Parameters
         ----------

@@ -9,7 +9,6 @@ selected ones.
 from __future__ import annotations
 
 import time
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from numbers import Integral
@@ -23,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, tied, unpack
-from bigpca.data.provenance import Provenance
 from bigpca.data.views import columns_of
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
@@ -31,13 +29,12 @@ from bigpca.engine.jobs import PassState
 from bigpca.engine.layout import plan_layout
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run, one_fit
-from bigpca.errors import an, warn_approximation
+from bigpca.errors import an
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
-from bigpca.estimators.shared.growing import Grows, MoreRows
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import labels_of_fit, open_weighted, planned_fit, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
@@ -46,7 +43,7 @@ from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.fits import LabelledReading
 from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
+from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
@@ -153,56 +150,31 @@ def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
     return hot
 
 
-@dataclass(frozen=True)
-class LabelSpread:
-    """Scatter of real labels, mergeable over batches of rows.
+def scores_of_classes(statistics: LabelStatistics) -> Vector:
+    """Return F of every feature (d,); 0 for constant features.
 
-    Attributes
-    ----------
-    count : int
-    mean : ndarray of shape (m,)
-    scatter : ndarray of shape (m, m)
-        About the mean.
-    """
-
-    count: int = stored(of=int, least=0)
-    mean: Vector = stored("w")
-    scatter: Matrix = stored("w", "w")
-
-    @classmethod
-    def of(cls, values: Matrix) -> LabelSpread:
-        """Return the spread of labels (n, m)."""
-        mean = values[0] + (values - values[0]).mean(axis=0)
-        centred = values - mean
-        return cls(len(values), mean, centred.T @ centred)
-
-    def merge(self, other: LabelSpread) -> LabelSpread:
-        """Return the spread of both sets of labels."""
-        n, apart = self.count + other.count, other.mean - self.mean
-        scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
-        return LabelSpread(n, self.mean + other.count / n * apart, scatter)
-
-
-def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> Vector:
-    """Return F of every feature for classes, R^2 for real labels, whose spread is given (d,); 0 for constant features.
-
-    ``F = (sum_c n_c (mean_c - mean)^2 / (c - 1)) / (S_W / (n - c))``. ``R^2 = r'C^-1 r`` with the correlations r of a
-    feature and the labels, C those among the labels.
+    ``F = (sum_c n_c (mean_c - mean)^2 / (c - 1)) / (S_W / (n - c))``.
     """
     n, within = statistics.count, np.maximum(statistics.moments.within, 0.0)
-    if spread is None:
-        between = (statistics.between**2).sum(axis=0)
-        c = int(np.count_nonzero(statistics.moments.counts))
-        # S_W of a feature is known to about n eps of its scatter: below that it counts as n eps, so F stays finite.
-        noise = np.finfo(np.float64).eps * n * (within + between)
-        # A constant feature differs from its mean by rounding: at most eps |mean| in each of n rows.
-        constant = within + between <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
-        F = between / max(1, c - 1) / np.maximum(within, np.maximum(noise, np.finfo(np.float64).tiny)) * max(1, n - c)
-        return np.where(constant, 0.0, F)
-    check_total(float(np.trace(spread.scatter)), "the scatter of the labels", spread.mean)
-    cross = statistics.psi  # (m, d)
+    between = (statistics.between**2).sum(axis=0)
+    c = int(np.count_nonzero(statistics.moments.counts))
+    # S_W of a feature is known to about n eps of its scatter: below that it counts as n eps, so F stays finite.
+    noise = np.finfo(np.float64).eps * n * (within + between)
+    # A constant feature differs from its mean by rounding: at most eps |mean| in each of n rows.
+    constant = within + between <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
+    F = between / max(1, c - 1) / np.maximum(within, np.maximum(noise, np.finfo(np.float64).tiny)) * max(1, n - c)
+    return np.where(constant, 0.0, F)
+
+
+def scores_of_numbers(statistics: LabelStatistics, mean: Vector, scatter: Matrix) -> Vector:
+    """Return R^2 of every feature (d,) and labels of a mean (m,) and a scatter (m, m); 0 for constant features.
+
+    ``R^2 = r'C^-1 r`` with the correlations r of a feature and the labels, C those among the labels.
+    """
+    check_total(float(np.trace(scatter)), "the scatter of the labels", mean)
+    n, within, cross = statistics.count, np.maximum(statistics.moments.within, 0.0), statistics.psi  # (m, d)
     # Psi_j'(Y'H Y)^-1 Psi_j, the scatter that regression on the labels explains; their columns may be collinear.
-    explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
+    explained = np.einsum("md,md->d", cross, np.linalg.pinv(scatter, hermitian=True) @ cross)
     constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
 
@@ -340,17 +312,20 @@ class Scoring(LabelledReading):
             rows = rows.mapped(MapStep(Beside(features.whole(), np.asarray), rows.n_columns + features.shape[1]))
         return cls(replace(rows, counted=labelled.counted), "scores", labelled, False)
 
-    def read_scored(self, run: Run) -> tuple[KeptStatistics, LabelSpread | None]:
-        """Return the statistics of the rows, and the spread of real labels; None for classes."""
-        kept, features = self.read(run), self.labelled.features
+    def read_scored(self, run: Run) -> tuple[LabelStatistics, Vector]:
+        """Return the statistics of the labelled rows, and the scores of the features."""
+        found, features = self.read(run).statistics, self.labelled.features
         if features is None:
-            return kept, None
+            return found, scores_of_classes(found)
         if self.rows.nan_policy != "omit":
-            return kept, LabelSpread.of(features.values[np.flatnonzero(self.labelled.known_codes >= 0)])
-        found, d = kept.statistics, self.rows.n_columns - features.shape[1]
+            values = features.values[np.flatnonzero(self.labelled.known_codes >= 0)]
+            mean = values[0] + (values - values[0]).mean(axis=0)
+            return found, scores_of_numbers(found, mean, (values - mean).T @ (values - mean))
         # Psi of the columns that are the labels is their scatter, and their means are less the offset of the features.
-        mean = found.mean[d:] - features.maker.features(np.zeros((1, features.shape[1])))[0]
-        return replace(kept, statistics=found.of_columns(d)), LabelSpread(found.count, mean, found.psi[:, d:])
+        d = self.rows.n_columns - features.shape[1]
+        mean, scatter = found.mean[d:] - features.maker.features(np.zeros((1, features.shape[1])))[0], found.psi[:, d:]
+        found = found.of_columns(d)
+        return found, scores_of_numbers(found, mean, scatter)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
@@ -364,36 +339,33 @@ OF_SHARES: Coding = (
 
 @dataclass(frozen=True)
 class ScoredResult(Result):
-    """The result of scored PCA: the fitted attributes, and the statistics of the scores.
+    """The result of scored PCA: the fitted attributes.
 
     Attributes
     ----------
-    kept : KeptStatistics
-        Statistics of the labelled rows.
-    spread : LabelSpread or None
-        Of real labels.
-    scores_ : ndarray of shape (d,)
+    scores_, mean_ : ndarray of shape (d,)
+        Of the labelled rows, as are their numbers.
     selected_ : ndarray of shape (q,)
         Features, in order.
     estimator_ : Estimator
         Fitted to those.
+    n_samples_, n_omitted_ : int
     cv_scores_ : dict of int to float, or None
         Explained share by number of features.
     """
 
-    kept: KeptStatistics = stored(of=KeptStatistics)
-    spread: LabelSpread | None = stored(of=LabelSpread, optional=True)
     scores_: NDArray[np.float64] = stored("d")
+    mean_: NDArray[np.float64] = stored("d")
     selected_: Integers = stored("s")
     estimator_: AnyEstimator = stored(coding=OF_MODELS)
+    n_samples_: int = stored(of=int, least=0)
+    n_omitted_: int = stored(of=int, least=0)
     cv_scores_: dict[int, float] | None = stored(coding=OF_SHARES, default=None)
 
     @property
     def width(self) -> int:
         """Columns of the output of the estimator."""
         return int(self.estimator_._result.width)
-
-    mean_ = property(lambda self: self.kept.statistics.mean)  # of the labelled rows
 
     def checked(self) -> Self:
         """Return itself; raises ValueError if the estimator is of other columns."""
@@ -459,14 +431,12 @@ class ScoredFit(Reading):
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of scores, chosen features, and statistics."""
-        labelled, d, m = self.scoring.labelled, self.rows.n_columns, self.scoring.labelled.columns
-        spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
-        return labelled.kept_bytes(d, whole=False) + 8 * (d + self.fit.rows.n_columns) + spread
+        """Bytes of scores, means, and chosen features."""
+        return 8 * (2 * self.rows.n_columns + self.fit.rows.n_columns)
 
 
 @with_parameters
-class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
+class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -579,10 +549,9 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
         with unchanged_in_all(planned.rows.origin):
             call, first = f"{called(self)}.fit(X, y)", places["scores"]
-            (kept, spread), made = execute(
+            (kept, scores), made = execute(
                 self, scoring, scoring.read_scored, call, progress=progress, checkpoint=first
             )
-            scores = feature_scores(kept.statistics, spread)
             order = ranked(scores)
             q = self._count(len(scores))
             if q is None:
@@ -599,55 +568,13 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
                 q = min(count for count, share in zip(found, shares, strict=True) if share == shares.max())
             selected, inner = np.sort(order[:q]), self._inner()
             inner.fit(self._columns(X, selected), y, checkpoint=places["fit"], progress=progress)
-        finish(self, opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
+        result = ScoredResult(scores, kept.mean, selected, inner, kept.count, kept.omitted, found)
+        finish(self, opened, planned.plan, result)
         part = inner.provenance_
         reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
         made = with_plan(made, planned.plan)
         self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
         return self
-
-    @property
-    def _why_fixed(self) -> str:
-        inner = self._result.estimator_ if self.__sklearn_is_fitted__() else self.estimator
-        try:
-            getattr(inner or PCA(), "partial_fit")  # noqa: B009  (it says why there is none)
-            return ""
-        except AttributeError as error:
-            return str(error)
-
-    @one_fit()
-    def _more(self, kept: ScoredResult, more: MoreRows) -> tuple[ScoredResult, Provenance]:
-        # Added to a copy: a read that fails leaves the model as it was.
-        inner = copy(kept.estimator_)
-        if self.estimator is None:
-            inner.n_components = self.n_components
-        rows = more.opened(self)
-        y = labels_of_fit(self, rows.X, more.y)
-        rows = rows_of_fit(self, rows, weighted=False, alone=False)
-        labelled = self._read_labels(rows, y, kept.kept.supervision)
-        X = mapped_lazily(rows)
-        scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
-        call = f"{called(self)}.partial_fit(X, y)"
-        with unchanged_in_all(rows.origin):
-            (new, own), made = execute(self, scoring, scoring.read_scored, call, progress=more.progress, adds=True)
-            both, spread = kept.kept.merge(new), kept.spread
-            if spread is not None and own is not None:
-                spread = spread.merge(own)
-            inner.partial_fit(self._columns(X, kept.selected_), y, progress=more.progress)
-        scores = feature_scores(both.statistics, spread)
-        best = ranked(scores)[: len(kept.selected_)]
-        # The selection is fixed, because the estimator has read no other columns; a change of ranks is reported.
-        others = np.setdiff1d(best, kept.selected_)
-        if len(others):
-            warn_approximation(
-                f"{len(others)} of the {len(best)} features with the highest scores over all rows were not selected by "
-                f"the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to select again."
-            )
-        grown = replace(kept, kept=both, spread=spread, scores_=scores, estimator_=inner)
-        return grown, replace(made, reads=2.0)
-
-    def _keep(self, kept: ScoredResult) -> None:
-        self._found = kept  # the estimator waits, if it does
 
     def summary(self) -> pd.DataFrame:
         """Return a table of the components of ``estimator_``, as :meth:`bigpca.PCA.summary`.
@@ -666,9 +593,6 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
 
     def _reconstruction(self) -> RowMap:
         return chained((self.estimator_._reconstruction(),), Placed(self.selected_, self.mean_))
-
-    def _read_labels(self, rows: Rows, y: Unchecked, like: Supervision | None = None) -> Labelled:
-        return read_labels(self, rows, y, LabelUse(), like=like)[1]  # the estimator reads all rows
 
     def _row_map(self) -> Selected:
         return Selected(self.selected_, whole_map(self.estimator_))
@@ -701,7 +625,8 @@ class ScoredPCA(Estimator[ScoredResult], Grows, LinearExports, Inverts):
     def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
         d, estimator = rows.viewed_columns, self._inner()
         q, rows = self._count(d), rows_of_fit(self, rows, weighted=False, alone=False)
-        labelled = self._read_labels(rows, y)  # unknown row chunks are counted once for all reads
+        # The estimator reads all rows. Unknown row chunks are counted once for all reads.
+        labelled = read_labels(self, rows, y, LabelUse())[1]
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(

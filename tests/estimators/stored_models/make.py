@@ -73,7 +73,7 @@ LABELS: dict[str, Any] = {  # of the rows that are added
     **dict.fromkeys(
         ("SupervisedPCA", "SupervisedRandomProjection", "CCA", "PLSSVD", "PLSRegression", "Ridge"), REAL[:9]
     ),
-    **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ScoredPCA", "ContrastivePCA"), Y[:9]),
+    **dict.fromkeys(("RoweisDiscriminantAnalysis", "KernelSupervisedPCA", "ContrastivePCA"), Y[:9]),
     "KernelRoweisDiscriminantAnalysis": Y[:9],
     "FisherDiscriminantAnalysis": NAMES[Y[:9]],
 }

@@ -78,8 +78,6 @@ def test_labels_of_omitted_rows_do_not_count() -> None:
     model = ScoredPCA(1, n_features_to_select=D, nan_policy="omit", missing_labels="drop")
     np.testing.assert_allclose(model.fit(rows, y).scores_, expected, rtol=1e-9)
     assert model.mean_.shape == (D,)
-    grown = model.fit(rows[:90], y[:90]).partial_fit(rows[90:], y[90:])
-    np.testing.assert_allclose(grown.scores_, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("count", [3, "cv"])
@@ -91,16 +89,11 @@ def test_all_parts_omit_the_same_rows(container: Any, count: Any) -> None:
     left = np.isfinite(expected).all(axis=1)
     assert 20 < left.sum() < N - 20
     plain = ScoredPCA(2, n_features_to_select=3).fit(expected[left], Y[left])
-    for model in (
-        ScoredPCA(2, n_features_to_select=count, nan_policy="omit").fit(container(rows), Y),
-        ScoredPCA(2, n_features_to_select=3, nan_policy="omit")
-        .fit(container(rows[:150]), Y[:150])
-        .partial_fit(container(rows[150:]), Y[150:]),
-    ):
-        assert model.estimator_.n_samples_ == left.sum()
-        chosen = bp.PCA(2).fit(expected[left][:, model.selected_])
-        np.testing.assert_allclose(model.estimator_.explained_variance_, chosen.explained_variance_, rtol=1e-12)
-        np.testing.assert_allclose(model.scores_, plain.scores_, rtol=1e-9)
+    model = ScoredPCA(2, n_features_to_select=count, nan_policy="omit").fit(container(rows), Y)
+    assert model.estimator_.n_samples_ == left.sum()
+    chosen = bp.PCA(2).fit(expected[left][:, model.selected_])
+    np.testing.assert_allclose(model.estimator_.explained_variance_, chosen.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(model.scores_, plain.scores_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-170, 1e-160, 1e155, 1e200])
@@ -234,8 +227,6 @@ def test_rows_of_unknown_number_are_counted_once_and_give_the_same_model(given: 
     np.testing.assert_array_equal(model.selected_, truth.selected_)
     np.testing.assert_allclose(model.transform(X), truth.transform(X), atol=1e-10)
     assert ScoredPCA(1, n_features_to_select=given).plan(unknown, REAL).passes == 3 + (given == "cv")
-    model.partial_fit(unknown, REAL)
-    assert model.estimator_.n_samples_ == 2 * N
 
 
 def test_a_plan_hands_the_labels_to_an_estimator_that_learns_from_them() -> None:
@@ -244,71 +235,24 @@ def test_a_plan_hands_the_labels_to_an_estimator_that_learns_from_them() -> None
         assert plan.passes == 2
 
 
-@pytest.mark.parametrize("kind", ["classes", "real labels"])
-def test_a_model_whose_statistics_have_other_shapes_is_rejected(kind: str, tmp_path: Path) -> None:
-    options, y = GROWING[kind]
-    model = StoredModel.of(ScoredPCA(**options).fit(X, y))
-    names = [n for n, a in model.arrays.items() if n.startswith(("kept_", "spread_")) and a.ndim]
-    assert len(names) == (3 if kind == "classes" else 9)
-    for own in names:
+def test_a_model_whose_arrays_have_other_shapes_is_rejected(tmp_path: Path) -> None:
+    model = StoredModel.of(ScoredPCA(2, n_features_to_select=4).fit(X, Y))
+    for own in ("scores", "mean", "selected"):
         arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
         save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
         with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a ScoredPCA"):
             bp.load(tmp_path / own)
 
 
-# More rows, and back
-
-PAIR = X[:, [3, 7]] + 0.1 * np.random.default_rng(3).standard_normal((N, 2))
-GROWING: dict[str, tuple[dict[str, Any], Any]] = {
-    "classes": ({"n_components": 2, "n_features_to_select": 4}, Y),
-    "real labels": ({"n_components": 2, "n_features_to_select": 2}, PAIR),
-    "supervised": ({"estimator": bp.SupervisedPCA(), "n_features_to_select": D}, Y),
-    "landmarks": (
-        {"estimator": bp.NystromKernelPCA(2, kernel="rbf", gamma=0.02, sampling=X[:30]), "n_features_to_select": D},
-        Y,
-    ),
-}
-
-
 @pytest.mark.parametrize("saved", [False, True], ids=["", "saved"])
-@pytest.mark.parametrize("name", GROWING)
-def test_added_rows_equal_a_fit_on_all_rows_that_chooses_the_same_features(
-    name: str, saved: bool, tmp_path: Path
-) -> None:
-    options, y = GROWING[name]
-    model, truth = ScoredPCA(**options).partial_fit(X[:150], y[:150]), ScoredPCA(**options).fit(X, y)
-    np.testing.assert_array_equal(model.selected_, truth.selected_)  # else it would warn
+def test_rows_are_added_to_the_estimator_of_the_chosen_columns(saved: bool, tmp_path: Path) -> None:
+    model = ScoredPCA(2, n_features_to_select=4).fit(X[:150], Y[:150])
     if saved:
         model.save(tmp_path / "model")
         model = bp.load(tmp_path / "model")
-    for start, stop in ((150, 151), (151, N)):
-        model.partial_fit(da.from_array(X[start:stop], chunks=(40, D)), y[start:stop])
-    np.testing.assert_allclose(model.scores_, truth.scores_, rtol=1e-9)
-    np.testing.assert_allclose(model.mean_, truth.mean_, atol=1e-12)
-    np.testing.assert_allclose(model.transform(X), truth.transform(X), atol=1e-8)
-
-
-def test_rows_that_change_which_features_score_best_are_added_with_a_warning() -> None:
-    first, then = alone([2, 5]), alone([7, 8])
-    y = np.linspace(-3, 3, N)
-    model = ScoredPCA(1, n_features_to_select=2).fit(first[::12], y[::12])
-    with pytest.warns(
-        bp.errors.ApproximationWarning,
-        match="2 of the 2 features .*were not selected by the first fit .such as feature [78]",
-    ):
-        model.partial_fit(np.vstack([then] * 4), np.tile(y, 4))
-    np.testing.assert_array_equal(model.selected_, [2, 5])
-
-
-def test_methods_are_those_that_the_estimator_has() -> None:
-    fixed = ScoredPCA(estimator=bp.KernelPCA(2, gamma=0.05), n_features_to_select=3)
-    for model in (fixed, fixed.fit(X, Y)):
-        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
-            model.partial_fit(X, Y)
-        assert "'KernelPCA' has no attribute 'partial_fit'" in str(caught.value.__cause__)
-    assert not hasattr(ScoredPCA(estimator=bp.SketchTransformer()), "inverse_transform")
-    assert all(hasattr(ScoredPCA(), name) for name in ("partial_fit", "inverse_transform"))
+    model.estimator_.partial_fit(X[150:, model.selected_])
+    truth = bp.PCA(2).fit(X[:, model.selected_])
+    np.testing.assert_allclose(model.transform(X), truth.transform(X[:, model.selected_]), atol=1e-8)
 
 
 def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_are_means(tmp_path: Path) -> None:
