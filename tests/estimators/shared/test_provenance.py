@@ -120,8 +120,6 @@ GROWN: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "FisherDiscriminantAnalysis(n_components=1).fit(X, y)", of_rows(60, added=30),
     ),
     "scored": (lambda: clone(SCORED).fit(X, KINDS), f"{SCORED!r}.fit(X, y)", of_rows(60, 2.0)),
-        lambda: clone(SCORED).fit(X, KINDS).partial_fit(X, KINDS), f"{SCORED!r}.fit(X, y)", of_rows(120, 2.0, added=60)
-    ),
     "merge": (
         lambda: bp.merge(bp.merge(bp.PCA(2).fit(X), bp.PCA(2).fit(X[:30])), bp.PCA(2).fit(X[:10])),
         "bigpca.merge(a, b)", of_rows(100, merged=3),
