@@ -200,7 +200,9 @@ def test_reports_show_the_attributes_of_the_model(name: str) -> None:
     call = model.provenance_.call
     assert (".fit(X, y" in call, ".fit(X, Y" in call) == (labelled, hasattr(held, "n_targets_")), call
     certified = 100 * np.asarray(getattr(held, "captured_variance_bounds_", (0, np.inf)))
-    for low, share in re.findall(r"(?:([\d.]+) % to )?([\d.]+) % of the (?!trace)", found.summary):
+    said_shares = re.findall(r"(?:([\d.]+) % to )?([\d.]+) % of the (?!trace)", found.summary)
+    assert bool(said_shares) == (ratio is not None)
+    for low, share in said_shares:
         if low:  # the model's own shares are outside of their bounds
             assert [float(low), float(share)] == pytest.approx(certified, rel=5e-3)
             assert not certified[0] <= 100 * ratio.sum() <= certified[1]
