@@ -453,6 +453,21 @@ def test_squares_that_leave_float64_are_named(
         model.fit(rows, y)
 
 
+@pytest.mark.parametrize("arithmetic", ["numpy", "array_api_strict:device1"])
+@pytest.mark.parametrize("offset", [0.0, 3.0], ids=["all sums are 0", "few are"])
+def test_only_of_values_whose_squares_are_lost_a_mean_of_0_says_that_they_are_no_zeros(
+    offset: float, arithmetic: str
+) -> None:
+    X = np.random.default_rng(0).integers(-9, 9, size=(200, 12)).astype("f8")  # whose sums are exact
+    X[:, 0], X[:, 1] = 0, 1e-170
+    X[100:] = -X[:100]
+    X[:, 3:] += offset
+    with bp.config(arithmetic=arithmetic):
+        mean = PCA(2, solver="covariance").fit(X).mean_
+    assert (mean == 0).tolist() == [True, False, True] + [not offset] * 9
+    assert mean[1] < 1e-300
+
+
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
 def test_a_column_of_tiny_values_beside_others_is_no_error_of_a_fit_without_a_scale(solver: str) -> None:
     rows = X.copy()
