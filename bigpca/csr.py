@@ -15,7 +15,6 @@ releases the GIL.
 from __future__ import annotations
 
 import importlib
-import math
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -26,13 +25,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.costs import LOOPS, BlockForm, Work
+from bigpca.costs import BlockForm, Work
 
 RUN = 256  # terms, or rows, that are summed in order
 # An operation of a sparse product counts as one operation, and a term of a product with a sparse matrix: fits and
-# precisions are chosen by these, so they are fixed. Times are estimated from :data:`bigpca.costs.LOOPS`.
+# precisions are chosen by these, so they are fixed.
 SLOWER, SCATTERED = 15.0, 100.0
-SPILLED = 0.25  # the share by which tiles of twice TILE_BYTES take longer
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
 LEAST_SQUARED = 1e-150  # whose square keeps its digits in float64
@@ -112,29 +110,9 @@ def sparse_product_flops(rows: BlockForm, entries: float) -> float:
     return 2.0 * (SCATTERED if rows.sparse else 1.0) * rows.values * entries
 
 
-def multiply_work(rows: BlockForm, columns: float) -> Work:
-    """Return the cost of a row of ``X Q`` for Q with ``columns`` columns, without memory; rows may be dense."""
-    width = columns * rows.itemsize
-    spilled = math.log2(max(1.0, width * TILE_VALUES * rows.columns / max(1.0, rows.values) / TILE_BYTES))
-    seconds = LOOPS.product_value + LOOPS.product_byte * width * (1 + SPILLED * spilled)
-    return _timed(rows, product_flops(rows, columns), seconds)
-
-
-def add_product_work(rows: BlockForm, columns: int) -> Work:
-    """Return the cost of adding a row to ``X'Z`` for Z with ``columns`` columns, without memory; rows may be dense."""
-    found = RUN * rows.values / max(1, rows.columns)  # of the rows of a strip, how many store a column
-    moved = 2 * -math.expm1(-found) / max(found, 1e-9)  # sums of the columns found, cleared and added to the result
-    seconds = LOOPS.added_value + LOOPS.added_byte * columns * rows.itemsize * (1 + moved)
-    return _timed(rows, product_flops(rows, columns), seconds)
-
-
-def sparse_product_work(rows: BlockForm, entries: float) -> Work:
-    """Return the cost of a row times a matrix with ``entries`` entries in each row, without memory."""
-    return _timed(rows, sparse_product_flops(rows, entries), LOOPS.scattered_value + LOOPS.scattered_term * entries)
-
-
-def _timed(rows: BlockForm, flops: float, value_seconds: float) -> Work:
-    return Work(0, flops, flops, rows.values * value_seconds) if rows.sparse else Work(0, flops)
+def product_work(rows: BlockForm, columns: float) -> Work:
+    """Return the cost of a row of ``X Q``, or of adding one to ``X'Z``, for so many columns; rows may be dense."""
+    return Work(0, product_flops(rows, columns))
 
 
 def product_bytes(rows: BlockForm, columns: int) -> int:
@@ -324,9 +302,7 @@ def gram_work(rows: BlockForm) -> Work:
     d, v = rows.columns, rows.values
     tile, pairs = tile_values(d), _pair_flops(v**2, 4)
     held, flops = (24 + TILE_VALUE_BYTES) * tile + 16 * d, min(pairs, float(d) ** 2)
-    if _pair_flops(v**2, rows.itemsize) > d**2:
-        return Work(held, flops) + rows.strip_work
-    return Work(held, flops, flops, v * (LOOPS.gram_value + LOOPS.gram_pair * v + LOOPS.gram_result * d**2 / tile))
+    return Work(held, flops)
 
 
 def tile_values(d: int) -> int:

@@ -184,10 +184,6 @@ class PassCost:
         Whether the states of groups are disjoint parts of one.
     flops, evaluations : float
         Floating-point operations and kernel evaluations of one execution.
-    products : float or None
-        Those of ``flops`` that are dense products, for estimates of time alone; None if all are.
-    loops : float
-        Seconds of what is not a dense product, as of :class:`bigpca.costs.Work`.
     layout : Layout
         How the rows of a pass of the engine are cut; none for other reads.
     dtype : numpy.dtype
@@ -215,8 +211,6 @@ class PassCost:
     collected: bool = False
     flops: float = 0.0
     evaluations: float = 0.0
-    products: float | None = None
-    loops: float = 0.0
     layout: Layout = NO_ROWS
     dtype: DType = DOUBLE
     refinable: bool = False
@@ -309,9 +303,6 @@ class Resources:
         nobody asked how long a plan takes.
     read : float
         Bytes of stored rows that it decodes and prepares for a product in a second.
-    loops : float
-        Its speed at what is not a dense product, such as sparse products, relative to the core where the constants of
-        :class:`bigpca.costs.LOOPS` were measured.
     there_single, there_double : float
         Operations of the device that multiplies blocks; 0 where they are not known.
     """
@@ -325,7 +316,6 @@ class Resources:
     single: float = field(default=0.0, compare=False)
     double: float = field(default=0.0, compare=False)
     read: float = field(default=0.0, compare=False)
-    loops: float = field(default=1.0, compare=False)
     there_single: float = field(default=0.0, compare=False)
     there_double: float = field(default=0.0, compare=False)
 
@@ -492,16 +482,11 @@ class Plan(Shown):
 
     @property
     def products(self) -> Counter[str]:
-        """Operations of passes that are dense products, by the name of the speed at which they are done."""
+        """Operations of passes, by the name of the speed at which they are done."""
         found = Counter[str]()
         for one in self.costs:
-            found[one.speed] += (one.flops if one.products is None else one.products) * one.times  # type: ignore[assignment]
+            found[one.speed] += one.flops * one.times  # type: ignore[assignment]
         return found
-
-    @property
-    def loops(self) -> float:
-        """Seconds of the rest of the passes at the speed 1 of :attr:`Resources.loops`."""
-        return sum(one.loops * one.times for one in self.costs)
 
     @property
     def merged_bytes(self) -> float:
@@ -544,7 +529,7 @@ class Plan(Shown):
         if not all(rate for _, rate in done.values()):
             return None
         taken = Counter({name: flops / rate for name, (flops, rate) in done.items()})
-        passes = taken["single"] + taken["double"] + self.loops / speed.loops + self.bytes_read / speed.read
+        passes = taken["single"] + taken["double"] + self.bytes_read / speed.read
         overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
         solves = (self.solve.flops + self.solve.between) / speed.double
         driven = (taken["there_single"] + taken["there_double"]) / self.resources.processes
@@ -635,10 +620,9 @@ class Plan(Shown):
         ]
 
     def _speed(self, speed: Resources) -> str:
-        loops = f"; {speed.loops:.2g} of the reference core's at sparse products and other loops" if self.loops else ""
         driven = [one / 1e9 for one in (speed.there_single, speed.there_double) if one]
         there = "; on the device {:,.0f} and {:,.0f} Gflop/s".format(*driven) if driven else ""
         return (
             f"{speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in float64, "
-            f"{format_bytes(speed.read)}/s read, measured on one core{loops}{there}"
+            f"{format_bytes(speed.read)}/s read, measured on one core{there}"
         )

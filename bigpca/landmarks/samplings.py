@@ -22,7 +22,7 @@ import bigpca.dask_array as da
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.blas import one_blas_thread
-from bigpca.costs import LOOPS, Work
+from bigpca.costs import Work
 from bigpca.data.checks import row_width
 from bigpca.data.containers import table_rows
 from bigpca.data.label_files import whole
@@ -154,9 +154,6 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
         tile = min(cost.block_rows, weight.tile_rows(d, itemsize, device))
         working = weight.working_bytes(d, itemsize) + 2 * m * d * itemsize  # and the landmarks, once more as they join
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
-    # In each group rows are drawn once, and the landmarks prepared
-    once = LOOPS.drawn_byte * cost.state_bytes
-    once += LOOPS.kernel_byte * request.kernel.prepared_bytes(d, itemsize) * sum(compared) / draws
     held = cost.device_bytes + 2 * cost.block_rows * d * itemsize
     held += compared_bytes(tile, d, itemsize, max(compared)) if compared else 0
     return replace(
@@ -167,8 +164,6 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
         peak_bytes=cost.peak_bytes + working,
         evaluations=n * sum(compared) / draws,
         flops=n * each.flops,
-        products=n * each.products,
-        loops=cost.loops + n * each.loops + len(cost.layout.groups) * once,
     )
 
 

@@ -82,8 +82,7 @@ class CovariancePasses:
         product = row_pass(rows, "product", [largest], cut_bytes=cut, work=work, refinable=True)
         itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
-        loops = float(n) * (each.loops + rows.prices.block(itemsize=itemsize)[1].loops)
-        product = replace(product.repeated(*times), flops=n * each.flops, products=n * each.products, loops=loops)
+        product = replace(product.repeated(*times), flops=n * each.flops)
         # The iteration starts from the leading axes of a sample, read before the first product.
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None

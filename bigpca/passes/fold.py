@@ -142,8 +142,6 @@ def row_pass(
         device_bytes=on_device + merging + staying * (several + 3) * read,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
-        products=float(layout.n_rows) * done.products,
-        loops=float(layout.n_rows) * done.loops,
         layout=layout,
         dtype=dtype,
         refinable=refinable,

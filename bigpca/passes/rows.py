@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import DType, Vector, working_dtype
-from bigpca.costs import LOOPS, BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
@@ -723,7 +723,6 @@ class Prices:
         rows, origin = self.rows, self.rows.origin
         stored = origin.values_per_sample if rows.sparse else None
         form, work = BlockForm(rows.viewed_columns, count, stored, itemsize), Work()
-        prepared = 0.0 if stored is None else LOOPS.prepared_value * stored
         if rows.steps:
             work, form = chain_cost(rows.steps, form)
         chunk = 0
@@ -734,7 +733,7 @@ class Prices:
         weighted = 0 if once else math.ceil(2 * form.rows * (8 + row_bytes))
         decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
         # The chunk being read, and its decoded form.
-        return form, work + Work(2 * chunk + weighted + decoding, loops=prepared)
+        return form, work + Work(2 * chunk + weighted + decoding)
 
     def dense_work(self, *states: Accumulator) -> float:
         """Return the operations of one read of dense rows, which decide the precision of products."""

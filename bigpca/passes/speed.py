@@ -12,11 +12,9 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
-from bigpca.costs import LOOPS
 from bigpca.devices import Device
 from bigpca.passes.reading.blocks import prepare_block
 
@@ -24,10 +22,9 @@ from bigpca.passes.reading.blocks import prepare_block
 SIDE = 1024  # columns of the rows that are read
 ROWS, COLUMNS, WIDTH = 512, 8192, 100  # rows multiplied there and back by a block as thin as those of an iteration
 STORED = 16 << 20  # bytes of a chunk
-VALUES, THIN = 64, 32  # stored in each of COLUMNS sparse rows, which are multiplied by so many columns
 ROUNDS = 8
 SQUARE = 2048  # rows and columns that a device multiplies
-VERSION = 4  # of the measurement
+VERSION = 5  # of the measurement
 
 
 @cache
@@ -37,7 +34,7 @@ def machine_speed() -> dict[str, float]:
     with suppress(OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
         stored = json.loads(_cache_file().read_text())
         if stored["key"] == key:
-            return {name: float(stored["speed"][name]) for name in ("single", "double", "read", "loops")}
+            return {name: float(stored["speed"][name]) for name in ("single", "double", "read")}
     speed = measure()
     with suppress(OSError, RuntimeError):  # disk full, or no home directory
         path = _cache_file()
@@ -83,9 +80,7 @@ def _cache_file() -> Path:
 
 
 def measure() -> dict[str, float]:
-    """Measure products in both precisions; reading: a chunk is decoded, copied, shifted and searched for NaN; and
-    SciPy's sparse product, the yardstick of everything but dense products, because it needs no compiler.
-    """
+    """Measure products in both precisions; and reading: a chunk is decoded, copied, shifted and searched for NaN."""
     from numcodecs import Zstd  # installed with Zarr; only needed here
 
     rng = np.random.default_rng(0)
@@ -102,11 +97,7 @@ def measure() -> dict[str, float]:
         rows = np.frombuffer(codec.decode(encoded), np.float32).reshape(-1, SIDE).copy()
         prepare_block(rows, 0, zero, owned=True, nan_policy="raise", where="")
 
-    Q, places = rng.standard_normal((COLUMNS, THIN), np.float32), rng.integers(0, COLUMNS, VALUES * COLUMNS)
-    parts = np.ones(len(places), np.float32), places.astype(np.int32), np.arange(0, len(places) + 1, VALUES)
-    product = partial(csr_array(parts, shape=(COLUMNS, COLUMNS)).__matmul__, Q)
-    loops = LOOPS.reference_value * len(places) / _least_seconds(product)
-    return {"single": rates[0], "double": rates[1], "read": STORED / _least_seconds(read), "loops": loops}
+    return {"single": rates[0], "double": rates[1], "read": STORED / _least_seconds(read)}
 
 
 def _multiply(V: Array, W: Array, out: Array) -> None:

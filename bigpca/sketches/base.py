@@ -252,8 +252,8 @@ class Sketch(ABC):
         _, largest = self._part_bytes(d, itemsize)
         held = self.cached_bytes(d, itemsize) + largest + output + FIXED_BYTES
         if rows.sparse and not self.takes_csr:
-            made, rows = rows.strip_work, rows.strips(STRIP_BYTES)
-            return made + Work(held + rows.rows * d * itemsize + self._scratch_bytes(rows)) + self._work(rows)
+            rows = rows.strips(STRIP_BYTES)
+            return Work(held + rows.rows * d * itemsize + self._scratch_bytes(rows)) + self._work(rows)
         return Work(held + self._scratch_bytes(rows)) + self._work(rows)
 
     def dot_product_variance(self, x: ArrayLike, y: ArrayLike) -> Vector:

@@ -18,7 +18,7 @@ from scipy.sparse import csc_array, csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.costs import LOOPS, BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.errors import check_switch, positive_integer
 from bigpca.seeds import integers, normals, signs, uniforms
 from bigpca.sketches.base import CACHE, REARRANGED_BYTES, RandomSketch, pair_products, spans
@@ -81,7 +81,7 @@ class Gaussian(RandomSketch):
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
     def _work(self, rows: BlockForm) -> Work:
-        return csr.multiply_work(rows, self.q)
+        return csr.product_work(rows, self.q)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         product = rows.rows * self.q * rows.itemsize
@@ -157,11 +157,7 @@ class SparseSketch(RandomSketch):
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
     def _work(self, rows: BlockForm) -> Work:
-        if rows.sparse:
-            return csr.sparse_product_work(rows, self.entries)
-        flops = csr.sparse_product_flops(rows, self.entries)
-        terms = LOOPS.transposed_byte + LOOPS.sketched_byte * self.entries
-        return Work(0, flops, flops, rows.columns * rows.itemsize * terms)
+        return Work(0, csr.sparse_product_flops(rows, self.entries))
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         tile = 2 * min(rows.rows, TILE_ROWS) * (min(rows.columns, TILE_COLUMNS) + self.q) * rows.itemsize
@@ -364,8 +360,7 @@ class SRHT(RandomSketch):
 
     def _work(self, rows: BlockForm) -> Work:
         d, (s, t) = rows.columns, self._factors(rows.columns)
-        flops = float(d + 2 * s * (-(-d // t)) * t + 2 * self.q * t)
-        return Work(0, flops, loops=LOOPS.padded_byte * s * t * rows.itemsize)
+        return Work(0, float(d + 2 * s * (-(-d // t)) * t + 2 * self.q * t))
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         s, t = self._factors(rows.columns)

@@ -472,7 +472,7 @@ def broadcast(value: T | None) -> T:
 def cost_of(state: Accumulator, rows: BlockForm) -> Work:
     """Return what :func:`update_all` takes to update a state: sparse rows are made dense for those that require it."""
     if rows.sparse and "csr" not in state.accepts:
-        return Work(STRIP_BYTES) + rows.strip_work + state.cost(rows.strips(STRIP_BYTES))
+        return Work(STRIP_BYTES) + state.cost(rows.strips(STRIP_BYTES))
     return state.cost(rows)
 
 

@@ -138,7 +138,7 @@ class DotPanels(Accumulator):
             return Work(0, float(self.n_samples * self.n_features))
         # Later rows, half of all, that store a column: between what even columns would have, and all of them.
         found = self.n_samples / 2 * (rows.values / max(1, rows.columns)) ** 0.5
-        return csr.sparse_product_work(rows, found)
+        return Work(0, csr.sparse_product_flops(rows, found))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
-from bigpca.costs import LOOPS, BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, device_of_solve, gram_bytes, host_array, precisely, tile_bytes
 from bigpca.engine.layout import MIB
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
@@ -44,17 +44,7 @@ def tile_rows(row_bytes: int) -> int:
 
 def entries_work(kernel: Kernel, rows: BlockForm, count: float) -> Work:
     """Return the cost of preparing a row and of its entries with ``count`` dense ones, without memory."""
-    flops = count * kernel.entry_flops(rows)
-    if not rows.sparse:
-        return Work(0, flops, loops=LOOPS.kernel_byte * kernel.prepared_bytes(rows.columns, rows.itemsize))
-    if not kernel.accepts_csr:
-        return rows.strip_work + replace(entries_work(kernel, replace(rows, stored=None), count), flops=flops)
-    product, looped = csr.multiply_work(rows, max(1.0, count)), flops - count * kernel.flops_per_entry(0)
-    products = looped / max(1.0, product.flops)  # of sums of kernels, several
-    loops = (
-        products * product.loops + LOOPS.kernel_value * rows.values + LOOPS.kernel_entry_byte * count * rows.itemsize
-    )
-    return Work(0, flops, looped, loops)
+    return Work(0, count * kernel.entry_flops(rows))
 
 
 def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vector | None) -> object:

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.blas import by_rows
-from bigpca.costs import LOOPS, BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.engine.layout import MIB, largest_slab
 from bigpca.passes.accumulators.base import (
     Accumulator,
@@ -79,7 +79,7 @@ class DenseFactor:
 
     def cost(self, rows: BlockForm) -> Work:
         held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
-        return Work(held) + csr.multiply_work(rows, self.columns)
+        return Work(held) + csr.product_work(rows, self.columns)
 
     def matrix(self) -> Array:
         return self.Q
@@ -136,7 +136,7 @@ class SketchFactor:
         d, b, itemsize = rows.columns, rows.rows, rows.itemsize
         scaled = (2 if rows.sparse else 1) * b * rows.values * itemsize if self.inverse_scale is not None else 0
         probing = ((d + b) * self.probes + b * self.columns) * itemsize if self.probes else 0
-        return self.sketch.cost(rows) + Work(int(scaled) + probing) + csr.multiply_work(rows, self.probes)
+        return self.sketch.cost(rows) + Work(int(scaled) + probing) + csr.product_work(rows, self.probes)
 
 
 @lru_cache(maxsize=2)
@@ -420,8 +420,7 @@ class FusedProduct(Weighted, Accumulator):
             rows, copied = replace(rows, rows=largest_slab(d)), 0
         held = 8 * (d + copied) * width + csr.product_bytes(rows, width)
         own = Work() if self.factor is None else self.factor.cost(rows)
-        noted = LOOPS.noted_value * rows.values if rows.sparse and self.squared else 0.0
-        return own + Work(held, loops=noted) + csr.add_product_work(rows, width)
+        return own + Work(held) + csr.product_work(rows, width)
 
     def device_bytes(self, rows: BlockForm) -> int:
         # A block, and what its squares take; Z, which weights copy; Q scaled, in both precisions; and three sums.
@@ -551,7 +550,7 @@ class LeftProduct(Accumulator):
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * self._width  # less in float32
         if rows.sparse:
             held = self.state_bytes + tile + math.ceil(12 * rows.rows * rows.values)
-            return Work(held) + csr.add_product_work(rows, self._width)
+            return Work(held) + csr.product_work(rows, self._width)
         return Work(self.state_bytes + tile, 2.0 * self._width * self.n_features)
 
     def device_bytes(self, rows: BlockForm) -> int:

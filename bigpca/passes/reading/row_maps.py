@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
-from bigpca.costs import LOOPS, BlockForm, Work
+from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import row_range, scaled_rows, stacked, with_values
 from bigpca.devices import Device
 from bigpca.errors import check_choice, real_number
@@ -149,13 +149,11 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
 
     A map from CSR to CSR costs as much as one of dense rows with as many columns as values are stored.
     """
-    held, flops, loops = 0, 0.0, 0.0
+    held, flops = 0, 0.0
     for step in steps:
         if rows.sparse and not step.f.takes_csr:
-            loops += rows.strip_work.loops
             held, rows = held + STRIP_BYTES, rows.strips(STRIP_BYTES)
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
-        loops += LOOPS.mapped_byte * rows.values * rows.itemsize
         count, stored = min(rows.rows, step.tile_rows or rows.rows), None
         if rows.sparse and step.f.keeps_csr:
             stored = rows.values * step.width / max(1, rows.columns)
@@ -163,7 +161,7 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
         else:
             held += sum(step.f.bytes_for(rows.columns, count, rows.itemsize))
         rows = replace(rows, columns=step.width, rows=count, stored=stored)  # in tiles, as map_tiles yields them
-    return Work(held, flops, loops=loops), rows
+    return Work(held, flops), rows
 
 
 def _mapped(
