@@ -6,9 +6,8 @@ Kernel PCA of a kernel with an exact finite feature map: PCA of the features, wi
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar, cast
 
@@ -31,7 +30,6 @@ from bigpca.estimators.kernel.maps import (
 )
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
-    KernelReading,
     KernelSettings,
     KernelSpectrum,
     axis_coefficients,
@@ -440,6 +438,12 @@ class Choice:
             raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X that count. Use {n} or fewer.")
         return cls(m, sampling, n_landmarks is None)
 
+    @classmethod
+    def like(cls, found: KernelSpectrum) -> Choice:
+        """Return the choice of a fit, of which no row is drawn again."""
+        m = len(landmark_features(found).landmarks)
+        return cls(m, np.arange(m))
+
     @property
     def name(self) -> str:
         """Name of the sampling."""
@@ -459,16 +463,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class LandmarksFit(KernelFit):
-    """A fit that begins with the choice of landmarks.
+    """A fit that begins with the choice of landmarks, or the read of rows that are added to those of such a fit.
 
     Attributes
     ----------
     choice : Choice
+    like : KernelSpectrum or None
+        The fit to the rows before, whose landmarks remain.
     """
 
     depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "settings.seed", "choice")
 
     choice: Choice
+    like: KernelSpectrum | None = field(default=None, kw_only=True)
 
     @property
     def solver(self) -> str:
@@ -476,7 +483,9 @@ class LandmarksFit(KernelFit):
         return f"landmarks ({self.choice.name})"
 
     def choosing_passes(self) -> tuple[PassCost, ...]:
-        """Declare the reads that choose the landmarks."""
+        """Declare the reads that choose the landmarks, if there are no landmarks yet."""
+        if self.like is not None:
+            return ()
         rows = self.rows
         chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
         return (row_shift_pass(rows), *chosen)
@@ -486,6 +495,12 @@ class LandmarksFit(KernelFit):
         shift = row_shift(run, self.rows)
         request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)
         return select_landmarks(self.choice.sampling, request), shift
+
+    def features_of_fit(self, run: Run) -> LandmarkFeatures:
+        """Return the features of chosen landmarks, or those of the fit to the rows before."""
+        if self.like is not None:
+            return landmark_features(self.like)
+        return features_of(self.settings.kernel, *self.choose(run), self.precision, self.settings.threads)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -505,7 +520,9 @@ class LandmarksFit(KernelFit):
         m = self.choice.count
         request = self.choice.request(self.rows, self.settings)
         compared = request.count
-        between = (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
+        between = (
+            (self.like is None) * (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
+        )
         return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
 
     n_references = of_part("choice", "count")
@@ -549,6 +566,8 @@ class NystromFit(LandmarksFit):
         return features_pass(self.rows, self.kernels, self.choice.count)
 
     def passes(self) -> tuple[PassCost, ...]:
+        if self.like is not None:
+            return (self.features,)
         regressions = (one.repeated(max(1, len(self.kernels))) for one in self.regression)
         return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *regressions)
 
@@ -568,6 +587,12 @@ class NystromFit(LandmarksFit):
         features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, self.settings.threads)
         found = tutorial_spectrum(run, self.rows.n_rows, features, self.settings)
         return with_landmarks(found, features)
+
+    def read(self, run: Run) -> KernelSpectrum:
+        """Return the statistics of rows that are added."""
+        like, features = cast("KernelSpectrum", self.like), self.features_of_fit(run)
+        found = fold_features(run, self.features, self.rows, (features,))
+        return like.of_rows(found.state, found.state.moments[0].count, found.omitted, found.state.evaluations)
 
     def run_widths(self, run: Run) -> list[KernelSpectrum]:
         """Fit with every kernel, on shared landmarks, from one read after their choice."""
@@ -618,58 +643,6 @@ def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
         residuals=state.residuals[which : which + 1],
         evaluations=state.evaluations // count,
     )
-
-
-@dataclass(frozen=True)
-class Growth(KernelReading):
-    """Added rows, with the landmarks of the fit: one read, into moments or statistics of labels.
-
-    Attributes
-    ----------
-    like : KernelSpectrum
-        The fit to the rows before.
-    """
-
-    reads: ClassVar[tuple[str, ...]] = ("read_of_features",)
-
-    like: KernelSpectrum
-
-    solver = "landmarks (given)"
-
-    @property
-    def account(self) -> str:
-        return f"features of new rows by {len(self.features.landmarks)} landmarks"
-
-    @cached_property
-    def features(self) -> LandmarkFeatures:
-        """Those of the fit."""
-        return landmark_features(self.like)
-
-    @property
-    @abstractmethod
-    def read_of_features(self) -> PassCost:
-        """The read."""
-
-    @abstractmethod
-    def read(self, run: Run) -> KernelSpectrum:
-        """Return the statistics of the new rows."""
-
-    def solve_cost(self) -> SolveCost:
-        m = len(self.features.landmarks)
-        return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2)
-
-
-@dataclass(frozen=True)
-class MomentsGrowth(Growth):
-    """The read of the moments of added rows."""
-
-    @cached_property
-    def read_of_features(self) -> PassCost:
-        return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
-
-    def read(self, run: Run) -> KernelSpectrum:
-        found = fold_features(run, self.read_of_features, self.rows, (self.features,))
-        return self.like.of_rows(found.state, found.state.moments[0].count, found.omitted, found.state.evaluations)
 
 
 def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from bigpca.arrays import Input
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
-from bigpca.estimators.kernel.landmarks import Choice, MomentsGrowth, NystromFit, landmark_features, solve_grown
+from bigpca.estimators.kernel.landmarks import Choice, NystromFit, landmark_features, solve_grown
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, with_regression
 from bigpca.estimators.linear.spectrum import check_enough_rows
@@ -126,7 +126,7 @@ class NystromKernelPCA(KernelModel):
             If no gamma is given. Not available for a kernel without a width, or for ``components_from="landmarks"``.
         """
         opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
-        planned = cast("NystromFit", self._fit(opened, None))
+        planned = self._fit(opened, None)
         kernel = cast(DistanceKernel, planned.settings.kernel)  # others have no fit_widths
         if not len(gammas):
             raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
@@ -162,10 +162,11 @@ class NystromKernelPCA(KernelModel):
         check_kernel_components(self.n_components, kept.n_samples_, self.n_features_in_, m)
         return with_regression(solve_grown(kept, settings), settings)
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> NystromFit | MomentsGrowth:
+    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> NystromFit:
         rows = rows_of_fit(self, rows)
         if like is not None:
-            return MomentsGrowth(rows, self._settings(rows.n_columns), like)
+            settings = self._settings(rows.n_columns)
+            return NystromFit(rows, settings, Choice.like(like), (settings.kernel,), like=like)
         if self.components_from == "landmarks":
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.counted.sums)

@@ -22,11 +22,9 @@ from bigpca.engine.run import Run
 from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
     Choice,
-    Growth,
     LandmarkFeatures,
     LandmarksFit,
     features_dtype,
-    features_of,
     landmark_expansion,
     landmark_features,
     landmark_map,
@@ -143,7 +141,10 @@ class FeatureLabelFit(LandmarksFit):
     labelled: Labelled
     problem: Problem
 
-    whole = of_part("problem", "whole")
+    @property
+    def whole(self) -> bool:
+        """Whether the scatter is kept whole, as in the fit to the rows before."""
+        return self.problem.whole if self.like is None else kept_labels(self.like).statistics.moments.whole
 
     @property
     def account(self) -> str:
@@ -156,7 +157,7 @@ class FeatureLabelFit(LandmarksFit):
         return labelled_features_pass(self.rows, kernel, self.labelled, m, whole=self.whole)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.choosing_passes(), self.features, *self.regression)
+        return (*self.choosing_passes(), self.features, *(self.regression if self.like is None else ()))
 
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
@@ -170,15 +171,20 @@ class FeatureLabelFit(LandmarksFit):
         kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
         return super().output_bytes + kept
 
-    def read(self, run: Run) -> FeatureRead:
-        """Choose landmarks and read X once more."""
-        landmarks, shift = self.choose(run)
-        features = features_of(self.settings.kernel, landmarks, shift, self.precision, self.settings.threads)
+    def statistics(self, run: Run) -> FeatureRead:
+        """Choose landmarks, if there are none, and read X once more."""
+        features = self.features_of_fit(run)
         return read_features(run, self.features, self.rows, features, self.labelled, whole=self.whole)
+
+    def read(self, run: Run) -> KernelSpectrum:
+        """Return the statistics of rows that are added."""
+        found = self.statistics(run)
+        like, kept = cast("KernelSpectrum", self.like), found.kept
+        return like.of_rows(kept, kept.n_samples_, kept.n_omitted_, found.evaluations)
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
-        read = self.read(run)
+        read = self.statistics(run)
         axes, statistics = self.problem.solve(read.statistics), read.statistics
         trace = statistics.total_scatter
         rounding = read.features.rounding(
@@ -187,37 +193,6 @@ class FeatureLabelFit(LandmarksFit):
         if rounding >= trace:
             warn_alike(np.array([trace]), rounding, "trace")
         return read.fit(axes)
-
-
-@dataclass(frozen=True)
-class LabelledGrowth(Growth):
-    """The read of the labelled statistics of added rows.
-
-    Attributes
-    ----------
-    labelled : Labelled
-    problem : Problem
-    whole : bool
-        Whether the previous fit kept the scatter whole.
-    """
-
-    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "labelled")
-
-    labelled: Labelled
-    problem: Problem
-    whole: bool
-
-    @cached_property
-    def read_of_features(self) -> PassCost:
-        m = len(self.features.landmarks)
-        return labelled_features_pass(self.rows, self.settings.kernel, self.labelled, m, whole=self.whole)
-
-    def solve_cost(self) -> SolveCost:
-        return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
-
-    def read(self, run: Run) -> KernelSpectrum:
-        found = read_features(run, self.read_of_features, self.rows, self.features, self.labelled, whole=self.whole)
-        return self.like.of_rows(found.kept, found.kept.n_samples_, found.kept.n_omitted_, found.evaluations)
 
 
 def solve_labels(grown: KernelSpectrum, problem: Problem) -> KernelSpectrum:
@@ -313,14 +288,12 @@ class LabelledFeatures(KernelModel):
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    def _fit(
-        self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None
-    ) -> FeatureLabelFit | LabelledGrowth | DualFit:
+    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> FeatureLabelFit | DualFit:
         return self._planned(rows, y, self._problem(), like)
 
     def _planned(
         self, rows: Rows, y: Unchecked, problem: Problem, like: KernelSpectrum | None = None
-    ) -> FeatureLabelFit | LabelledGrowth:
+    ) -> FeatureLabelFit:
         """Plan a fit on the features of landmarks, or the read of rows to be added."""
         rows = rows_of_fit(self, rows)
         if like is not None:
@@ -328,8 +301,8 @@ class LabelledFeatures(KernelModel):
             if problem.whole:
                 old.statistics.check_whole()
             rows, labelled = read_labels(self, rows, y, problem, like=old.supervision)
-            settings, whole = self._settings(rows.n_columns), old.statistics.moments.whole
-            return LabelledGrowth(rows, settings, like, labelled, problem, whole)
+            settings = self._settings(rows.n_columns)
+            return FeatureLabelFit(rows, settings, Choice.like(like), labelled, problem, like=like)
         problem.check(rows.n_rows)
         rows, labelled = read_labels(self, rows, y, problem)
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_present
@@ -421,9 +394,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
             'solver="landmarks".'
         )
 
-    def _fit(
-        self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None
-    ) -> FeatureLabelFit | LabelledGrowth | DualFit:
+    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> FeatureLabelFit | DualFit:
         return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y, like)
 
     def _by_pairs(self, rows: Rows, y: Unchecked, other: str = 'use solver="landmarks"') -> DualFit:
@@ -555,11 +526,10 @@ def hsic(
     opened = model._open(X, minimum=2)
     labels = labels_of_fit(model, opened.X, y)
     other = "estimate HSIC from landmarks, by n_landmarks"
-    planned = model._fit(opened, labels) if n_landmarks is not None else model._by_pairs(opened, labels, other)
-    fit = cast("FeatureLabelFit | DualFit", planned)
+    fit = model._fit(opened, labels) if n_landmarks is not None else model._by_pairs(opened, labels, other)
     with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):
-            return _criterion(fit.read(run).statistics)
+            return _criterion(fit.statistics(run).statistics)
         _, delta, product = fit.multiply(run)
         lengths = [float(norm_of(one)) or 1.0 for one in (delta, product)]
         with np.errstate(invalid="ignore"):  # where products overflow
