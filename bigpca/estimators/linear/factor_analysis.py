@@ -164,9 +164,8 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
                 f"the likelihood still has a slope of {slope:.1g} after {len(likelihoods)} iterations; tol = "
                 f"{self.tol:g} was expected. Fit fewer factors, or give a larger max_iter or tol."
             )
-        return FactorResult(
-            n_samples_=state.count,
-            n_omitted_=kept.n_omitted_,
+        return self._result_of(
+            kept,
             mean_=state.mean,
             components_=fix_signs(components),
             explained_variance_=(components**2).sum(axis=1),
@@ -174,9 +173,6 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
             noise_variance_=variances,
             loglike_=n * (likelihoods - np.log(deviations).sum()),
             converged_=converged,
-            roundings=kept.roundings,
-            weight_sums=state.weight_sums,
-            state=self._kept_state(state),
         )
 
     def _iterate(self, R: Matrix, k: int) -> tuple[Matrix, Vector, Vector, float, float]:

@@ -286,7 +286,7 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
         ValueError
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
-        state, pairs = kept.state, self._checked(kept)
+        pairs = self._checked(kept)
         if again is None:
             found = [self._axes(*pair) for pair in pairs]
         else:
@@ -295,11 +295,9 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
         if self._pencil.unknown == "reported":
             warn_stored(max(one.stored for one in found), kept.roundings)
         axes = self._together(found)
-        return cast("type[PencilResult]", self._traits.result)(
-            n_samples_=state.count, n_omitted_=kept.n_omitted_, components_=axes.components, patterns_=axes.patterns,
-            eigenvalues_=axes.values, rank_=axes.rank, solve_error_=axes.error, cut=axes.cut, roundings=kept.roundings,
-            weight_sums=getattr(state, "weight_sums", None), state=self._kept_state(state),
-            **self._facts(state, found),
+        return self._result_of(
+            kept, components_=axes.components, patterns_=axes.patterns, eigenvalues_=axes.values, rank_=axes.rank,
+            solve_error_=axes.error, cut=axes.cut, **self._facts(kept.state, found),
         )  # fmt: skip
 
     def _axes(

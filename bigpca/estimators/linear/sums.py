@@ -192,6 +192,14 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         size = self._empty(self._columns).finished().state_bytes
         return not_kept(what, "sums of all rows", size, setting(self, "keep_state_bytes"))
 
+    def _result_of(self, kept: KeptRows, **own: Unchecked) -> Solved:
+        """Return the result: what was solved, with what all results of sums have."""
+        made: Unchecked = self._traits.result
+        return made(  # type: ignore[no-any-return]
+            n_samples_=kept.state.count, n_omitted_=kept.n_omitted_, roundings=kept.roundings,
+            weight_sums=getattr(kept.state, "weight_sums", None), state=self._kept_state(kept.state), **own,
+        )  # fmt: skip
+
     def _kept_state(self, state: Accumulator) -> Accumulator | None:
         """Return a state that a model keeps; None if it is too large."""
         return state if state.state_bytes <= setting(self, "keep_state_bytes") else None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from textwrap import dedent
 from typing import Any, ClassVar
 
 import dask.array as da
@@ -22,6 +25,7 @@ from bigpca.estimators.kernel.maps import Expansion
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_pass, collect_rows
 from bigpca.estimators.linear.choosing import FITS, plan_fit
 from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings
+from bigpca.estimators.loading import CLASSES
 from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
@@ -268,6 +272,27 @@ def test_a_solver_of_another_family_is_a_record_and_a_row_as_well(
         np.testing.assert_allclose(np.abs(toy.transform(X)), np.abs(exact.transform(X)), atol=1e-8)
     toy.save(tmp_path / "model")
     assert bp.load(tmp_path / "model").solver_ == "toy"
+
+
+def test_an_estimator_from_sums_as_it_is_described_adds_rows_merges_and_is_saved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
+    (tmp_path / "described.py").write_text(dedent(text.partition("  ```python\n")[2].partition("  ```\n")[0]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(CLASSES, "ZCA", "described")
+    ZCA = importlib.import_module("described").ZCA
+    w = np.arange(1.0, 201.0) % 5 + 1
+    model = ZCA().fit(LAZY, sample_weight=w)
+    assert (model.plan_.passes, model.provenance_.reads) == (1.0, 1.0)
+    values, V = np.linalg.eigh(np.cov(X.T, fweights=w.astype(int)))
+    expected = (X - np.average(X, axis=0, weights=w)) @ (V / np.sqrt(values)) @ V.T
+    grown = ZCA().fit(X[:50], sample_weight=w[:50]).partial_fit(X[50:], sample_weight=w[50:])
+    both = bp.merge(ZCA().fit(X[:50], sample_weight=w[:50]), ZCA().fit(X[50:], sample_weight=w[50:]))
+    model.save(tmp_path / "m.zarr")
+    for one in (model, grown, both, bp.load(tmp_path / "m.zarr"), clone(model).fit(X, sample_weight=w)):
+        np.testing.assert_allclose(one.transform(X), expected, rtol=1e-9, atol=1e-9)
+        assert one.n_samples_ == 200
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
