@@ -3,8 +3,7 @@
 Every function draws into ``ax`` or makes a figure of its own, and returns the Axes.
 
 - ``spectra``  Eigenvalues, their shares of the variance, and their bounds; groups of rows over time.
-- ``scatter``  Rows by their scores on two components, with classes or values as colours; and the features beside
-  them.
+- ``scatter``  Rows by their scores on two components, with classes or values as colours.
 - ``images``  Matrices as pictures: components, weights of features, scores of pixels, tiles of images.
 - ``data``  What figures and reports read: numbers of a fitted model, the rows that are drawn, and the kinds of their
   labels.
@@ -15,11 +14,10 @@ result take ten lines of matplotlib: ``docs/how-to/axes.md``.
 """
 
 from bigpca.plots.images import components, maps
-from bigpca.plots.scatter import biplot, scores
+from bigpca.plots.scatter import scores
 from bigpca.plots.spectra import bounds, drift, scree
 
 __all__ = [
-    "biplot",
     "bounds",
     "components",
     "drift",

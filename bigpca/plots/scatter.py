@@ -1,4 +1,4 @@
-"""Rows by their scores on two components, with classes or values as colours; and the features beside them."""
+"""Rows by their scores on two components, with classes or values as colours."""
 
 from __future__ import annotations
 
@@ -20,22 +20,18 @@ from bigpca.plots.data import (
     kinds_of,
     name_of,
     shares_or_none,
-    weights,
 )
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
-    INK,
     MARKERS,
     QUIET,
     axes_of,
     legend,
-    main_of,
     percent,
     percents,
     require_matplotlib,
     short,
-    short_names,
     tidy,
 )
 
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MANY_POINTS = 2_000  # above this, points are one image in SVG and PDF files
-SHORT = 5  # points between the tip of an arrow and its name; names further away have a line
 
 
 def scores(
@@ -150,87 +145,6 @@ def draw_points(
     return tidy(ax, title)
 
 
-def biplot(
-    model: Any,
-    X: Input | None = None,
-    *,
-    rows: Input | None = None,
-    scores: Input | None = None,
-    labels: Input | None = None,
-    components: tuple[int | str, int | str] = (0, 1),
-    top: int = 10,
-    feature_names: Input | None = None,
-    ax: Axes | None = None,
-    seed: int = 0,
-) -> Axes:
-    """Draw rows by their scores, and as arrows the features with the largest weights in the two components.
-
-    Arrows point in the direction of the features' weights, and their lengths share one factor. Each name is placed at
-    its own arrow, with a thin line if it is not at the tip. Names without room are left out, and the title says how
-    many are shown.
-
-    Parameters
-    ----------
-    model : fitted linear model
-    X, rows, scores, labels, components, ax, seed
-        As in :func:`scores`; defaults None, None, None, None, (0, 1), None and 0.
-    top : int, default 10
-        Number of features: the best of each component in turn, by absolute weight.
-    feature_names : array-like of shape (d,), optional
-        By default the names that the model was fitted with, or "feature 0" and so on.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For a model without components in the space of the features, or with only one.
-    ImportError
-        If matplotlib is not installed.
-    """
-    found = weights(model, feature_names)
-    names = component_names(model, len(found.components))
-    columns = chosen(components, names)
-    if columns[1] < 0:
-        raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
-    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), seed, labels=labels)
-    ax = draw_points(axes_of(ax), drawn, kinds, axis_names(columns, names, ratio), columns, "")
-    pair = found.components[[*columns]]
-    largest = best_of_each(pair, top)
-    reach = np.abs(drawn.scores[:, columns]).max(initial=0.0)
-    factor = 0.9 * (reach or 1.0) / (np.hypot(*pair[:, largest]).max(initial=0.0) or 1.0)
-    named = _arrows(ax, factor * pair[:, largest].T, found.names[largest].tolist())
-    return tidy(ax, f"{name_of(model)}, {drawn.title()} and {main_of(len(largest), len(found.names))}{named}")
-
-
-def best_of_each(components: Matrix, top: int) -> list[int]:
-    """Return features with the largest absolute weights: the best of each component, then the second best, and so on.
-
-    >>> best_of_each(np.array([[3.0, 2, 1, 0], [0, 0, -1, 0]]), 3)
-    [0, 2, 1]
-    """
-    order = np.argsort(-np.abs(components), axis=1, kind="stable")[:, : 2 * top]
-    found = [(i, one) for column in order.T.tolist() for i, one in enumerate(column)]
-    return list(dict.fromkeys(one for i, one in found if components[i, one] != 0))[:top]
-
-
-def _arrows(ax: Axes, tips: Matrix, names: list[str]) -> str:
-    """Draw arrows from the origin, and name those for whose names there is room; return how many, if not all are."""
-    for tip in tips:
-        ax.annotate(
-            "",
-            tip,
-            (0.0, 0.0),
-            arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0},
-        )
-    ax.update_datalim(1.3 * tips)
-    ax.autoscale_view()
-    shown = _name_arrows(ax, tips, short_names(names))
-    return "" if shown == len(tips) else f", {shown} of them named"
-
-
 def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | None) -> list[str]:
     """Return the names of components with their shares of the variance in equal digits; a column of -1 is left out.
 
@@ -311,49 +225,3 @@ def _legend(
     handles = [Line2D([], [], color=colour, **style, **common) for _, colour, style in named]
     if handles:
         legend(ax, handles, [name for name, *_ in named], short(title))
-
-
-def _name_arrows(ax: Axes, tips: Matrix, names: list[str]) -> int:
-    """Name arrows where a name covers nothing and is nearest to its own arrow; return how many found room."""
-    from matplotlib.patheffects import withStroke
-
-    figure: Any = ax.figure
-    figure.draw_without_rendering()  # the layout decides which places are free
-    start, ends = ax.transData.transform((0.0, 0.0)), ax.transData.transform(tips)
-    along = np.linspace(0.0, 1.0, 100)[:, None]
-    arrows = start + along[:, None] * (ends - start)  # (100, m, 2)
-    apart = np.linalg.norm(ends[:, None] - ends, axis=2) > SHORT * 2  # arrows that end at one place share its names
-    taken: list[Any] = []
-    lines: list[Any] = []
-    for i, (tip, end, name) in enumerate(zip(tips, ends, names, strict=True)):
-        outward = np.arctan2(*(end - start)[::-1])
-        text = ax.annotate(
-            name, tip, (0, 0), textcoords="offset points", fontsize=9, color=INK, parse_math=False, va="center"
-        )
-        text.set(in_layout=False, path_effects=[withStroke(linewidth=2.5, foreground="white")])
-        for distance, turn in ((d, t) for d in (SHORT, 12, 20, 30, 42) for t in (0, 0.5, -0.5, 1.0, -1.0, 1.6, -1.6)):
-            towards = np.array([np.cos(outward + turn), np.sin(outward + turn)])
-            text.xyann = tuple(distance * towards)
-            text.set_horizontalalignment("center" if abs(towards[0]) < 0.5 else "left" if towards[0] > 0 else "right")
-            box = text.get_window_extent().padded(1)
-            corners = np.array([[box.x0, box.y0], [box.x1, box.y1]])
-            inside = all(ax.bbox.contains(*corner) for corner in corners)
-            gaps = np.hypot(*np.maximum(np.maximum(corners[0] - arrows, arrows - corners[1]), 0).T).min(axis=1)
-            line = end + along * (np.clip(end, *corners) - end)  # from the tip to the nearest point of the name
-            free = not any(box.overlaps(other) or other.count_contains(line) for other in taken)
-            clear = 0 < gaps[i] < 0.8 * gaps[apart[i]].min(initial=np.inf) and gaps.min() > 0
-            if inside and clear and free and not any(box.count_contains(other) for other in lines):
-                taken.append(box)
-                if distance > SHORT:
-                    lines.append(line)
-                    ax.annotate(
-                        "",
-                        tip,
-                        tuple(72 / figure.dpi * (line[-1] - end)),
-                        textcoords="offset points",
-                        arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
-                    ).set_in_layout(False)
-                break
-        else:
-            text.remove()
-    return len(taken)

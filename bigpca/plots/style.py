@@ -158,15 +158,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def main_of(shown: int, d: int) -> str:
-    """Return how many of the features are shown.
-
-    >>> main_of(10, 64), main_of(4, 4)
-    ('10 of 64 features', 'all 4 features')
-    """
-    return f"all {d:,} features" if shown == d else f"{shown:,} of {d:,} features"
-
-
 def save_picture(figure: Figure, path: str | Path) -> Path:
     """Write a figure in the format of the path's suffix and return the path."""
     path = Path(local_path(path))

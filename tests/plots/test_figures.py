@@ -26,7 +26,6 @@ import matplotlib.pyplot as plt
 
 import bigpca as bp
 from bigpca.plots.data import drawn_rows, drawn_scores
-from bigpca.plots.scatter import _name_arrows
 from bigpca.plots.spectra import reaching, relative_width
 from bigpca.plots.style import ABSENT, COLOURS, short
 from tests.estimators.stores import unreadable
@@ -92,7 +91,6 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "ellipses": lambda m: bp.plots.scores(m["pca"], X, labels=pd.Series(THREE, name="$kind_"), ellipses=0.95),
     "scree on a log scale": lambda m: bp.plots.scree(m["pca"], log=True),
     "maps of components": lambda m: bp.plots.components(m["grid"]),
-    "biplot": lambda m: bp.plots.biplot(m["pca"], X, labels=THREE, top=12),
     "components": lambda m: bp.plots.components(m["pca"], (4, 3)),
     "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
     "maps": lambda m: bp.plots.maps(da.from_array(MAPS, chunks=2), n=5),
@@ -136,12 +134,11 @@ def texts(figure: Any) -> list[Text]:
     return [text for text in shown if id(text) not in ticks and outer.overlaps(text.get_window_extent())]
 
 
-@pytest.mark.parametrize("draw", [bp.plots.scores, bp.plots.biplot])
-def test_matplotlib_is_looked_for_before_a_read(draw: Any, models: dict[str, Any], monkeypatch: Any) -> None:
+def test_matplotlib_is_looked_for_before_a_read(models: dict[str, Any], monkeypatch: Any) -> None:
     model = models["pca"]
     monkeypatch.setattr("bigpca.plots.style.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="figures need matplotlib, which is not installed"):
-        draw(model, unreadable(50, model.n_features_in_))
+        bp.plots.scores(model, unreadable(50, model.n_features_in_))
 
 
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
@@ -336,32 +333,6 @@ def test_negative_eigenvalues_are_drawn_on_a_linear_scale() -> None:
     assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "eigenvalue")
 
 
-def test_arrows_of_a_biplot_have_the_directions_of_the_weights(models: dict[str, Any]) -> None:
-    ax = bp.plots.biplot(models["pca"], X, top=3)
-    weights = models["pca"].components_[:2].T
-    in_turn = np.argsort(-np.abs(weights), axis=0).ravel()  # the best of each, the second best of each, ...
-    largest = np.array([*dict.fromkeys(in_turn)][:3])
-    tips = np.array([text.xy for text in ax.texts if text.arrow_patch is not None and text.arrow_patch.get_lw() > 1])
-    np.testing.assert_allclose(tips / np.hypot(*tips[0]), weights[largest] / np.hypot(*weights[largest[0]]))
-    assert {text.get_text() for text in ax.texts if text.get_text()} == {f"feature {i}" for i in largest}
-
-
-def test_a_name_is_nearer_to_its_own_arrow_than_to_any_that_ends_elsewhere() -> None:
-    angles = np.deg2rad([0, 8, 12, 90, 180, 181, 270])
-    ax = Figure(figsize=(6, 4), layout="constrained").subplots()
-    tips = np.column_stack([np.cos(angles), np.sin(angles)])
-    ax.plot(*(1.5 * tips.T))
-    shown = _name_arrows(ax, tips, [f"a long name of {i}" for i in range(7)])
-    ax.figure.draw_without_rendering()
-    named = [text for text in ax.texts if text.get_text()]
-    assert 4 <= len(named) == shown < 7
-    arrows = ax.transData.transform((np.linspace(0, 1, 200)[:, None, None] * tips).reshape(-1, 2)).reshape(200, -1, 2)
-    for text in named:
-        box, own = text.get_window_extent(), int(text.get_text()[-1])
-        gaps = np.hypot(*np.maximum(np.maximum(box.min - arrows, arrows - box.max), 0).T).min(axis=1)
-        assert np.hypot(*(arrows[-1, gaps.argmin()] - arrows[-1, own])) < 12  # 8 and 12 degrees end at one place
-
-
 def test_ellipses_hold_their_share_of_gaussian_rows() -> None:
     rows = np.random.default_rng(0).standard_normal((20_000, 2)) @ [[3, 1], [0, 1]]
     ax = bp.plots.scores(rows, ellipses=0.8)
@@ -417,7 +388,7 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         r"a Ridge has no components_: it has coefficients of targets\. Pass these: model\.coef_",
     ),
     "shape": (lambda m: bp.plots.components(m["pca"], (5, 3)), ValueError, "image_shape"),
-    "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*spectrum"),
+    "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*scree"),
     "pair": (
         lambda m: bp.plots.scores(m["pca"], X, components=(0, "pca4")),
         ValueError,
@@ -438,7 +409,6 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         ValueError,
         "ellipses are drawn for classes",
     ),
-    "one arrow": (lambda m: bp.plots.biplot(m["one"], X), ValueError, "a biplot needs two components"),
     "labels": (lambda m: bp.plots.scores(m["pca"], X, labels=[1, 2]), ValueError, "2 labels for 400 rows"),
     "no rows": (lambda m: bp.plots.scores(m["pca"]), TypeError, "no rows were given with the PCA"),
     "names": (
@@ -501,9 +471,8 @@ def test_marks_of_classes_that_are_faint_on_dark_paper_have_a_light_edge_in_repo
 def test_lazy_scores_that_are_sparse_are_drawn_and_those_that_lack_rows_are_rejected() -> None:
     model = bp.PCA(2).fit(np.random.default_rng(0).standard_normal((60, 5)))
     S = np.asarray(model.transform(np.random.default_rng(1).standard_normal((60, 5))))
-    for draw in (bp.plots.scores, bp.plots.biplot):
-        drawn, expected = (draw(model, scores=one).collections[0].get_offsets() for one in (csr_array(S), S))
-        np.testing.assert_array_equal(drawn, expected)
-        short = da.from_array(S, chunks=(20, 2)).map_blocks(lambda block: block[:-1], chunks=((20, 20, 20), (2,)))
-        with pytest.raises(ValueError, match=r"has shape \(57, 2\), but the Dask array declares \(60, 2\)"):
-            draw(model, scores=short)
+    drawn, expected = (bp.plots.scores(model, scores=one).collections[0].get_offsets() for one in (csr_array(S), S))
+    np.testing.assert_array_equal(drawn, expected)
+    short = da.from_array(S, chunks=(20, 2)).map_blocks(lambda block: block[:-1], chunks=((20, 20, 20), (2,)))
+    with pytest.raises(ValueError, match=r"has shape \(57, 2\), but the Dask array declares \(60, 2\)"):
+        bp.plots.scores(model, scores=short)

@@ -219,7 +219,6 @@ WHOLE = bp.PCA().fit(X)  # of as many components as features
 OF_SCORES: dict[str, Callable[[Any, Any], Any]] = {
     "extremes": lambda model, given: extremes(model, **given).lowest_scores,
     "scores": lambda model, given: drawn(bp.plots.scores(model, **given)),
-    "biplot": lambda model, given: drawn(bp.plots.biplot(model, **given)),
 }
 
 
