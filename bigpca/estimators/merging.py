@@ -14,7 +14,7 @@ from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.pairs.model import PairModel
-from bigpca.estimators.shared.growing import alike, check_same_steps, required, twin
+from bigpca.estimators.shared.growing import alike, check_same_steps, required, solve_later, twin
 from bigpca.estimators.shared.inputs import summed
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import set_known
@@ -71,7 +71,7 @@ def merge(a: Model, b: Model) -> Model:
     both._steps = both._steps_of(a.n_features_in_, view, grid)
     threads = threads_here(setting(a, "solve_threads"))
     with solving_with(threads):
-        both._keep(required(a, "merge").merge(required(b, "merge")))
+        solve_later(both, required(a, "merge").merge(required(b, "merge")))
     of_a, of_b = a.provenance_, b.provenance_
     set_known(both, _provenance=of_a and of_b and replace(of_a.merged(of_b), solve_threads=threads))
     return both

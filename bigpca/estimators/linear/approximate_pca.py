@@ -29,12 +29,12 @@ from bigpca.estimators.linear.spectrum import (
     Settings,
     check_enough_rows,
     linear_bytes,
-    not_kept,
     result_of,
     shown_components,
 )
 from bigpca.estimators.shared.certificates import certificate_bytes, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.growing import not_kept
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
@@ -519,17 +519,16 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             "from rows."
         )
 
-    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
-        if self.approximation == "ritz" or self._scaled_first:  # fit reports an unknown approximation
-            learned = f" with scale={self.scale}" if self._scaled_first else ""
-            return (
-                f"{what} needs a model of one read, but approximation={self.approximation!r}{learned} "
-                f'reads all rows twice. Use approximation="nystrom".'
-            )
-        if not fitted:
+    _statistics = PRODUCTS
+
+    def _unsummed(self, what: str) -> str:
+        if self.approximation != "ritz" and not self._scaled_first:  # fit reports an unknown approximation
             return ""
-        size = self._empty(self.n_features_in_).state_bytes
-        return not_kept(what, PRODUCTS, size, setting(self, "keep_state_bytes"))
+        learned = f" with scale={self.scale}" if self._scaled_first else ""
+        return (
+            f"{what} needs a model of one read, but approximation={self.approximation!r}{learned} "
+            f'reads all rows twice. Use approximation="nystrom".'
+        )
 
     def _empty(self, d: int) -> FusedProduct:
         return self._settings(d).template(d)

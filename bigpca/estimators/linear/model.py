@@ -47,7 +47,7 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.folds import held_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, read_more, required
+from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, read_more, required, solve_later
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
     preprocessors_of,
@@ -123,7 +123,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit, its solve and the statistics that it keeps: :meth:`_fit`, :meth:`_solve`,
-    :meth:`_missing_state`, :meth:`_empty` and :attr:`_orthonormal`. The fitted attributes are
+    :meth:`_unsummed`, :meth:`_empty` and :attr:`_orthonormal`. The fitted attributes are
     those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
     With ``nan_policy="mean"``, ``transform`` gives rows with NaN the scores of the point in the plane of the components
@@ -157,13 +157,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     whiten: bool | Whitening = False
 
     @abstractmethod
-    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
-        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model.
-
-        Without ``fitted``: by its parameters; empty where the state of one read determines such a model.
-        """
-
-    @abstractmethod
     def _empty(self, d: int) -> State:
         """Return the empty sufficient statistics of d features."""
 
@@ -171,7 +164,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     def _why_fixed(self) -> str:
         if self.nan_policy == "mean":
             return of_all_rows("partial_fit")
-        return self._missing_state("partial_fit", fitted=False)
+        return self._unsummed("partial_fit")
 
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
@@ -179,7 +172,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         kept, made, solver = read_more(self, opened, more.y, KeptRows(None, 0, ()), more.progress)
         self._remember(opened)
         self.solver_ = solver
-        self._keep(kept)
+        solve_later(self, kept)
         self._provenance = made
         return self
 

@@ -28,12 +28,11 @@ from bigpca.estimators.linear.spectrum import (
     PCAResult,
     Settings,
     check_enough_rows,
-    not_kept,
     solve_moments,
 )
 from bigpca.estimators.shared.fit import Fit, RandomState
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
-from bigpca.estimators.shared.growing import check_same_steps, kept_by, twin
+from bigpca.estimators.shared.growing import check_same_steps, kept_by, not_kept, solve_later, twin
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import KeptRows, Traits
@@ -267,28 +266,26 @@ class PCA(LinearModel[Moments]):
             raise ValueError(f"all rows are in the group {group!r}: without it, none are left. Fit more groups.")
         return model_of(self, next(islice(left_out(states), i, None)))
 
-    def _missing_state(self, what: str, *, fitted: bool = True) -> str:
-        if self.solver in ("krylov", "dot"):  # others read moments, which add up; a fit reports an unknown one
-            return (
-                f'{what} needs the moments of all rows, which solver="{self.solver}" never computes. Use '
-                'solver="covariance", or "auto" if d x d fits.'
-            )
-        if not fitted:
+    _statistics = "moments of all rows"
+
+    def _unsummed(self, what: str) -> str:
+        if self.solver not in ("krylov", "dot"):  # a fit reports an unknown one
             return ""
-        if self.solver_ != "covariance":
-            return (
-                f'{what} needs the moments of all rows, but this model was fitted by solver="{self.solver_}", which '
-                'keeps none. Fit with solver="covariance", or begin with partial_fit.'
-            )
-        return _no_moments(self, what, self.n_features_in_)
+        return (
+            f'{what} needs the moments of all rows, which solver="{self.solver}" never computes. Use '
+            'solver="covariance", or "auto" if d x d fits.'
+        )
+
+    def _missing_state(self, what: str) -> str:
+        if self.solver_ == "covariance":
+            return super()._missing_state(what)
+        return (
+            f'{what} needs the moments of all rows, but this model was fitted by solver="{self.solver_}", which '
+            'keeps none. Fit with solver="covariance", or begin with partial_fit.'
+        )
 
     def _empty(self, d: int) -> Moments:
         return Moments(d)
-
-
-def _no_moments(model: PCA, what: str, d: int, n: int = 1) -> str:
-    of = f"of {n} groups" if n > 1 else "of all rows"
-    return not_kept(what, f"moments {of}", n * Moments(d).state_bytes, setting(model, "keep_state_bytes"))
 
 
 def _cross_validated(model: PCA) -> CrossValidated | None:
@@ -328,8 +325,9 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
     if like is not None:
         # Products have the precision of one read of all rows, with those before.
         before = 0 if old is None else old.count
-        if Moments(rows.viewed_columns).state_bytes > setting(model, "keep_state_bytes"):
-            raise ValueError(_no_moments(model, "partial_fit", rows.viewed_columns))
+        size, keep = Moments(rows.viewed_columns).state_bytes, setting(model, "keep_state_bytes")
+        if size > keep:
+            raise ValueError(not_kept("partial_fit", model._statistics, size, keep))
     if q:
         joined = rows_of_fit(model, beside_covariates(rows))
         standardization = standardization_of(model, joined.n_columns - q)
@@ -345,7 +343,9 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
     folds = FoldStates(Moments(joined.n_columns), n_folds, offset=offset)
     of_groups = placed_in_folds(folds, joined, groups, least=1 if rule is None or before is not None else 2)
     if groups is not None and of_groups.state_bytes > settings.keep_state_bytes:
-        raise ValueError(_no_moments(model, "fit(X, groups=labels)", joined.n_columns, of_groups.n_folds))
+        statistics = f"moments of {of_groups.n_folds} groups" if of_groups.n_folds > 1 else model._statistics
+        kept = settings.keep_state_bytes
+        raise ValueError(not_kept("fit(X, groups=labels)", statistics, of_groups.state_bytes, kept))
     check_folds(old, of_groups)
     return replace(fit, groups=of_groups)
 
@@ -405,7 +405,7 @@ def model_of(model: PCA, state: Moments, n_components: NComponents = None, what:
     other = twin(model)
     if n_components is not None or _cross_validated(model) is not None:  # which has no folds here
         other.n_components = model.n_components_ if n_components is None else n_components
-    other._keep(KeptRows(state, 0, kept_by(model).roundings))
+    solve_later(other, KeptRows(state, 0, kept_by(model).roundings))
     return other
 
 

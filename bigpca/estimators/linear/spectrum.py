@@ -19,7 +19,7 @@ from bigpca.engine.jobs import PassState
 from bigpca.engine.local import threads_here
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
-from bigpca.errors import format_bytes, warn_approximation
+from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import SecondRead, Standardization, read_again
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import OF_VALUES
@@ -562,19 +562,6 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
         )
     if minimum > 1 and sums is not None:
         degrees_of_freedom(n, sums)
-
-
-def not_kept(what: str, statistics: str, size: float, keep_state_bytes: int) -> str:
-    """Return the message that ``what`` (``partial_fit``, ``merge``) is impossible without statistics that are not kept:
-    because of the limit of today, or of that of the fit.
-    """
-    limit = "keep_state_bytes was smaller when it was fitted (set by bigpca.config)"
-    if size > keep_state_bytes:
-        limit = f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
-    return (
-        f"{what} needs the {statistics}, {format_bytes(size)}, which are not kept because {limit}. Fit again with a "
-        "larger bigpca.config(keep_state_bytes=...), or with fewer columns."
-    )
 
 
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:

@@ -17,7 +17,6 @@ from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import SecondRead, read_again
-from bigpca.estimators.linear.spectrum import not_kept
 from bigpca.estimators.shared.fit import Fit, unfitted
 from bigpca.estimators.shared.folds import held_folds
 from bigpca.estimators.shared.growing import Grows
@@ -182,15 +181,6 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         self._check(read.widths or (read.n_columns,))
         state = self._empty(read.n_columns, replace(read, groups=rows.groups), y, None if like is None else like.state)
         return SumsFit(read, unfitted(self), self._kept(read, state), like)
-
-    @property
-    def _columns(self) -> int:
-        """Columns of the sums of a fitted model."""
-        return self.n_features_in_
-
-    def _missing_state(self, what: str) -> str:
-        size = self._empty(self._columns).finished().state_bytes
-        return not_kept(what, "sums of all rows", size, setting(self, "keep_state_bytes"))
 
     def _result_of(self, kept: KeptRows, **own: Unchecked) -> Solved:
         """Return the result: what was solved, with what all results of sums have."""

@@ -7,7 +7,7 @@ waits in the place of the result until it is needed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -16,6 +16,7 @@ from bigpca.arrays import Input
 from bigpca.data.provenance import Provenance
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
+from bigpca.errors import format_bytes
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.inputs import Unchecked, check_parameters, summed
 from bigpca.estimators.shared.opening import open_like, planned_fit, record_rows, set_known
@@ -100,8 +101,21 @@ def required(model: Unchecked, what: str) -> Unchecked:
     """Return the statistics of all rows, which ``what`` requires; raises ValueError if they are not kept."""
     kept = kept_by(model)
     if getattr(kept, "state", kept) is None:
-        raise ValueError(model._missing_state(what))
+        raise ValueError(model._unsummed(what) or model._missing_state(what))
     return kept
+
+
+def not_kept(what: str, statistics: str, size: float, keep_state_bytes: int) -> str:
+    """Return the message that ``what`` (``partial_fit``, ``merge``) is impossible without statistics that are not kept:
+    because of the limit of today, or of that of the fit.
+    """
+    limit = "keep_state_bytes was smaller when it was fitted (set by bigpca.config)"
+    if size > keep_state_bytes:
+        limit = f"keep_state_bytes = {format_bytes(keep_state_bytes)}"
+    return (
+        f"{what} needs the {statistics}, {format_bytes(size)}, which are not kept because {limit}. Fit again with a "
+        "larger bigpca.config(keep_state_bytes=...), or with fewer columns."
+    )
 
 
 def solve_later(model: Unchecked, kept: Unchecked) -> None:
@@ -140,15 +154,22 @@ class Grows(BaseEstimator):
         _fit(rows, y, like=None)    the planned fit, whose ``read`` returns the statistics of these rows alone; where
                                     ``like`` has those of the rows before, only that read, with what depends on them
         _solve(kept)                what the fit returns, from statistics
-        _missing_state(what)        the message that they are not kept, which ``what`` needs
+        _unsummed(what)             why the parameters exclude statistics that add up, which ``what`` needs; or ""
 
     Statistics have ``merge``; they are the result, or its property ``so_far``.
     """
 
+    n_features_in_: int
+    _statistics: ClassVar[str] = "sums of all rows"  # what a fit keeps
+
+    def _unsummed(self, what: str) -> str:
+        """Return why the parameters exclude statistics that add up, which ``what`` needs; empty if they do not."""
+        return ""
+
     @property
     def _why_fixed(self) -> str:
         """The reason why rows cannot be added; empty if they can."""
-        return ""
+        return self._unsummed("partial_fit")
 
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
@@ -207,7 +228,7 @@ class Grows(BaseEstimator):
         check_parameters(self)
         check_same_steps(self)
         kept, made = self._more(required(self, "partial_fit"), more)
-        self._keep(kept)
+        solve_later(self, kept)
         record_rows(self, made)
         return self
 
@@ -217,7 +238,13 @@ class Grows(BaseEstimator):
 
     def _missing_state(self, what: str) -> str:
         """Return the message that ``what`` needs the statistics of all rows, which are not kept."""
-        return f"{what} needs the statistics of all rows, which are not kept. Fit all rows again."
+        size = self._empty(self._columns).finished().state_bytes
+        return not_kept(what, self._statistics, size, setting(self, "keep_state_bytes"))
+
+    @property
+    def _columns(self) -> int:
+        """Columns of the sums of a fitted model."""
+        return self.n_features_in_
 
     def _more(self, kept: Unchecked, more: MoreRows) -> tuple[Unchecked, Provenance]:
         """Read more rows, and return the statistics of all, and the record of the read."""
@@ -228,10 +255,6 @@ class Grows(BaseEstimator):
         """Fit the first rows."""
         own = {"sample_weight": more.weights, "given": more.given, "groups": more.groups, "progress": more.progress}
         return self.fit(more.X, more.y, **own)  # type: ignore[no-any-return]
-
-    def _keep(self, kept: Unchecked) -> None:
-        """Keep statistics, and postpone the solve."""
-        solve_later(self, kept)
 
 
 def check_among(model: Grows, y: Unchecked, classes: Unchecked) -> None:

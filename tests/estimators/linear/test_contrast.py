@@ -103,6 +103,42 @@ def test_models_of_any_centre_and_scale_are_contrasted_in_the_units_of_their_row
             bp.ContrastivePCA.of(a.set_params(scale=UNITS / 2), b)
 
 
+@pytest.mark.parametrize("of_metric", range(4))
+@pytest.mark.parametrize("of_rows", range(4))
+def test_a_model_in_the_metric_of_another_is_that_of_its_rows_and_grows(
+    of_rows: int, of_metric: int, tmp_path: Path
+) -> None:
+    w = np.arange(len(BACKGROUND)) % 3 + 1
+    a = bp.PCA(1, **PARAMETERS[of_rows]).fit(OF_INTEREST)
+    b = bp.PCA(whiten=True, **PARAMETERS[of_metric]).fit(BACKGROUND, sample_weight=w)
+    model = bp.GeneralizedPCA.of(a, b, 2)
+    direct = bp.GeneralizedPCA(2, metric=np.cov(BACKGROUND.T, fweights=w)).fit(OF_INTEREST)
+    np.testing.assert_allclose(model.eigenvalues_, direct.eigenvalues_, rtol=1e-10)
+    np.testing.assert_allclose(model.transform(X), direct.transform(X), atol=1e-10)
+    model.save(tmp_path / "m.zarr")
+    for one in (model, bp.load(tmp_path / "m.zarr")):
+        assert one.n_samples_ == len(OF_INTEREST)
+        grown = one.partial_fit(BACKGROUND)
+        np.testing.assert_allclose(grown.transform(X), direct_of(np.vstack([OF_INTEREST, BACKGROUND]), w), atol=1e-9)
+
+
+def direct_of(rows: Array, w: Array) -> Any:
+    return bp.GeneralizedPCA(2, metric=np.cov(BACKGROUND.T, fweights=w)).fit(rows).transform(X)
+
+
+def test_a_metric_of_a_model_is_of_other_rows_and_of_all_directions() -> None:
+    model = bp.PCA(1).fit(OF_INTEREST)
+    few, covariates = bp.PCA(1).fit(BACKGROUND[:4]), bp.PCA(1).fit(X, given=X[:, 0])
+    with pytest.raises(ValueError, match="metric has 3 directions of positive length to rounding; 5 were expected"):
+        bp.GeneralizedPCA.of(model, few)
+    with pytest.raises(ValueError, match=r"models with covariates \(given\) cannot be"):
+        bp.GeneralizedPCA.of(model, covariates)
+    with bp.config(keep_state_bytes=0):
+        small = bp.PCA(1).fit(X)
+        with pytest.raises(ValueError, match=r"GeneralizedPCA\.of needs the moments of all rows, 240 B, which"):
+            bp.GeneralizedPCA.of(model, small)
+
+
 def test_weights_are_repetitions_and_rows_and_models_add_up() -> None:
     counts = RNG.integers(1, 4, len(X))
     options: dict[str, Any] = {"alpha": ALPHAS, "background": "none"}
