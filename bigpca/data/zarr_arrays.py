@@ -480,7 +480,7 @@ class ZarrReader:
             zarr_format.check_document(self._held.document, self.label)
         elif kind_of(self.store) != "disk":
             _OPENED.pop((self.store, self.path_in_group), None)
-        files = self.files()
+        files = self._looked_at()
         self.digest = files.digest
         self.shape: tuple[int, ...] = files.array.shape
         self.bounds = tuple((0, n) for n in self.shape)  # of all of it
@@ -541,7 +541,18 @@ class ZarrReader:
         return self.files().unseen
 
     def files(self) -> ChunkFiles:
-        """Return this process's open array and its stored objects."""
+        """Return this process's open array and its stored objects, as the last read found its metadata."""
+        files = self._held or _OPENED.get((self.store, self.path_in_group), (None, None))[1]
+        return files if files is not None and files.digest == self.digest else self._looked_at()
+
+    def _looked_at(self) -> ChunkFiles:
+        """Return the same after a look at the metadata.
+
+        Raises
+        ------
+        ValueError
+            If they are those of another array by now.
+        """
         if self._held is not None:
             return self._held
         key, (document, stamp) = (self.store, self.path_in_group), ("", None)
@@ -607,7 +618,7 @@ class ZarrReader:
         CorruptedChunkError
             If one cannot be decoded. An OSError of the file system is not changed.
         """
-        files, broken, lost = self.files(), list[tuple[Opened, Exception]](), list[Cell]()
+        files, broken, lost = self._looked_at(), list[tuple[Opened, Exception]](), list[Cell]()
         out, fill = files.empty([hi - lo for lo, hi in bounds]), files.array.fill_value
         with without_credentials(self.store), closing(files.objects(bounds)) as opened:
             for one in opened:

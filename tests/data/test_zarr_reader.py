@@ -17,7 +17,9 @@ import zarr
 from numcodecs import GZip, get_codec
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
+import bigpca as bp
 import bigpca.data.sources as sources
+from bigpca.data import zarr_arrays
 from bigpca.data.verification import verify
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import CorruptedChunkError, MissingChunksError
@@ -172,6 +174,17 @@ def test_a_store_written_anew_is_opened_anew_or_rejected(tmp_path: Path) -> None
     store(tmp_path, X[:9], overwrite=True)
     with pytest.raises(ValueError, match=r"is not the array that was opened: .*shape \(23, 11\) then, \(9, 11\) now"):
         reader[:3]
+
+
+def test_metadata_are_looked_at_as_a_store_is_opened_and_for_each_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Mock(wraps=zarr_arrays._metadata_file)
+    monkeypatch.setattr(zarr_arrays, "_metadata_file", looks)
+    rows = sources.open(store(tmp_path, chunks=X.shape))
+    assert looks.call_count == 1
+    bp.PCA(2, solver="covariance").fit(rows)
+    assert looks.call_count == 2
 
 
 def test_arrays_in_memory_are_held(tmp_path: Path) -> None:
