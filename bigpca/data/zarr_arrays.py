@@ -166,7 +166,7 @@ class ChunkFiles:
 
     def keys(self, bounds: Sequence[tuple[int, int]]) -> list[str]:
         """Return the keys of the cells that the half-open ranges touch: of a million, five times as fast as each."""
-        start, between = self.key((0,) * self.array.ndim).split("0")[:2]
+        start, between = self.array.metadata.encode_chunk_key((0,) * self.array.ndim).split("0")[:2]
         return [
             start + between.join(cell) for cell in itertools.product(*(map(str, one) for one in self._spans(bounds)))
         ]
@@ -480,7 +480,7 @@ class ZarrReader:
             zarr_format.check_document(self._held.document, self.label)
         elif kind_of(self.store) != "disk":
             _OPENED.pop((self.store, self.path_in_group), None)
-        files = self._looked_at()
+        files = self.files(look=True)
         self.digest = files.digest
         self.shape: tuple[int, ...] = files.array.shape
         self.bounds = tuple((0, n) for n in self.shape)  # of all of it
@@ -540,13 +540,8 @@ class ZarrReader:
         """See :attr:`ChunkFiles.unseen`."""
         return self.files().unseen
 
-    def files(self) -> ChunkFiles:
-        """Return this process's open array and its stored objects, as the last read found its metadata."""
-        files = self._held or _OPENED.get((self.store, self.path_in_group), (None, None))[1]
-        return files if files is not None and files.digest == self.digest else self._looked_at()
-
-    def _looked_at(self) -> ChunkFiles:
-        """Return the same after a look at the metadata.
+    def files(self, *, look: bool = False) -> ChunkFiles:
+        """Return this process's open array and its stored objects, as its metadata were at the last ``look``.
 
         Raises
         ------
@@ -556,6 +551,8 @@ class ZarrReader:
         if self._held is not None:
             return self._held
         key, (document, stamp) = (self.store, self.path_in_group), ("", None)
+        if not look and key in _OPENED and _OPENED[key][1].digest == self.digest:
+            return _OPENED[key][1]
         if kind_of(self.store) == "disk":
             document, stamp = _metadata_file(self.label)
             if not document:
@@ -618,7 +615,7 @@ class ZarrReader:
         CorruptedChunkError
             If one cannot be decoded. An OSError of the file system is not changed.
         """
-        files, broken, lost = self._looked_at(), list[tuple[Opened, Exception]](), list[Cell]()
+        files, broken, lost = self.files(look=True), list[tuple[Opened, Exception]](), list[Cell]()
         out, fill = files.empty([hi - lo for lo, hi in bounds]), files.array.fill_value
         with without_credentials(self.store), closing(files.objects(bounds)) as opened:
             for one in opened:
@@ -736,7 +733,7 @@ class ZarrRows(Source):
 
     @property
     def unseen(self) -> str | None:
-        return self.reader.unseen
+        return self.reader.files().unseen
 
     @property
     def requests(self) -> tuple[int, int]:
