@@ -11,18 +11,21 @@ import errno
 import hashlib
 import operator
 import os
-import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
+from operator import eq
 from types import EllipsisType
-from typing import Any, ClassVar, NamedTuple, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.arrays import BITS, Array, Integers, widened
@@ -62,6 +65,7 @@ IN_ORDER = (
 )
 _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
 SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
+SENT_MARKS = 4096  # of objects, 32 KiB in each task
 MAX_LISTED = 20  # arrays of a file, in messages
 
 
@@ -81,56 +85,52 @@ class Wanted(NamedTuple):
 
 
 class Looks:
-    """What the files behind each chunk of a Dask array were when it was opened, in 16 bytes a chunk.
+    """What the files behind each chunk of a source were when it was opened, in 20 bytes a file.
 
-    A chunk is compared after it is read, with one look at each of its files, as :func:`bigpca.storage.files.changed`
+    Rows are compared after they are read, with one look at each of their files, as :func:`bigpca.storage.files.changed`
     does; on other machines, whose mounts may have other inodes and times, by size and second of modification.
 
     Attributes
     ----------
-    source : Source
-        What was opened.
-    ends : ndarray of int64
-        The numbers of the rows after each chunk.
+    edges : ndarray of int64
+        The number of the first row, and of those after each chunk.
+    marks : list of ndarray of shape (files, 5)
+        Of each chunk: digests of a file's name and of what a look has seen of it.
     """
 
-    def __init__(self, source: Source, ends: Integers, known: Seen) -> None:
+    def __init__(self, source: Source, rows: Sequence[int], known: Seen) -> None:
         """Begin with what a look at all files has seen."""
-        self.source, self.ends, self.host = source, ends, os.uname().nodename
-        self.marks = np.array([self._mark(i, known) for i in range(len(ends))], np.uint32)
+        self.edges, self.host = np.cumsum([0, *rows]), os.uname().nodename
+        self.marks = [_marks(source, start, stop, known) for start, stop in pairwise(self.edges.tolist())]
 
-    @contextmanager
-    def comparing(self, start: int, stop: int) -> Iterator[None]:
-        """Compare the chunks with those rows, once the body has read them.
+    def part(self, start: int, stop: int) -> Looks:
+        """Return those of the chunks with those rows, for a task."""
+        own, (first, last) = copy(self), self._chunks(start, stop)
+        own.edges, own.marks = self.edges[first : last + 1], self.marks[first:last]
+        return own
 
-        Raises
-        ------
-        InputChangedError
-            Instead of what the body raises: a mixture of old and new rows fails in many ways.
-        """
-        try:
-            yield
-        finally:
-            self._check(start, stop)
+    def _chunks(self, start: int, stop: int) -> tuple[int, int]:
+        chunks = [i for i, _, _ in parts_of(self.edges[1:], start, stop)]
+        return (chunks[0], chunks[-1] + 1) if chunks else (0, 0)
 
-    def _check(self, start: int, stop: int) -> None:
-        for i, _, _ in parts_of(self.ends, start, stop):
-            rounded, times, inodes, others = (self.marks[i] == self._mark(i, {})).tolist()
-            if not (times or (inodes and not others) or (rounded and os.uname().nodename != self.host)):
-                raise input_changed(self.source.label)
+    def same(self, source: Source, start: int, stop: int, got: set[Mark]) -> bool:
+        """Whether the files of those rows are as they were."""
+        known, there = dict[int, list[int]](), os.uname().nodename != self.host
+        for chunk in self.marks[slice(*self._chunks(start, stop))]:
+            known |= {name: marks for name, *marks in chunk.tolist()}
+        for name, *marks in _marks(source, start, stop, {}).tolist() if known else ():
+            times, inode, others, rounded = map(eq, marks, known.get(name, [0] * 4))
+            if not (times or (inode and not others) or (rounded and there)):
+                return False
+        return True
 
-    def _mark(self, i: int, known: Seen) -> tuple[int, ...]:
-        own: Seen = {}
-        with one_look(ChainMap(own, known)):
-            self.source.stamps(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
-        looks = sorted(own.items())  # several threads look at many files
-        parts = (
-            [(path, look[0], look[1] // 10**9) for path, look in looks],
-            [(path, look[:3]) for path, look in looks],
-            [(path, look[:2], look[3]) for path, look in looks],
-            [look[4] for _, look in looks],
-        )
-        return tuple(zlib.crc32(repr(part).encode()) for part in parts)
+
+def _marks(source: Source, start: int, stop: int, known: Seen) -> NDArray[np.uint32]:
+    own: Seen = {}
+    with one_look(ChainMap(own, known)):
+        source.stamps(start, stop)
+    marks = [(path, look[:3], (look[:2], look[3]), look[4], (look[0], look[1] // 10**9)) for path, look in own.items()]
+    return np.array([[crc32(repr(part).encode()) for part in one] for one in marks], np.uint32).reshape(-1, 5)
 
 
 class ObjectLooks:
@@ -141,33 +141,21 @@ class ObjectLooks:
 
     Attributes
     ----------
-    source : Source
-        What was opened.
     known : ndarray of uint64, ascending
         Digests of the marks of all objects that have an ETag.
     """
 
-    def __init__(self, source: Source, stamps: Sequence[Stamp]) -> None:
+    def __init__(self, stamps: Sequence[Stamp]) -> None:
         """Begin with what a look at all objects has seen."""
-        self.source, self.known = source, np.unique(np.array([*map(_digest, marks_of(stamps))], np.uint64))
+        self.known = np.unique(np.array([*map(_digest, marks_of(stamps))], np.uint64))
 
-    @contextmanager
-    def comparing(self, start: int, stop: int) -> Iterator[None]:
-        """Compare the objects that the body gets.
+    def part(self, start: int, stop: int) -> ObjectLooks | None:
+        """Return all; None if they are too many to be sent with a task: the look at the end of a run tells as much."""
+        return self if len(self.known) <= SENT_MARKS else None
 
-        Raises
-        ------
-        InputChangedError
-            Instead of what the body raises: a mixture of old and new rows fails in many ways.
-        """
-        got = set[Mark]()
-        try:
-            with noting_got(got):
-                yield
-        finally:
-            got = got or set(marks_of(self.source.looked_up(start, stop)))
-            if len(self.known) and not all(self._has(*mark) for mark in got):
-                raise input_changed(self.source.label)
+    def same(self, source: Source, start: int, stop: int, got: set[Mark]) -> bool:
+        """Whether all objects that a read of those rows ``got`` are as they were."""
+        return not len(self.known) or all(self._has(*mark) for mark in got or marks_of(source.looked_up(start, stop)))
 
     def _has(self, url: str, size: int, etag: str) -> bool:
         # Stamps have the whole URL, or the last parts of it, below an array or a group of arrays.
@@ -202,7 +190,7 @@ class Source(ABC):
     limits : ValidRange or None
         Which stored numbers are not values, if some are not.
     looks : Looks, ObjectLooks or None
-        What chunks are compared with that Dask reads.
+        What is compared with each read.
     """
 
     ndim: ClassVar[int] = 2
@@ -366,6 +354,8 @@ class Source(ABC):
             If the rows or columns are not in the source.
         MissingChunksError, CorruptedChunkError
             If the stored bytes are missing or damaged.
+        InputChangedError
+            If they are not those of when the rows were opened.
         """
         n, d = self.shape
         first, last = columns or (0, d)
@@ -373,7 +363,13 @@ class Source(ABC):
             raise IndexError(f"rows {start}:{stop} of {self.label} were requested, but it has {n}.")
         if not 0 <= first <= last <= d:
             raise IndexError(f"columns {first}:{last} of {self.label} were requested, but it has {d}.")
-        block: Any = self.read_block(start, stop, (first, last))
+        got = set[Mark]()
+        try:
+            with noting_got(got):
+                block: Any = self.read_block(start, stop, (first, last))
+        finally:  # also instead of what is raised: a mixture of old and new rows fails in many ways
+            if self.looks is not None and not self.looks.same(self, start, stop, got):
+                raise input_changed(self.label)
         if self.limits is not None:
             block = self.limits.values(owned(block, self.dtype), self.label, start)
         return block if self.sparse or self.gives_rows or isinstance(block, RowsThere) else owned(block, self.dtype)
@@ -392,12 +388,15 @@ class Source(ABC):
             index = (*index, 0) if isinstance(index, tuple) else (index, 0)
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
-        with nullcontext() if self.looks is None else self.looks.comparing(*rows):
-            block: Any = self.read(*rows, columns)
+        block: Any = self.read(*rows, columns)
         if self.sparse:
             selected: Array = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
         return owned(plan.finish(block), self.dtype)
+
+    def of_task(self, start: int, stop: int) -> Self:
+        """Return the source with what a task needs that reads those rows."""
+        return self if self.looks is None else replace(self, looks=self.looks.part(start, stop))
 
     def looked_up(self, start: int, stop: int) -> list[Stamp]:
         """Return stamps of the objects of those rows, by one request each; none where reads have them."""
@@ -512,13 +511,13 @@ class MemoryRows(Source):
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those values in place of a file's mtime."""
         rows = self.read_block(start, stop, (0, self.shape[1]))
-        return [("memory", rows.nbytes, zlib.crc32(rows.data))]
+        return [("memory", rows.nbytes, crc32(rows.data))]
 
     def details(self) -> dict[str, Any]:
         """Return the CRC-32 of all values (reads the whole array, 16 MiB at a time)."""
         crc, start = 0, 0
         for rows in self.row_chunks():
-            crc = zlib.crc32(self.read_block(start, start + rows, (0, self.shape[1])).data, crc)
+            crc = crc32(self.read_block(start, start + rows, (0, self.shape[1])).data, crc)
             start += rows
         return {"crc32": crc}
 

@@ -510,8 +510,7 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     name = "bigpca-open-" + (token or source.token(stamps))
     if token is None and not source.in_memory:
         on_disk = kind_of(source.path) == "disk"
-        looks = Looks(source, np.cumsum(rows), seen) if on_disk else ObjectLooks(source, stamps)
-        source = replace(source, looks=looks)
+        source = replace(source, looks=Looks(source, rows, seen) if on_disk else ObjectLooks(stamps))
     graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)
     return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
 
@@ -610,7 +609,7 @@ def source_of(X: da.Array) -> Source | None:
             found = row_source(found) if found.ndim == 2 else None
         shape, known = X.shape, not np.isnan(X.shape[0])
         whole = isinstance(found, Source) and (found.shape == shape if known else found.shape[1:] == shape[1:])
-        return (found.looks.source if found.looks is not None else found) if whole else None
+        return found if whole else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
     return None if array is None else held_rows(array)

@@ -32,7 +32,7 @@ from bigpca.data import zarr_format
 from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index, stored_values
-from bigpca.data.sparse import CsrRows, SparseGroup
+from bigpca.data.sparse import SparseGroup
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, check_choice
 from bigpca.storage.files import (
     ABSENT,
@@ -756,13 +756,6 @@ class ZarrRows(Source):
             "metadata_sha256": self.reader.digest,
             "missing_chunks": self.reader.missing_chunks,
         }
-
-
-def opens_regular(source: Source) -> bool:
-    """Whether a look sees all files of rows, and reads open them by :func:`bigpca.storage.files.open_regular` only."""
-    if isinstance(source, ZarrRows):
-        return source.reader.on_disk
-    return source.in_memory or (isinstance(source, CsrRows) and all(map(opens_regular, source.parts)))
 
 
 def place_at(url: str) -> Place | None:

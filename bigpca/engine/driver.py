@@ -128,7 +128,6 @@ def run_pass(job: Pass[R], run: Run) -> R:
     counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
     with solve_paused(), ShortTraceback():
         client = None if run.scheduler == "local" else current_client()
-        run.looks_again |= client is not None
         try:
             if job.has_row is not None:
                 result, counts = run_in_order(counted, run, resumed)

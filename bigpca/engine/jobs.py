@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,7 +23,6 @@ from bigpca.engine.events import GroupEvent
 from bigpca.engine.interfaces import Inputs, RowSource, State, noting
 from bigpca.engine.planning import Layout, PassCost
 from bigpca.settings import steady_heap
-from bigpca.storage.files import Seen, one_look
 
 A = TypeVar("A", bound=State)
 
@@ -215,8 +214,7 @@ AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, whi
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: object) -> PassState:
     """Fold one group; ``keys`` and ``values`` are its inputs."""
     steady_heap()
-    with one_look(_seen_in(run_id)):
-        return run_group(task, run_id, dict(zip(keys, values, strict=True))).here()  # others merge it
+    return run_group(task, run_id, dict(zip(keys, values, strict=True))).here()  # others merge it
 
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
@@ -224,12 +222,6 @@ def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
     with noting() as noted:
         state = task.run(run_id, inputs)
     return replace(state, rounded=noted.count, first=noted.first)
-
-
-@lru_cache(maxsize=8)
-def _seen_in(run_id: str) -> Seen:
-    """Return what tasks of a pass have seen of files in this process, which asks for each only once."""
-    return {}
 
 
 def merge_states(*states: PassState) -> PassState:

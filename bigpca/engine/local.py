@@ -33,7 +33,6 @@ from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read, cancel_
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.engine.jobs import AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
 from bigpca.engine.run import Run
-from bigpca.storage.files import comparing, one_look
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
 # created again; an inherited client is rejected by :func:`reject_inherited`.
@@ -264,8 +263,7 @@ class LocalPass:
         task, inputs, first = self._begin(group) if begun is None else begun
         if first is not None:
             inputs |= {BEGUN: Begun(first, partial(self._follow, group))}
-        seen = self.options.seen
-        with self.crew.task(), one_look(seen), comparing(seen):
+        with self.crew.task():
             state = run_group(task, self.job.run_id, inputs)
         self.options.progress(self.job.done_event(range(group, group + 1)))
         return state

@@ -18,7 +18,6 @@ from bigpca.engine.jobs import STALLED_SECONDS
 from bigpca.engine.planning import PassCost
 from bigpca.errors import UndeclaredPassError
 from bigpca.settings import setting
-from bigpca.storage.files import Seen
 
 ROUNDING = 1e-9
 
@@ -75,10 +74,6 @@ class Run:
         Whether the rows are added to those of a model: then all of them may be left out for missing values.
     scope : str
         Precedes the names of passes in the plan, while a fit runs another one for a part of its work.
-    seen : dict
-        What the look before the run has seen of files: local tasks must find them so as they open them.
-    looks_again : bool
-        Whether files are looked at as the run ends, because libraries or other processes open some.
     """
 
     checkpoint: Checkpoint | None = None
@@ -96,8 +91,6 @@ class Run:
     evaluations: int = 0
     seconds: float = 0.0
     scope: str = ""
-    seen: Seen = field(default_factory=dict, repr=False)
-    looks_again: bool = False
     _times: Counter[str] = field(default_factory=Counter, repr=False)
 
     @staticmethod

@@ -570,7 +570,6 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         chosen = partial(get_watched, paths=paths_in(X), client=client)
     # dask-ml computes outside the engine: with one BLAS thread, like a fold, so that chunks that fold rows themselves
     # do not wait for this solve; and scikit-learn sums in as many parts as it has threads.
-    request.run.looks_again = True
     with (
         one_blas_thread(),
         threadpool_limits(1, "openmp"),

@@ -326,7 +326,7 @@ def project_to(
     for note in plan.notes[len(rows.origin.unnoticed) :]:
         log.warning("%s: %s", opened.path, note)
     with opened as output:
-        with unchanged(rows.origin, run, before):
+        with unchanged(rows.origin, before):
             written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
         if rows.order.open_ended:
             output.set_rows(written)

@@ -28,7 +28,7 @@ from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr
 from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
-from bigpca.data.zarr_arrays import ZarrReader, opens_regular, place_at
+from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, R
@@ -36,7 +36,7 @@ from bigpca.engine.layout import MIB, SLAB_BYTES, Cut, coalesce, plan_layout
 from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
-from bigpca.errors import InputChangedError, NonFiniteError, brief, warn_caller
+from bigpca.errors import NonFiniteError, brief, warn_caller
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import CountedRows
@@ -56,12 +56,13 @@ from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor
 from bigpca.settings import setting
 from bigpca.storage.files import (
     Seen,
-    changed_file,
-    comparing,
+    changed,
     content_digest,
     digest,
     input_changed,
     kind_of,
+    look_at,
+    looking,
     one_look,
     this_look,
 )
@@ -654,7 +655,7 @@ class Rows:
         reader: Reader
         futures: Inputs = {}
         if origin.stored is not None:
-            reader = DirectReader(origin.stored, owned or view is not None, there)
+            reader = DirectReader(origin.stored.of_task(first, last), owned or view is not None, there)
         elif origin.direct:
             readers = tuple([DirectReader.of_rows(source, first, last) for source in origin.direct])
             reader = SidesReader(readers, origin.samples.dtype, origin.label)
@@ -833,58 +834,32 @@ def may_have_keys(origin: Origin) -> bool:
 
 
 @contextmanager
-def unchanged(origin: Origin, run: Run, before: str) -> Iterator[None]:
-    """Compare files that a run reads in the body with :meth:`Origin.files_digest` and what it saw ``before``.
+def unchanged(origin: Origin, before: str) -> Iterator[None]:
+    """Look at all files as the body ends, and compare them with :meth:`Origin.files_digest` ``before``, if it has any.
 
-    They are compared as they are opened. Those that libraries or other processes open are looked at again at the end.
-
-    Raises
-    ------
-    InputChangedError
-    """
-    run.seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
-    direct = origin.direct if origin.stored is None else (origin.stored,)
-    run.looks_again |= not direct or not all(map(opens_regular, direct))
-    with _checked(origin, lambda: before if run.looks_again else ""), comparing(run.seen):
-        yield
-
-
-@contextmanager
-def unchanged_in_all(origin: Origin) -> Iterator[None]:
-    """Have all runs of the body, of one fit, share a look at the files, which are looked at again as it ends.
+    Each read compares what it has read with how it was when it was opened. What that does not tell is seen here: where
+    other libraries read, or workers have other files under the same path.
 
     Raises
     ------
     InputChangedError
+        Instead of what the body raises: a mixture of old and new rows fails in many ways.
     """
-    before = origin.files_digest()
-    with _checked(origin, lambda: before), one_look(origin.looked[1]):
-        yield
-
-
-@contextmanager
-def _checked(origin: Origin, before: Callable[[], str]) -> Iterator[None]:
-    """Compare the files with their digest ``before``, unless that is empty, as the body ends."""
+    seen: Seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
     try:
         yield
-    except InputChangedError:
+    except Exception:
+        _look_again(origin, before, seen)
         raise
-    except Exception:  # which a mixture of rows may cause
-        check_unchanged(origin, before())
-        raise
-    check_unchanged(origin, before())
+    _look_again(origin, before, seen)
 
 
-def check_unchanged(origin: Origin, before: str) -> None:
-    """Compare the files with their digest before a run; raises as :func:`unchanged`."""
-    seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
-    try:
-        if not before or origin.files_digest() == before:
-            return
-    except Exception:  # of what has become of a file
-        if not changed_file(seen):
-            raise
-    raise input_changed(changed_file(seen))
+def _look_again(origin: Origin, before: str, seen: Seen) -> None:
+    now = dict(zip(seen, looking(look_at, seen), strict=True))
+    path = next((path for path, found in now.items() if changed(seen[path], found)), "")
+    with one_look(now):
+        if before and (path or origin.files_digest() != before):
+            raise input_changed(path)
 
 
 def keys_bytes(origin: Origin) -> int:

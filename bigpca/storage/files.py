@@ -479,11 +479,7 @@ class RegularFile(io.FileIO):
         super().__init__(os.fspath(path), opener=self._opened)
 
     def _opened(self, path: str, flags: int) -> int:
-        try:
-            descriptor = os.open(path, flags | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            _compare(path, MISSING)
-            raise
+        descriptor = os.open(path, flags | os.O_NONBLOCK)
         try:
             self._first = _look_of(check_regular(path, descriptor))
         except BaseException:
@@ -660,7 +656,6 @@ def check_regular(path: str | os.PathLike[str], descriptor: int | None = None) -
         raise CorruptedChunkError(
             f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
         )
-    _compare(path, _look_of(found))
     return found
 
 
@@ -679,7 +674,6 @@ Look: TypeAlias = tuple[int, int, int, int, int]
 MISSING: Look = (*ABSENT, 0, 0, 0)
 Seen: TypeAlias = MutableMapping[str, Look]
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
-_before: ContextVar[tuple[Seen, list[str]] | None] = ContextVar("bigpca-before", default=None)  # and what has changed
 
 
 def one_look(seen: Seen) -> AbstractContextManager[None]:
@@ -691,30 +685,6 @@ def this_look() -> Seen:
     """Return what the caller's look has seen, which may be that of a fit that reads its rows in several runs."""
     seen = _look.get()
     return {} if seen is None else seen
-
-
-@contextmanager
-def comparing(before: Seen) -> Iterator[None]:
-    """Compare each file that is opened in the body with how it was ``before``, without another look.
-
-    Raises
-    ------
-    ValueError
-        As the body ends, instead of what it raises: a mixture of old and new rows fails in many ways.
-    """
-    differ = list[str]()
-    try:
-        with during(_before, (before, differ)):
-            yield
-    finally:
-        if differ:
-            raise input_changed(differ[0])
-
-
-def _compare(path: str | os.PathLike[str], found: Look) -> None:
-    seen, differ = _before.get() or ({}, [])
-    if changed(seen.get(os.fspath(path), found), found):
-        differ.append(os.fspath(path))
 
 
 Mark: TypeAlias = tuple[str, int, str]  # URL or key, size and ETag of an object
@@ -750,13 +720,8 @@ def input_changed(path: str) -> InputChangedError:
     what = f"{path} no longer has" if path else "some files no longer have"
     return InputChangedError(
         f"the input changed while it was read: {what} the size, ETag or modification time of the start, so the result "
-        "would mix old and new rows. Start again, and do not change the input during the run."
+        "would mix old and new rows. Start again with bp.open, and do not change the input during the run."
     )
-
-
-def changed_file(seen: Seen) -> str:
-    """Return the path of the first file that is not as a look has seen it; "" if there is none."""
-    return next((path for path, before in seen.items() if changed(before, look_at(path))), "")
 
 
 def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from bigpca.data.sources import open_source, row_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.events import DoneEvent, Event, PassEvent, PlanEvent
 from bigpca.storage import files
-from bigpca.storage.files import comparing, one_look, open_regular, seen_file
 from tests.data import savers
 from tests.data.sparse_savers import to_h5ad, to_npz_compressed, to_zarr
 from tests.passes.kit import bits, moments_of, normal, write_store
@@ -211,25 +210,6 @@ def test_a_chunk_that_changes_at_any_event_stops_the_fit_or_was_read_before_that
                 assert fit(opened(), checkpoint=own) == expected
 
 
-def test_a_file_that_is_opened_is_compared_with_the_look_before(tmp_path: Path) -> None:
-    """Also one that was or is missing; what fails because of that is not what is raised."""
-    for name in "abc":
-        (tmp_path / name).write_text(name)
-    seen: files.Seen = {}
-    with one_look(seen):
-        assert [seen_file(str(tmp_path / name))[0] for name in "abd"] == [1, 1, -1]
-    with comparing(seen), suppress(FileNotFoundError):
-        for name in "abcd":  # c was not looked at
-            open_regular(str(tmp_path / name)).close()
-    (tmp_path / "a").write_text("changed")
-    (tmp_path / "b").unlink()
-    (tmp_path / "d").write_text("created")
-    for name in "abd":
-        changed = pytest.raises(ValueError, match=rf"the input changed while it was read: .*/{name} no longer has")
-        with changed, comparing(seen), open_regular(str(tmp_path / name)):
-            raise ZeroDivisionError
-
-
 HOW: dict[str, Callable[[bytes], bytes]] = {
     "other bytes": lambda data: data[: len(data) // 2] + bytes(255 - byte for byte in data[len(data) // 2 :]),
     "the first half": lambda data: data[: len(data) // 2],
@@ -256,11 +236,12 @@ def test_a_file_that_is_written_over_while_it_is_read_stops_the_fit_and_is_named
         os.utime(file, ns=(0, 0))
     X, reads, over = bp.open(path), list[Event](), list[str]()
 
-    def write_over(path: Any, found: files.Look = (*files.ABSENT, 0, 0, 0)) -> None:
-        compare(path, found)
+    def write_over(path: Any, descriptor: int | None = None) -> os.stat_result:
+        found = check(path, descriptor)
         if reads and not over and os.path.isfile(path) and not path.endswith(files.DOCUMENTS):
             over.append(path)
             Path(path).write_bytes(HOW[how](Path(path).read_bytes()))
+        return found
 
     def follow(event: Event) -> None:
         if isinstance(event, PassEvent):
@@ -268,8 +249,8 @@ def test_a_file_that_is_written_over_while_it_is_read_stops_the_fit_and_is_named
             if save in BY_LIBRARIES:
                 write_over(str(path))
 
-    compare = files._compare
-    monkeypatch.setattr(files, "_compare", write_over)
+    check = files.check_regular
+    monkeypatch.setattr(files, "check_regular", write_over)
     with dask.config.set(scheduler="sync"), pytest.raises(bp.errors.InputChangedError) as raised:
         bp.PCA(2, solver="covariance").fit(X, progress=follow)
     assert f"the input changed while it was read: {over[0]} no longer has" in str(raised.value)

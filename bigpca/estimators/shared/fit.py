@@ -367,7 +367,7 @@ def running(
             held = None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed)
             scheduler = "local" if rows.order.in_process else None
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
-            with unchanged(rows.origin, run, rows.origin.files_digest()):
+            with unchanged(rows.origin, rows.origin.files_digest()):
                 for counted in rows.prices.counting:
                     run.read_beside(counted)
                 if rows.fill is not None:

@@ -50,11 +50,12 @@ from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
-from bigpca.passes.rows import Rows, unchanged_in_all
+from bigpca.passes.rows import Rows, unchanged
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import integers
 from bigpca.solvers.components import NComponents, check_total, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.storage.files import one_look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -547,7 +548,8 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
         # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
-        with unchanged_in_all(planned.rows.origin):
+        origin = planned.rows.origin
+        with unchanged(origin, origin.files_digest()), one_look(origin.looked[1]):
             call, first = f"{called(self)}.fit(X, y)", places["scores"]
             (kept, scores), made = execute(
                 self, scoring, scoring.read_scored, call, progress=progress, checkpoint=first

@@ -215,7 +215,7 @@ class DirectReader(Reader):
     def of_rows(cls, source: Source, start: int, stop: int) -> DirectReader:
         """Return a reader of rows that must not be overwritten; of an array in memory, it holds only these rows."""
         if not isinstance(source, MemoryRows):
-            return cls(source, owned=False)
+            return cls(source.of_task(start, stop), owned=False)
         part = source.array[start:stop]
         return cls(replace(source, array_shape=part.shape, array=part), owned=False, begins=start)
 

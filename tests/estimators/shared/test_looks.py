@@ -43,7 +43,7 @@ WORK = [*(("rows", name) for name in READING), *((store, name) for store, names 
 
 
 @pytest.mark.parametrize(("store", "name"), WORK)
-def test_a_fit_looks_at_a_chunk_once_and_opens_it_once_a_read(
+def test_a_fit_looks_at_a_chunk_once_a_read_and_opens_it_once_a_read(
     store: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many groups and passes, with a checkpoint too, and where a finished one is resumed; it lists nothing."""
@@ -58,19 +58,18 @@ def test_a_fit_looks_at_a_chunk_once_and_opens_it_once_a_read(
         passes = sum(isinstance(event, PassEvent) for event in events)
         # one open a read, or two where tiles of rows meet each other; the first rows once more, for a shift
         assert looks.most("open") <= (2 if "Kernel" in name else 1) * passes + 1
-        # One look, before reads that compare how files are as they open them; two more by reads of a graph, of the
-        # features of a kernel: its tasks compare, and so does the end. Another of sparse rows beside others. First
-        # rows that are sparse ask whether indptr has changed. ScoredPCA looks before its runs and after them, however
-        # many there are.
-        sparse, graph = store == "sparse", name == "KernelPCA features"
-        assert 1 <= looks.most("stat") <= (3 if graph else 2 if sparse or name == "ScoredPCA" else 1)
+        # One look before all reads, one after each, and one at the end; ScoredPCA looks at the end of each of its runs
+        # too. Chunks of other stores are shared by several reads, which may hold what they have decoded.
+        assert looks.most("stat") >= 2
+        if store == "rows":
+            assert looks.most("stat") <= looks.most("open") + (4 if name == "ScoredPCA" else 2)
         assert {called for called, _ in looks} <= {"stat", "open"}
 
 
 def test_a_fit_on_a_cluster_looks_at_a_chunk_before_and_after_it(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its workers have under the same path may have other times."""
+    """Beside the looks of its workers."""
     (tmp_path / "in").mkdir()
     rows = STORES["rows"](tmp_path / "in")
     looks = Looks(tmp_path / "in", monkeypatch)
@@ -86,7 +85,7 @@ def test_a_transform_opens_a_chunk_once(store: str, tmp_path: Path, monkeypatch:
     with dask.config.set(scheduler="sync"):
         model.transform(rows, out=tmp_path / "scores.zarr")
         assert looks.most("open") == 1
-        assert looks.most("stat") == 1
+        assert 3 <= looks.most("stat") <= (6 if sparse else 3)
         looks.clear()
         assert model.transform(rows).compute().shape == (N, 2)
     assert looks.most("open") == 1
