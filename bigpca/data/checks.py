@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import FILLS, PACKED, Array
 from bigpca.engine.interfaces import notes
-from bigpca.errors import CorruptedChunkError, InputChangedError, brief
+from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.files import content_digest, is_denied, is_of_client
 
 LARGE_CHUNK_BYTES = 64 * 2**20
@@ -255,7 +255,7 @@ def owned(rows: Array, dtype: np.dtype[Any]) -> Array:
 
 def is_decode_error(error: Exception) -> bool:
     """Whether an exception is caused by undecodable bytes, rather than by the file system or a lack of memory."""
-    if isinstance(error, MemoryError | InputChangedError) or is_denied(error) or is_of_client(error):
+    if isinstance(error, MemoryError) or is_denied(error) or is_of_client(error):
         return False
     # gzip, bz2, HDF5 and Arrow report bad data as OSErrors without an errno.
     return not isinstance(error, OSError) or isinstance(error, gzip.BadGzipFile) or error.errno is None

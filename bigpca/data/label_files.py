@@ -40,9 +40,12 @@ from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, 
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, brief, closest, listed, naming_argument, shorten
 from bigpca.storage.files import (
+    changed,
     check_regular,
+    input_changed,
     kind_of,
     local_path,
+    look_at,
     open_regular,
     public,
     read_npy_header,
@@ -229,6 +232,8 @@ def read_label_file(source: str, word: str = "label") -> Array:
         If the format is unknown, a column must be named, or a line of a CSV has a different number of fields.
     CorruptedChunkError, MissingChunksError
         If the file cannot be decoded, or a chunk is missing from the store.
+    InputChangedError
+        If the file changes as it is read.
     """
     path, name = split_column(source)
     if kind_of(path) != "disk":
@@ -240,6 +245,14 @@ def read_label_file(source: str, word: str = "label") -> Array:
         with without_credentials(path):
             return read_zarr(open_node(path), name, word)
     path = local_path(path)
+    before = look_at(path)
+    found = _in_place(path, name, word)
+    if changed(before, look_at(path)):
+        raise input_changed(path)
+    return found
+
+
+def _in_place(path: str, name: str | None, word: str) -> Array:
     if os.path.isdir(path) and is_zarr_directory(path):
         with naming_damage(path):
             node = open_node(path)

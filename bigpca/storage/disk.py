@@ -124,7 +124,7 @@ class DiskChunks(ChunkWriter):
     def records(self) -> Iterator[ChunkRecord]:
         """Iterate over the records of all processes, skipping lines that a crash truncated."""
         for log in sorted(Path(self.journal).glob("*.log")):
-            for line in read_regular(log, MAX_LOG_BYTES, grows=True).decode(errors="replace").splitlines():
+            for line in read_regular(log, MAX_LOG_BYTES).decode(errors="replace").splitlines():
                 with suppress(ValueError, TypeError):
                     record = ChunkRecord(*json.loads(line))
                     if 0 <= record.index < self.n_chunks:

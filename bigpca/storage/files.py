@@ -452,46 +452,28 @@ def _is_ours(sibling: Path) -> bool:
 
 # Every reader of the package opens files by :func:`open_regular`, or calls :func:`check_regular` before a library
 # opens them.
-def open_regular(path: str | os.PathLike[str], buffering: int = -1, *, grows: bool = False) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
     """Open a regular file for reading, as :func:`open` does, without ever blocking on a pipe.
 
     Raises
     ------
     CorruptedChunkError
         If the path leads to a pipe, a socket or a device.
-    InputChangedError
-        As it is closed, if it was written over meanwhile, unless it ``grows``, as a log does to which others append.
     OSError
         As :func:`open` does.
     """
-    file: Any = RegularFile(path, grows)
-    return file if buffering == 0 else io.BufferedReader(file)
+    file: Any = open(path, "rb", buffering, opener=_opened)
+    return file
 
 
-class RegularFile(io.FileIO):
-    """A file that is compared, as it is closed, with what it was as it was opened: see :func:`open_regular`.
-
-    One that is replaced meanwhile, by a rename, has not changed: what is open is the old one, whole.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], grows: bool) -> None:
-        self._grows = grows
-        super().__init__(os.fspath(path), opener=self._opened)
-
-    def _opened(self, path: str, flags: int) -> int:
-        descriptor = os.open(path, flags | os.O_NONBLOCK)
-        try:
-            self._first = _look_of(check_regular(path, descriptor))
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def close(self) -> None:
-        other = not (self.closed or self._grows) and _look_of(os.fstat(self.fileno()))[:2] != self._first[:2]
-        super().close()
-        if other:
-            raise input_changed(os.fspath(self.name))
+def _opened(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        check_regular(path, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _look_of(found: os.stat_result) -> Look:
@@ -509,7 +491,7 @@ def changed(before: Look, now: Look) -> bool:
     return before[:2] != now[:2] or (before[2] != now[2] and not explained)
 
 
-def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES, *, grows: bool = False) -> bytes:
+def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes; raises like :func:`open_regular`.
 
     Raises
@@ -517,7 +499,7 @@ def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES, 
     CorruptedChunkError
         If the file is larger: a sparse file of any size takes only a few bytes of disk.
     """
-    with open_regular(path, grows=grows) as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         check_size(size, path, limit)
         return file.read(size)

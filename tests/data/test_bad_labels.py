@@ -18,6 +18,7 @@ import zarr
 import bigpca as bp
 from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.storage import files
 from tests.data.label_savers import (
     INTEGERS,
     NAMES,
@@ -307,3 +308,18 @@ def test_codecs_that_could_run_code_are_rejected(y: np.ndarray, codec: str, matc
     document.write_text(json.dumps(json.loads(document.read_text()) | {"filters": [{"id": codec}]}))
     with pytest.raises(ValueError, match=match):
         open_labels(tmp_path / "y.zarr", N)
+
+
+def test_labels_that_are_written_over_while_they_are_read_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, look = save_npy(tmp_path, INTEGERS), files.check_regular
+
+    def write_over(*given: Any) -> Any:
+        found = look(*given)
+        path.write_bytes(path.read_bytes())
+        return found
+
+    monkeypatch.setattr(files, "check_regular", write_over)
+    with pytest.raises(bp.errors.InputChangedError, match="the input changed while it was read"):
+        open_labels(path, len(INTEGERS))

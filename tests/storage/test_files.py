@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bigpca.errors import InputChangedError, OutputExistsError
+from bigpca.errors import OutputExistsError
 from bigpca.storage import atomic_write_bytes, carriers, files, free_bytes
 from tests.storage.writing import dead
 
@@ -104,18 +104,3 @@ def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_re
     carriers.write_file(tmp_path / "a", two, overwrite=True)
     assert (tmp_path / "a").read_bytes() == two
     assert os.listdir(tmp_path) == ["a"]
-
-
-def test_a_file_that_is_written_to_while_it_is_read_is_named_unless_it_is_a_log(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def read_and_append(**options):
-        with files.open_regular(path, **options) as file, path.open("ab") as other:
-            other.write(b"new")
-            other.flush()
-            return file.read()
-
-    assert read_and_append(grows=True) == b"oldnew"
-    with pytest.raises(InputChangedError, match="a no longer has the size"):
-        read_and_append()
