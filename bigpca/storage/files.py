@@ -462,8 +462,8 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
     OSError
         As :func:`open` does.
     """
-    file: Any = open(path, "rb", buffering, opener=_opened)
-    return file
+    opened: BinaryIO = open(path, "rb", buffering, opener=_opened)  # noqa: SIM115  (the caller closes it)
+    return opened
 
 
 def _opened(path: str, flags: int) -> int:
