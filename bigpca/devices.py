@@ -414,6 +414,10 @@ class Device:
         own = isinstance(values, RowsThere) and values.place == self.name
         return values if own else RowsThere(self.put(values), self.name)
 
+    def sent(self, values: Any) -> Any:
+        """Return rows of this process, in a dtype that the device takes, on their way to it; others as they are."""
+        return self.rows(values) if isinstance(values, np.ndarray) and self.takes(values.dtype) else values
+
     def takes(self, dtype: DType) -> bool:
         """Whether rows of a dtype are transferred as they are: the standard leaves float16 to each library."""
         return dtype.name in STAYING and hasattr(self.xp, dtype.name)
@@ -593,6 +597,16 @@ def gram_bytes(d: int, rows: int, itemsize: int) -> int:
     """Return what adding the product of rows with themselves to a sum (d, d) takes of a device, with the sum."""
     pieces = 1 if itemsize == 8 else max(1, rows // SUMMED_ROWS)
     return (8 + 12 * pieces) * d * d
+
+
+def library_on(device: Device | None) -> Any:
+    """Return the library of arrays that are on a device, or in this process."""
+    return np if device is None else device.xp
+
+
+def beside_those_on(device: Device | None, values: Array) -> Any:
+    """Return an array beside others that are on a device, or in this process."""
+    return values if device is None else device.put(values)
 
 
 def precisely(device: Device | None) -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
+from bigpca.data.containers import dense_rows
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, DerivedRows, MemoryRows, Source, Stamp
 from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
@@ -109,7 +110,7 @@ def stored_values(rows: Any) -> Any:
     return rows.data if isinstance(rows, csr_array) else rows
 
 
-def dense_rows(rows: Any) -> Array:
+def as_dense(rows: Any) -> Array:
     """Return a few rows as an array of NumPy."""
     return np.asarray(rows.toarray() if isinstance(rows, csr_array) else rows)
 
@@ -256,6 +257,11 @@ def sparse_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> csr_array:
     stored = int(rows.indptr[-1])  # the vectors may be longer
     values = rows.data[:stored].astype(dtype if np.can_cast(rows.dtype, dtype) else rows.dtype)
     return csr_block(values, rows.indices[:stored].copy(), rows.indptr, int(rows.shape[1]), label)
+
+
+def computed_rows(chunk: Any, label: str, dtype: np.dtype[Any], *, sparse: bool, there: bool = False) -> Any:
+    """Return a computed chunk of a Dask array in the form of its rows; see :func:`sparse_rows`, :func:`dense_rows`."""
+    return sparse_rows(chunk, label, dtype) if sparse else dense_rows(chunk, label, dtype, there=there)
 
 
 def held_csr(X: Any) -> CsrRows:

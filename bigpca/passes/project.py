@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import astuple, dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import ClassVar, cast
 
@@ -25,12 +24,12 @@ from bigpca.arrays import Array, working_dtype
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.batches import reject_batches
 from bigpca.data.checks import note_rounded
-from bigpca.data.containers import check_chunk_shape, dense_rows
+from bigpca.data.containers import check_chunk_shape
 from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
-from bigpca.data.sparse import csr_meta, is_csr, sparse_rows, stored_values
+from bigpca.data.sparse import computed_rows, csr_meta, is_csr, stored_values
 from bigpca.data.views import carrying
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
@@ -111,8 +110,7 @@ def _apply_block(
     block_id: tuple[int, ...] = (),
 ) -> Array:
     f, chunks, n_columns = shared
-    take = sparse_rows if sparse else partial(dense_rows, there=there)
-    rows: Values = take(block, "the Dask array", np.dtype(dtype))
+    rows: Values = computed_rows(block, "the Dask array", np.dtype(dtype), sparse=sparse, there=there)
     count = chunks[block_id[0]] if block_id else np.nan
     check_chunk_shape(rows.shape, (n_columns,) if np.isnan(count) else (int(count), n_columns), "the Dask array")
     note_rounded(stored_values(rows))

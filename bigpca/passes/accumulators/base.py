@@ -27,7 +27,7 @@ from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
 from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import scaled_rows
-from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, pack_upper
+from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, beside_those_on, library_on, pack_upper
 from bigpca.errors import counted, warn_approximation
 from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows
 from bigpca.passes.reading.row_maps import identified
@@ -155,12 +155,12 @@ class Accumulator(ABC):
     @property
     def xp(self) -> ModuleType:
         """The library of the arrays that the state keeps."""
-        xp: ModuleType = np if self.device is None else self.device.xp
+        xp: ModuleType = library_on(self.device)
         return xp
 
     def put(self, values: Array) -> Array:
         """Return an array beside those that the state keeps."""
-        return values if self.device is None else self.device.put(values)
+        return beside_those_on(self.device, values)  # type: ignore[no-any-return]
 
     def arrays_there(self) -> list[Array]:
         """Return the arrays that the state keeps on a device."""

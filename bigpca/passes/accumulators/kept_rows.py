@@ -10,7 +10,7 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import dense_rows
+from bigpca.data.sparse import as_dense
 from bigpca.engine.layout import SLAB_ROWS
 from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
 from bigpca.passes.reading.blocks import Block, Values
@@ -44,7 +44,7 @@ class RowsAt(Accumulator):
     def update(self, block: Block) -> None:
         here = np.flatnonzero(np.isin(block.rows, self.numbers))
         if len(here):
-            self._append(dense_rows(block.values[here]), block.rows[here])
+            self._append(as_dense(block.values[here]), block.rows[here])
 
     def _append(self, rows: Array, indices: Integers) -> None:
         if self.rows is not None:

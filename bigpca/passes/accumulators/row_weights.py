@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import dense_rows
+from bigpca.data.sparse import as_dense
 from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -298,7 +298,7 @@ class BestRows(Accumulator):
             # Ties by row number, so that equal keys have one order.
             near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
         if len(near):
-            self._insert(dense_rows(block.values[near]), block.rows[near], keys[near], weights[near])
+            self._insert(as_dense(block.values[near]), block.rows[near], keys[near], weights[near])
 
     def _insert(self, rows: Array, indices: Integers, keys: Vector, weights: Vector) -> None:
         """Merge rows into the best ones, in place; ties go to the lower row number."""

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.data.sparse import stored_values
-from bigpca.devices import Device, RowsThere
+from bigpca.devices import Device, RowsThere, library_on
 from bigpca.engine.layout import MIB
 from bigpca.errors import NonFiniteError, counted
 
@@ -156,7 +156,7 @@ class Block:
         """
         if not self.doubles:
             return sums
-        xp: ModuleType = np if self.device is None else self.device.xp
+        xp: ModuleType = library_on(self.device)
         return sums + xp.where(self.sums == csr.SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
 
     @classmethod

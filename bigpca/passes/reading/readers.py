@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Self, cast
 
@@ -25,9 +24,9 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.batches import BatchRows
 from bigpca.data.checks import note_first, owned
-from bigpca.data.containers import check_chunk_shape, dense_rows
+from bigpca.data.containers import check_chunk_shape
 from bigpca.data.source import MemoryRows, Source
-from bigpca.data.sparse import in_blocks, row_range, sparse_rows, stacked
+from bigpca.data.sparse import computed_rows, in_blocks, row_range, stacked
 from bigpca.data.views import View
 from bigpca.devices import Device, RowsThere
 from bigpca.engine.group import AHEAD, SHARED
@@ -328,8 +327,8 @@ class GraphReader(Reader):
             if self.offsets[i] == self.offsets[i + 1]:
                 continue
             dtype = np.dtype(self.dtype)
-            take = sparse_rows if self.sparse else partial(dense_rows, there=self.there)
-            columns = [take(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
+            found = map(self._nodes.evaluate, self.keys[i])
+            columns = [computed_rows(one, self.label, dtype, sparse=self.sparse, there=self.there) for one in found]
             shape = columns[0].shape
             shape = shape if len(columns) == 1 else (shape[0], sum(part.shape[1] for part in columns))
             declared = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
@@ -478,8 +477,7 @@ class SendingReader(ReaderOfReader):
     owned: bool = True
 
     def read(self, start: int, stop: int) -> Values:
-        rows = self.base.read(start, stop)
-        return self.device.rows(rows) if isinstance(rows, np.ndarray) and self.device.takes(rows.dtype) else rows
+        return self.device.sent(self.base.read(start, stop))
 
 
 def sent_to(
