@@ -41,8 +41,8 @@ from bigpca.estimators.kernel.spectrum import (
     warn_alike,
 )
 from bigpca.estimators.linear.choosing import plan_fit
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.spectrum import (
-    CovarianceFit,
     IterationSettings,
     PCAResult,
     Settings,

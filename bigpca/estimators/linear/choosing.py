@@ -15,10 +15,11 @@ import numpy as np
 from bigpca.arrays import Array, DType, Integers
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
-from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings, check_enough_rows
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import Fit, choose, first_that_fits
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments

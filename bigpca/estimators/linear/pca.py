@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Vector
 from bigpca.engine.driver import solving
 from bigpca.errors import an, brief
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.model import (
     LinearModel,
@@ -24,7 +25,6 @@ from bigpca.estimators.linear.model import (
     with_apart,
 )
 from bigpca.estimators.linear.spectrum import (
-    CovarianceFit,
     PCAResult,
     Settings,
     check_enough_rows,

@@ -24,7 +24,8 @@ from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
 from bigpca.estimators.kernel.maps import Expansion
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_pass, collect_rows
 from bigpca.estimators.linear.choosing import FITS, plan_fit
-from bigpca.estimators.linear.spectrum import CovarianceFit, PCAFit, PCAResult, Settings
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings
 from bigpca.estimators.loading import CLASSES
 from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca as bp
-from bigpca.estimators.linear.spectrum import CovarianceFit
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.sketches import Gaussian
 
 RNG = np.random.default_rng(0)

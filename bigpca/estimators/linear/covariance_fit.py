@@ -1,0 +1,138 @@
+"""PCA by the covariance matrix: one pass of moments, one d x d eigenproblem (tutorial, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar, cast
+
+import numpy as np
+
+from bigpca.costs import BlockForm
+from bigpca.engine.jobs import PassState
+from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.run import Run
+from bigpca.estimators.linear.maps import read_again
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes, remainder, solve_moments
+from bigpca.estimators.shared.results import KeptRows
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.folds import FoldStates
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.fold import fold, fold_to, row_pass
+from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.rows import naming_sides
+from bigpca.solvers.components import CrossValidated, by_name
+from bigpca.solvers.eigh import eigh_bytes
+
+
+@dataclass(frozen=True)
+class CovarianceFit(PCAFit):
+    """One read, n d^2 flops for the symmetric product, about 4/3 d^3 for the solve.
+
+    Attributes
+    ----------
+    before : int or None
+        Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the
+        precision of one pass over all of these rows. Few rows in memory form one group, because the states of several
+        groups would cost more than the rows.
+    groups : FoldStates or None
+        Of the groups, or folds, of the rows, whose moments are kept apart.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ("moments", "again")
+    depends_on: ClassVar[tuple[str, ...]] = ("template",)
+    solver: ClassVar[str] = "covariance"
+
+    before: int | None = None
+    groups: FoldStates | None = None
+
+    @property
+    def account(self) -> str:
+        d, q = self.rows.n_columns, self.settings.covariates
+        groups = ""
+        if self.groups is not None:
+            groups = f", for each of {self.groups.n_folds} {'folds' if self.groups.labels is None else 'groups'}"
+        return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix{groups}"
+
+    @property
+    def template(self) -> Accumulator:
+        """The state of the pass."""
+        return Moments(self.rows.n_columns) if self.groups is None else self.groups
+
+    @cached_property
+    def moments(self) -> PassCost:
+        """The pass."""
+        rows, template, layout = self.rows, self.template, None
+        if self.before is not None:
+            layout = rows.layout(template.state_bytes, rows.prices.dense_work(template))
+            if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
+                layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
+        work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
+        dtype, d = PRECISE if self.settings.covariates else None, rows.n_columns
+        solving = template.state_bytes + 8 * d * d + eigh_bytes(d)  # the matrix, and what its eigenvectors take
+        return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype, finish_bytes=solving)
+
+    @cached_property
+    def again(self) -> PassCost | None:
+        """The second read, if there may be one: of what covariates leave of the rows."""
+        rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
+        return None if rows is None else row_pass(rows, "refined", [self._left], dtype=PRECISE).repeated(0, 1)
+
+    @property
+    def _left(self) -> Accumulator:
+        """The state of the second read, which rules that leave out folds need of each."""
+        rule = by_name(self.settings.n_components)
+        return self.template if isinstance(rule, CrossValidated) else Moments(self.rows.n_columns)
+
+    @property
+    def precision(self) -> float:
+        """eps of the products."""
+        return float(np.finfo(self.moments.dtype).eps)
+
+    def solve_cost(self) -> SolveCost:
+        n, d = self.rows.n_present, self.rows.n_columns
+        k = self.settings.wanted(n, d)
+        kept = self.template.state_bytes <= self.settings.keep_state_bytes
+        state = getattr(self.template, "n_folds", 1) * Moments(d).stored_bytes if kept else 0
+        output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
+        beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
+        size = self.moments.finish_bytes + 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
+        flops = 4 / 3 * d**3 + 2.0 * d * d * k
+        if isinstance(by_name(self.settings.n_components), CrossValidated):
+            # The same for each fold, and products of (d, d) matrices, which are held beside all states.
+            flops += 12.0 * d**3 * getattr(self.template, "n_folds", 1)
+            size += 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
+        return SolveCost(flops, bytes=size, output_bytes=output)
+
+    def read(self, run: Run) -> KeptRows:
+        """Return the moments of X."""
+        with naming_sides(self.rows):
+            found = fold(run, self.moments, self.rows, self.template)  # one pass over X
+        return KeptRows(found.state, found.omitted, self.rows.roundings)
+
+    def run(self, run: Run) -> PCAResult:
+        settings = replace(self.settings, roundings=self.rows.roundings)
+        if self.again is None:
+            solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
+            with naming_sides(self.rows):
+                found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+        else:
+            read = self.read(run)
+            second = remainder(read.state, settings)
+            if second is not None:
+                with naming_sides(self.rows):
+                    left = fold(run, self.again, second.applied(self.rows), self._left).state
+                second = replace(second, state=left)
+            found = solve_moments(read.state, settings, omitted=read.n_omitted_, again=second)
+        if found.regression is not None:
+            found.regression.warn_if_dependent()
+        return found
+
+
+def _solve(state: PassState, *, settings: Settings) -> PCAResult:
+    """Solve in the task that holds the state."""
+    sums = cast("Accumulator", state.parts["moments"])
+    if isinstance(sums, FoldStates):
+        sums = sums.here()
+    return solve_moments(sums, settings, omitted=state.omitted)
