@@ -378,20 +378,6 @@ def missed_trace(features: LabelFeatures, values: Matrix, weights: Vector | None
     return missed
 
 
-def open_classes(y: Unchecked, n: int, *, missing: str, present: NDArray[np.bool_] | None = None) -> ClassLabels:
-    """Read the classes of n rows that a model is to be compared with: one class is enough.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`bigpca.data.labels.open_labels`.
-    """
-    labels = open_labels(y, n, kind="classes", missing=missing, min_classes=1, present=present)
-    if not isinstance(labels, ClassLabels):
-        raise TypeError(f"labels were read as {type(labels).__name__}, where classes were expected")
-    return labels
-
-
 @dataclass(frozen=True)
 class Problem(LabelUse):
     """The axes at one point (r1, r2) of the Roweis family, of labelled rows or of their features under a kernel.

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from bigpca.arrays import Array, Input, Integers, Matrix
 from bigpca.blas import blas_threads
+from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice
@@ -24,7 +25,7 @@ from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.kernel_supervised import FeatureRead, KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.problems import check_classes, open_classes
+from bigpca.estimators.supervised.problems import check_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -82,7 +83,8 @@ class RoweisMap:
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
         rows = rows_like(first, X)
-        labels = open_classes(labels_of_fit(first, rows.X, y), rows.n_rows, missing=first.missing_labels)
+        y, missing = labels_of_fit(first, rows.X, y), first.missing_labels
+        labels = cast("ClassLabels", open_labels(y, rows.n_rows, kind="classes", missing=missing, min_classes=1))
         truth = labels.with_classes(first.classes_).codes
         ends = np.cumsum([model.n_components_ for model in flat])
         width, labelled = int(ends[-1]), RowsAt(int(ends[-1]), np.flatnonzero(labels.used))
