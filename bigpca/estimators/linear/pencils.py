@@ -328,8 +328,13 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
         axes, patterns = solution.along(U).T[:, back], solution.products(U)[back]
         cut = tuple(sorted(order[list(scatter.cut)].tolist()))
         ratios = ratios if pencil.signed else np.maximum(ratios, 0.0)
+
+        def squares(diagonal: Vector) -> Vector:
+            """Return v'D v of each axis, whose squares alone may leave the range of float64."""
+            return np.asarray(((axes * np.sqrt(diagonal)) ** 2).sum(axis=1))
+
         # What rounding alone makes of v'A v: of the stored values, and of the solve.
-        known = ratios > NOISE * (axes**2 @ A.noise) + d * EPS * float(ratios.max(initial=0.0))
+        known = ratios > NOISE * squares(A.noise) + d * EPS * float(ratios.max(initial=0.0))
         few = f"{A.freedom + 1} pairs of rows cannot tell {len(ratios)} directions apart: some eigenvalues follow "
         few = f"{few}from their number alone. Give longer series." if A.freedom < len(ratios) else ""
         if pencil.of_a and not known.all():
@@ -338,8 +343,8 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
                 "along them by more than the rounding of their values: there is no noise to divide by. "
                 + (few or "Leave out columns that are constant in space or follow from others.")
             )
-        rounded = np.divide(axes**2 @ A.stored, ratios, out=np.zeros(len(ratios)), where=known & (ratios > 0))
-        rounded += axes**2 @ B.stored
+        rounded = np.divide(squares(A.stored), ratios, out=np.zeros(len(ratios)), where=known & (ratios > 0))
+        rounded += squares(B.stored)
         values = pencil.eigenvalue(ratios * (B.divisor / A.divisor))
         own = np.argsort(pencil.order(values), kind="stable")
         own = own[known[own]] if pencil.unknown == "left out" else own

@@ -394,6 +394,7 @@ def test_columns_that_one_read_cannot_tell_apart_are_read_again(name: str, apart
     assert (model.rank_, model.solve_error_ < 1e-6) == (6, True)
     plain = np.column_stack([X, (rows[:, 5] - rows[:, 4]) / apart])
     np.testing.assert_allclose(model.eigenvalues_, dense(plain)[0], rtol=1e-6)
+    np.testing.assert_allclose(make().fit(rows * 2.0**-495).eigenvalues_, model.eigenvalues_, rtol=1e-6)
     scores, expected = model.transform(rows), make().fit(plain).transform(plain)
     flip = np.sign((scores * expected).sum(axis=0))
     np.testing.assert_allclose(scores * flip, expected, atol=1e-5 * np.abs(expected).max())
