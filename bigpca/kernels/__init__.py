@@ -2,7 +2,7 @@
 
 - ``base``       the interface, evaluated block by block, with diagonal, cost and limits; sums and products of kernels
 - ``dot``        functions of the dot product: linear, polynomial, tanh, cosine; and the products that kernels share
-- ``distance``   RBF and Laplacian, for one width or several at once
+- ``distance``   RBF and Laplacian
 - ``histogram``  sums over columns of a term of two numbers, compiled, without a temporary per pair
 - ``string``     common substrings, and common subsequences by a compiled dynamic programme
 - ``loops``      what ``distance``, ``histogram`` and ``string`` have compiled

@@ -1,9 +1,8 @@
-"""Kernels that decrease with the distance of two rows: RBF and Laplacian, for one width or several at once."""
+"""Kernels that decrease with the distance of two rows: RBF and Laplacian."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, ClassVar, Self, cast
@@ -14,7 +13,7 @@ from scipy.sparse import csr_array
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.devices import RowsThere
 from bigpca.errors import check_choice
-from bigpca.kernels.base import Block, WithGamma, checked_gamma, strips
+from bigpca.kernels.base import Block, WithGamma, strips
 from bigpca.kernels.dot import (
     HARMLESS,
     LARGEST32,
@@ -57,28 +56,6 @@ class DistanceKernel(WithGamma):
         distances = self._negative_distances(A, B, gamma)
         return self._values(distances, gamma, A, B)
 
-    def blocks_at(self, A: Any, B: Any, gammas: Sequence[float]) -> Iterator[Block]:
-        """Yield the block for each of several gammas; the distances are computed once.
-
-        Needs :meth:`entry_bytes` and one more number per entry, in addition to the blocks that the caller keeps. Widths
-        beyond the range of float32 are computed one by one.
-
-        Raises
-        ------
-        ValueError
-            If a gamma is not a finite number above 0.
-        """
-        for gamma in gammas:
-            checked_gamma(gamma)
-        if not gammas:
-            return
-        if not all(map(_fits32, gammas)):
-            yield from (self.with_gamma(gamma).block(A, B) for gamma in gammas)
-            return
-        distances = self._negative_distances(A, B, widest := max(gammas))
-        for gamma in gammas:
-            yield self._values(distances, gamma, A, B, kept_for=widest)
-
     def diagonal_of(self, A: Any) -> Vector:
         return np.ones(self._rows_of(A))
 
@@ -109,19 +86,16 @@ class DistanceKernel(WithGamma):
     def _rows_of(self, A: Any) -> int:
         """Return the number of rows of a prepared block."""
 
-    def _values(self, distances: Any, gamma: float, A: Any, B: Any, *, kept_for: float | None = None) -> Block:
-        """Return ``exp(gamma scale min(v, 0))``, in the place of v unless it is kept; if the rows are the same,
-        symmetric with a unit diagonal. What is kept was computed for another width.
-        """
+    def _values(self, distances: Any, gamma: float, A: Any, B: Any) -> Block:
+        """Return ``exp(gamma scale min(v, 0))`` in the place of v; symmetric with a unit diagonal for the same rows."""
         if isinstance(A, PreparedThere):
-            exponents = distances if kept_for in (None, gamma) else distances * (gamma / kept_for)
             # Rounding may leave v above 0 there, too. Not by clip, which some libraries make of masks.
             xp = A.rows.xp
-            return cast(Block, xp.exp(xp.minimum(exponents, xp.zeros_like(exponents[:1, :1]))))
-        out: Block = distances if kept_for is None else np.empty_like(distances)
+            return cast(Block, xp.exp(xp.minimum(distances, xp.zeros_like(distances[:1, :1]))))
+        out: Block = distances
         factor = _factor(gamma * self._scale, out.dtype)
-        for where, strip in strips(out):
-            np.minimum(distances[where], 0, out=strip)
+        for _, strip in strips(out):
+            np.minimum(strip, 0, out=strip)
             with np.errstate(over="ignore"):  # exp(-inf) is 0
                 strip *= factor
             np.exp(strip, out=strip)

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from bigpca.kernels import RBF, Laplacian
-from bigpca.kernels.base import FIXED_BYTES
 from bigpca.kernels.distance import square_error
 from bigpca.kernels.dot import HARMLESS, prepare_rows, product_error, products
-from tests.peaks import traced_peak
 
 Kernel = RBF | Laplacian
 KERNELS: dict[str, Kernel] = {"rbf": RBF(0.1), "l1": Laplacian(0.1), "l2": Laplacian(0.1, "l2")}
@@ -127,46 +125,6 @@ def test_rows_of_both_precisions_meet_in_float64() -> None:
 
 
 @each_kernel
-@each_dtype
-def test_several_widths_from_one_product_are_the_blocks_of_each(name: str, dtype: Any) -> None:
-    X = np.random.default_rng(5).standard_normal((90, 12)).astype(dtype)
-    gammas = [0.01, 3.0, 0.2]
-    A, B = KERNELS[name].prepare(X), KERNELS[name].prepare(X[:40])
-    blocks = list(KERNELS[name].blocks_at(A, B, gammas))
-    assert len(blocks) == len({id(block) for block in blocks}) == 3
-    for gamma, K in zip(gammas, blocks, strict=True):
-        kernel = KERNELS[name].with_gamma(gamma)
-        assert (kernel.gamma, type(kernel)) == (gamma, type(KERNELS[name]))
-        np.testing.assert_allclose(K, kernel.block(A, B), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12)
-        np.testing.assert_allclose(
-            K, expected(name, X, X[:40], gamma), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12
-        )
-
-
-@each_kernel
-def test_no_width_costs_nothing_and_a_bad_one_is_rejected(name: str) -> None:
-    A = KERNELS[name].prepare(np.eye(3))
-    assert list(KERNELS[name].blocks_at(A, A, [])) == []
-    with pytest.raises(ValueError, match=r"gamma = -1.* is not a finite number above 0"):
-        list(KERNELS[name].blocks_at(A, A, [1.0, -1.0]))
-
-
-@each_kernel
-def test_several_widths_hold_one_block_beside_the_one_they_give(name: str) -> None:
-    X = np.random.default_rng(6).standard_normal((1500, 4)).astype(np.float32)
-    A, B = KERNELS[name].prepare(X), KERNELS[name].prepare(X)
-    KERNELS[name].block(KERNELS[name].prepare(X[:2]), KERNELS[name].prepare(X[:2]))
-    size = len(X) ** 2
-
-    def all_widths() -> None:
-        for K in KERNELS[name].blocks_at(A, B, [0.1, 0.2, 0.3]):
-            del K
-
-    peak = traced_peak(all_widths)
-    assert size * 8 <= peak <= size * (KERNELS[name].entry_bytes(4) + 4) + FIXED_BYTES
-
-
-@each_kernel
 def test_equal_rows_are_all_alike_and_no_rows_give_an_empty_block(name: str) -> None:
     X = np.full((20, 6), 7.3, np.float32)
     np.testing.assert_allclose(KERNELS[name](X), 1, rtol=0, atol=0)
@@ -187,13 +145,11 @@ def test_equal_rows_are_alike_at_any_width(name: str, dtype: Any, scale: float, 
     A, B = kernel.prepare(X), kernel.prepare(X[:9])
     with np.errstate(over="ignore"):
         truth = expected(name, X, X[:9], gamma)
-    for K in (kernel.block(A, B), *kernel.blocks_at(A, B, [gamma])):
-        np.testing.assert_allclose(K, truth, rtol=0, atol=1e-5)
-        assert K.dtype.itemsize <= kernel.entry_bytes(dtype(0).itemsize)
+    K = kernel.block(A, B)
+    np.testing.assert_allclose(K, truth, rtol=0, atol=1e-5)
+    assert K.dtype.itemsize <= kernel.entry_bytes(dtype(0).itemsize)
     # As values are between 0 and 1; of rows that are equal or far apart they are exact at any width.
     assert 0 <= kernel.entry_error(A, B) <= (1e-4 if scale == 1 and gamma < 1e308 else 1)
-    narrow, _ = kernel.blocks_at(A, B, [0.1, gamma])
-    np.testing.assert_allclose(narrow, expected(name, X, X[:9], 0.1), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("gamma", [1e-39, 1e39])

@@ -544,12 +544,12 @@ class LandmarksFit(KernelFit):
 
 @dataclass(frozen=True)
 class NystromFit(LandmarksFit):
-    """Landmarks, and the moments of the features of all rows under one kernel or several.
+    """Landmarks, and the moments of the features of all rows.
 
     Attributes
     ----------
     kernels : tuple of Kernel
-        Kernels of the features; empty for the tutorial's extension, which makes no further read.
+        That of the features; empty for the tutorial's extension, which makes no further read.
     """
 
     kernels: tuple[Kernel, ...]
@@ -568,8 +568,7 @@ class NystromFit(LandmarksFit):
     def passes(self) -> tuple[PassCost, ...]:
         if self.like is not None:
             return (self.features,)
-        regressions = (one.repeated(max(1, len(self.kernels))) for one in self.regression)
-        return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *regressions)
+        return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *self.regression)
 
     @property
     def output_bytes(self) -> int:
@@ -581,38 +580,26 @@ class NystromFit(LandmarksFit):
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, and read X once more."""
-        if self.kernels:
-            return self.run_widths(run)[0]
         landmarks, shift = self.choose(run)
-        features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, self.settings.threads)
-        found = tutorial_spectrum(run, self.rows.n_rows, features, self.settings)
-        return with_landmarks(found, features)
+        before, threads = run.evaluations, self.settings.threads
+        if not self.kernels:
+            features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, threads)
+            return with_landmarks(tutorial_spectrum(run, self.rows.n_rows, features, self.settings), features)
+        (kernel,), wanted = self.kernels, counted(self.settings.n_components)
+        features = features_of(kernel, landmarks, shift, self.precision, threads, wanted)
+        found = fold_features(run, self.features, self.rows, (features,))
+        state, settings = found.state, replace(self.settings, kernel=kernel)
+        spectrum = solve_features(state, features, settings, omitted=found.omitted)
+        spectrum = completed_features(spectrum, state, features, settings)
+        _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
+        spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
+        return with_landmarks(spectrum, features)
 
     def read(self, run: Run) -> KernelSpectrum:
         """Return the statistics of rows that are added."""
         like, features = cast("KernelSpectrum", self.like), self.features_of_fit(run)
         found = fold_features(run, self.features, self.rows, (features,))
         return like.of_rows(found.state, found.state.moments[0].count, found.omitted, found.state.evaluations)
-
-    def run_widths(self, run: Run) -> list[KernelSpectrum]:
-        """Fit with every kernel, on shared landmarks, from one read after their choice."""
-        landmarks, shift = self.choose(run)
-        before = run.evaluations
-        threads = self.settings.threads
-        # One read: the kernels differ in their width, and share the distances to the landmarks.
-        wanted = counted(self.settings.n_components)
-        features = tuple(features_of(one, landmarks, shift, self.precision, threads, wanted) for one in self.kernels)
-        found = fold_features(run, self.features, self.rows, features)
-        spectra = []
-        for which, own in enumerate(features):
-            state = _single(found.state, which)
-            settings = replace(self.settings, kernel=own.kernel)
-            spectrum = solve_features(state, own, settings, omitted=found.omitted)
-            spectrum = completed_features(spectrum, state, own, settings)
-            _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
-            spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
-            spectra.append(with_landmarks(spectrum, own))
-        return spectra
 
 
 def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> None:
@@ -629,20 +616,6 @@ def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> N
             f"{len(spectrum.eigenvalues_)} components hold only {held / residual * missed:.1%} of it, so larger "
             "components may be missing. Use more landmarks (n_landmarks), or a wider kernel."
         )
-
-
-def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
-    """Return the moments of one of the kernels."""
-    count = len(state.moments)
-    if count == 1:
-        return state
-    return replace(
-        state,
-        moments=(state.moments[which],),
-        diagonals=state.diagonals[which : which + 1],
-        residuals=state.residuals[which : which + 1],
-        evaluations=state.evaluations // count,
-    )
 
 
 def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, replace
-from typing import Self, cast
+from dataclasses import KW_ONLY
 
 from numpy.typing import ArrayLike
-from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 
-from bigpca.arrays import Input
-from bigpca.engine.driver import solving
-from bigpca.engine.events import ProgressArgument
 from bigpca.estimators.kernel.landmarks import Choice, NystromFit, landmark_features, solve_grown
-from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel, requested_kernel
+from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, with_regression
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.fit import called, draw_fit_seed, execute, with_reads
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import open_weighted, rows_of_fit
+from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.transformer import finish, with_parameters
-from bigpca.kernels.distance import DistanceKernel
+from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.solvers.components import NComponents
-
-
-def _has_widths(model: NystromKernelPCA) -> bool:
-    """Whether several widths can be fitted from one read; otherwise raises AttributeError, with the reason."""
-    kernel = requested_kernel(model)
-    if kernel is not None and not hasattr(kernel, "blocks_at"):
-        raise AttributeError(f"{kernel} has no width: fit_widths requires a kernel of distances (RBF, Laplacian).")
-    # A fit must keep the moments of the features.
-    if model._why_fixed:
-        raise AttributeError(model._why_fixed)
-    return True
 
 
 @with_parameters
@@ -100,53 +80,6 @@ class NystromKernelPCA(KernelModel):
     n_landmarks: int | None = None
     sampling: str | ArrayLike = "rpcholesky"
     components_from: str = "rows"
-
-    @available_if(_has_widths)  # type: ignore[untyped-decorator]
-    @solving
-    def fit_widths(self, X: Input, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
-        """Fit one model for each gamma with the same landmarks, in one read after they are chosen.
-
-        The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        gammas : sequence of float
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        list of fitted NystromKernelPCA, with ``gamma`` set.
-
-        Raises
-        ------
-        ValueError
-            If no gamma is given. Not available for a kernel without a width, or for ``components_from="landmarks"``.
-        """
-        opened = replace(open_weighted(self, X, None), seed=draw_fit_seed(self))
-        planned = self._fit(opened, None)
-        kernel = cast(DistanceKernel, planned.settings.kernel)  # others have no fit_widths
-        if not len(gammas):
-            raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
-        # This estimator's kernel chooses the landmarks; the read after it makes the features of all widths.
-        fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        found, made = execute(
-            self,
-            fit,
-            lambda run: [with_reads(fit.regressed(run, one), run.reads) for one in fit.run_widths(run)],
-            f"{called(self)}.fit_widths(X, gammas)",
-            progress=progress,
-        )
-        models = []
-        for own, gamma, spectrum in zip(fit.kernels, gammas, found, strict=True):
-            model = clone(self)
-            model.set_params(**({"gamma": float(gamma)} if isinstance(self.kernel, str) else {"kernel": own}))
-            finish(model, opened, fit.plan, spectrum)
-            model._provenance = made
-            models.append(model)
-        return models
 
     @property
     def _why_fixed(self) -> str:

@@ -149,7 +149,7 @@ class LandmarkMap(NumberedMap):
     Attributes
     ----------
     kernels : tuple of Kernel
-        One, or several with ``blocks_at`` and a gamma each.
+        Which share prepared rows.
     landmarks : ndarray of shape (m, d)
     transforms : tuple of ndarray of shape (m, r), one for each kernel
         ``T'K_mm T = I``.
@@ -177,7 +177,7 @@ class LandmarkMap(NumberedMap):
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the features (b, r) of the first kernel."""
         A, landmarks = self.kernels[0].prepare(rows, self.shift, int(numbers[0])), self.prepare(rows.dtype)[0]
-        K = next(iter(self.blocks(A, landmarks)))
+        K = landmark_block(self.kernels[0], A, landmarks)
         check_mirrored(self.kernels[0], A, landmarks, K, numbers, self.numbers)
         B: Array = K @ self.transforms[0].astype(K.dtype, copy=False)
         return B
@@ -211,14 +211,6 @@ class LandmarkMap(NumberedMap):
     def numbers(self) -> Integers:
         """The row numbers of the landmarks; 0 to m - 1 for landmarks that are not rows."""
         return np.arange(len(self.landmarks)) if self.indices is None else self.indices
-
-    def blocks(self, A: object, L: object) -> Iterator[Array]:
-        """Yield ``k(x, L)`` (b, m) for every kernel."""
-        first = self.kernels[0]
-        if len(self.kernels) == 1:
-            yield landmark_block(first, A, L)
-        else:
-            yield from first.blocks_at(A, L, [kernel.gamma for kernel in self.kernels])  # type: ignore[attr-defined]
 
     @property
     def tile_rows(self) -> int:
@@ -363,7 +355,8 @@ def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) 
     rows, numbers, device = block.values[tile], block.rows[tile], block.device
     landmarks, transforms, shift = features.prepare(rows.dtype, device)
     A = features.kernels[0].prepare(rows if device is None else device.rows(rows), shift, int(numbers[0]))
-    for kernel, T, K in zip(features.kernels, transforms, features.blocks(A, landmarks), strict=True):
+    for kernel, T in zip(features.kernels, transforms, strict=True):
+        K = landmark_block(kernel, A, landmarks)
         check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
         # Rounding of kernel values enters B at most by this; bounds allow for it.
         error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0

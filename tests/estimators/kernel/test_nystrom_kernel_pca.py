@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -381,39 +380,11 @@ def test_a_refit_forgets_what_only_the_earlier_one_knew() -> None:
         assert not hasattr(model, name), name
 
 
-@pytest.mark.parametrize("kernel", [RBF(0.05), Laplacian(0.05), "rbf"], ids=str)
-def test_several_widths_are_the_separate_fits_with_the_same_landmarks(
-    kernel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = {"gamma": 0.05} if kernel == "rbf" else {}
-    lazy, gammas = stored(tmp_path, X, (20, D)), np.array([0.01, 0.05, 0.2])
-    reads = Reads().watch(monkeypatch)
-    models = nystrom(kernel=kernel, **own).fit_widths(lazy, gammas)
-    assert reads.per_chunk((N, D), (20, D))[-1] == 1 + 1 + 1 == models[0].n_passes_
-    evaluations = [model.kernel_evaluations_ for model in models]
-    assert min(evaluations) == max(evaluations)
-    for gamma, model in zip(gammas, models, strict=True):
-        alone = {"gamma": gamma} if kernel == "rbf" else {}
-        other = kernel if kernel == "rbf" else kernel.with_gamma(gamma)
-        single = nystrom(kernel=other, sampling=models[0].landmark_indices_, **alone).fit(X)
-        assert_same(model, single)
-        assert model.kernel_evaluations_ > single.kernel_evaluations_
-        assert_same(model.partial_fit(NEW), single.partial_fit(NEW))
-    assert models[1].gamma == 0.05 if kernel == "rbf" else models[1].kernel == kernel
-
-
-@pytest.mark.parametrize(
-    "changes", [{"kernel": Linear()}, {"kernel": "linear"}, {"components_from": "landmarks"}], ids=str
-)
-def test_widths_need_a_kernel_of_distances_and_features(changes: dict[str, Any]) -> None:
-    with pytest.raises(AttributeError) as caught:
-        nystrom(**changes).fit_widths(unreadable(N, D), [0.1])
-    assert re.search("requires a kernel of distances|does not keep the moments", str(caught.value.__cause__))
-
-
-def test_widths_need_a_gamma() -> None:
-    with pytest.raises(ValueError, match=r"gammas is empty\. Give at least one width"):
-        nystrom().fit_widths(unreadable(N, D), [])
+def test_widths_share_the_landmarks_of_a_model() -> None:
+    first = nystrom(kernel="rbf", gamma=0.05).fit(X)
+    models = [nystrom(kernel="rbf", gamma=gamma, sampling=first.landmark_indices_).fit(X) for gamma in (0.01, 0.05)]
+    assert_same(models[1], first)
+    np.testing.assert_array_equal(models[0].landmarks_, first.landmarks_)
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "column-norm"])

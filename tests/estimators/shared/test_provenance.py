@@ -124,9 +124,6 @@ GROWN: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         lambda: bp.merge(bp.merge(bp.PCA(2).fit(X), bp.PCA(2).fit(X[:30])), bp.PCA(2).fit(X[:10])),
         "bigpca.merge(a, b)", of_rows(100, merged=3),
     ),
-    "widths": (
-        lambda: clone(NYSTROM).fit_widths(X, [0.1, 1.0])[1], f"{NYSTROM!r}.fit_widths(X, gammas)", of_rows(60, 3.0)
-    ),
     "map": (
         lambda: bp.roweis_map(X, KINDS, 2).models[1][0],
         "bigpca.roweis_map(X, y, model=RoweisDiscriminantAnalysis(n_components=2))", of_rows(60),
