@@ -474,7 +474,9 @@ class ZarrReader:
         else:
             self.store = local_path(store) if kind_of(store) == "disk" else os.fspath(store)
         self.path_in_group = path_in_group.strip("/")
-        self.label = os.path.join(public(self.store), self.path_in_group).rstrip("/")  # for messages
+        self.label = public(self.store)  # for messages
+        if self.path_in_group:
+            self.label = os.path.join(self.label, self.path_in_group)
         self.digest = ""  # of the metadata that define how chunks are decoded
         if self._held is not None:
             zarr_format.check_document(self._held.document, self.label)
@@ -551,8 +553,9 @@ class ZarrReader:
         if self._held is not None:
             return self._held
         key, (document, stamp) = (self.store, self.path_in_group), ("", None)
-        if not look and key in _OPENED and _OPENED[key][1].digest == self.digest:
-            return _OPENED[key][1]
+        known = None if look else _OPENED.get(key)
+        if known is not None and known[1].digest == self.digest:
+            return known[1]
         if kind_of(self.store) == "disk":
             document, stamp = _metadata_file(self.label)
             if not document:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from numcodecs import GZip, get_codec
+from obstore.store import MemoryStore
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import bigpca as bp
@@ -185,6 +186,11 @@ def test_metadata_are_looked_at_as_a_store_is_opened_and_for_each_read(
     assert looks.call_count == 1
     bp.PCA(2, solver="covariance").fit(rows)
     assert looks.call_count == 2
+
+
+def test_a_store_without_a_folder_is_named_whole() -> None:
+    z = zarr.create_array(zarr.storage.ObjectStore(MemoryStore()), shape=X.shape, chunks=(4, 6), dtype="f4")
+    assert ZarrReader(z).label == "memory://"
 
 
 def test_arrays_in_memory_are_held(tmp_path: Path) -> None:
