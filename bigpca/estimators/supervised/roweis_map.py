@@ -24,7 +24,11 @@ from bigpca.estimators.shared.opening import labels_of_fit, read_mapped, rows_li
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
-from bigpca.estimators.supervised.kernel_supervised import FeatureRead, KernelRoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.kernel_supervised import (
+    FeatureLabelFit,
+    FeatureRead,
+    KernelRoweisDiscriminantAnalysis,
+)
 from bigpca.estimators.supervised.problems import check_classes
 from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
@@ -212,9 +216,9 @@ def roweis_map(
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    result, made = execute(
-        template, fit, fit.read, f"bigpca.roweis_map(X, y, model={called(template)})", progress=progress
-    )
+    reads = fit.statistics if isinstance(fit, FeatureLabelFit) else fit.read
+    call = f"bigpca.roweis_map(X, y, model={called(template)})"
+    result, made = execute(template, fit, reads, call, progress=progress)
     read = cast("KeptStatistics | FeatureRead", result)  # what both kinds of fit read
     statistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
