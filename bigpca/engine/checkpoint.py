@@ -18,13 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from bigpca.blas import numerical_environment
 from bigpca.engine.interfaces import State
-from bigpca.engine.jobs import PassState
+from bigpca.engine.jobs import PassState, merge_states
 from bigpca.engine.planning import Layout
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.storage import RunLock
@@ -150,6 +150,34 @@ class SegmentStates:
         """Return kind and index of every stored state."""
         found = (re.fullmatch(STATE, name) for name in self.place.survey())
         return sorted((match[1], int(match[2])) for match in found if match)
+
+
+class Stored(Protocol):
+    """What writes states, as :class:`SegmentStates` does, and says whether it did."""
+
+    def write(self, kind: str, index: int, state: PassState) -> int | bool:
+        """Write a state; return 0 or False if it was not written."""
+
+    def forget(self, segments: range) -> None:
+        """Delete what a prefix supersedes."""
+
+
+@dataclass
+class Prefix:
+    """The left fold of the first segments, and their number; the checkpoint, if there is one, holds it after each."""
+
+    files: Stored | None
+    total: PassState | None = None
+    covered: int = 0
+
+    def extend(self, state: PassState) -> bool:
+        """Fold the next segment; return whether the sum was written."""
+        self.total = state if self.total is None else merge_states(self.total, state)
+        written = self.files is not None and bool(self.files.write("prefix", self.covered + 1, self.total))
+        if self.files is not None and written:
+            self.files.forget(range(self.covered, self.covered + 1))
+        self.covered += 1
+        return written
 
 
 def state_name(kind: str, index: int) -> str:

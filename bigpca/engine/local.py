@@ -1,37 +1,35 @@
-"""Run a pass in this process: as one Dask graph, or over rows that come in one order, which this thread reads."""
+"""Run a pass in this process: on its own threads, or over rows that come in one order, which this thread reads."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import dask
-import dask.local
 import dask.threaded
 from dask.base import get_scheduler, named_schedulers
-from dask.callbacks import Callback
-from dask.order import order
 from dask.system import CPU_COUNT
-from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
 from bigpca.arrays import Array
 from bigpca.blas import LOOK_SECONDS, Crew, forget_others, inside_fold, on_worker, undone
-from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
+from bigpca.engine.checkpoint import Prefix, Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.events import CheckpointEvent
-from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read, cancel_run
+from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read, cancel_run, check_cancelled
 from bigpca.engine.interfaces import Inputs, RowSource
-from bigpca.engine.jobs import AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group, tree
+from bigpca.engine.jobs import AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group
 from bigpca.engine.run import Run
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
@@ -217,8 +215,15 @@ def local_threads() -> int:
     """Return the number of threads of the local scheduler."""
     if _in_task() or dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
-    pool = dask.config.get("pool", None)
-    return int(getattr(pool, "_max_workers", 0) or dask.config.get("num_workers", None) or CPU_COUNT)
+    pool = _given_pool()
+    size = getattr(pool, "_max_workers", None) or getattr(pool, "_processes", None)
+    return int(size or dask.config.get("num_workers", None) or CPU_COUNT)
+
+
+def _given_pool() -> object:
+    """Return the pool of threads, or of processes, with which Dask is configured, or None."""
+    chosen = dask.config.get("scheduler", None)
+    return dask.config.get("pool", None) or (chosen if isinstance(chosen, Executor) else None)
 
 
 class StateWriter:
@@ -243,145 +248,192 @@ class StateWriter:
             return False
         return True
 
+    def forget(self, segments: range) -> None:
+        """Delete what a prefix supersedes."""
+        if self.files is not None:
+            self.files.forget(segments)
+
+
+class Merging:
+    """The states of groups, merged as they come: the tree of each segment, then the left fold of the segments.
+
+    Whoever brings the second of two neighbours merges them, and whoever brings the next segment folds it, and those
+    that waited for it in the checkpoint.
+    """
+
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, crew: Crew) -> None:
+        self.job, self.options, self.files, self.crew = job, options, resumed.files, crew
+        self.writer = StateWriter(resumed.files, options)
+        self.prefix = Prefix(self.writer, resumed.prefix, resumed.covered)
+        self.changed = threading.Condition()  # the prefix has grown, or the run is cancelled
+        self._starts = [segment.start for segment in job.layout.segments]
+        self._halves = dict[tuple[int, int, int], PassState]()  # (segment, level, place) -> a state without neighbour
+        self._ready: dict[int, PassState | None] = dict.fromkeys(resumed.segments)  # None: only in the checkpoint
+        self._folds = False  # whether a thread folds segments
+        self._fold_ready()
+
+    def segment_of(self, group: int) -> int:
+        """Return the segment of a group."""
+        return bisect_right(self._starts, group) - 1
+
+    def add(self, group: int, state: PassState) -> None:
+        """Report a group as done, and merge what its state completes."""
+        done = self.job.done_event(range(group, group + 1))
+        self.options.progress(replace(done, rows=state.rows) if self.job.open_ended else done)
+        segment, level = self.segment_of(group), 0
+        place, count = group - self._starts[segment], len(self.job.layout.segments[segment])
+        while count > 1:
+            if place ^ 1 < count:  # else it has no neighbour, and moves up
+                with self.changed:
+                    other = self._halves.pop((segment, level, place ^ 1), None)
+                    if other is None:
+                        self._halves[segment, level, place] = state
+                        return
+                check_cancelled(self.job.run_id)
+                with self.crew.task():
+                    state = merge_states(other, state) if place & 1 else merge_states(state, other)
+                del other
+            place, count, level = place >> 1, (count + 1) >> 1, level + 1
+        if self.files is not None:
+            check_cancelled(self.job.run_id)
+            state = state.here()  # once, to be stored and merged with others that are
+            if segment > self.prefix.covered:
+                self.writer.write("segment", segment, state)
+        with self.changed:
+            self._ready[segment] = state
+        del state
+        self._fold_ready()
+
+    def _fold_ready(self) -> None:
+        """Fold the segments that are ready, unless another thread does."""
+        while True:
+            with self.changed:
+                segment = self.prefix.covered
+                if self._folds or segment not in self._ready:
+                    return
+                self._folds, state = True, self._ready.pop(segment)
+            try:
+                check_cancelled(self.job.run_id)
+                with self.crew.task():
+                    stored = self.prefix.extend(state or cast("SegmentStates", self.files).read("segment", segment))
+                del state
+                if stored and self.files is not None:
+                    self.options.progress(CheckpointEvent(self.files.directory, segment))
+            finally:
+                with self.changed:
+                    self._folds = False
+                    self.changed.notify_all()
+
+    def finish(self) -> PassState:
+        """Return the state of all groups.
+
+        Raises
+        ------
+        ValueError
+            If there were none.
+        """
+        if self.prefix.total is None:
+            raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
+        return self.prefix.total
+
 
 class LocalPass:
-    """One pass in this process: its tasks and their graph."""
+    """One pass in this process: its groups, in order, which each thread takes until none is left."""
 
-    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, pool: ThreadPoolExecutor, crew: Crew) -> None:
-        self.job, self.options, self.resumed, self.pool, self.crew = job, options, resumed, pool, crew
-        self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
-        self._groups = dict[Key, int]()  # by the keys of their tasks
-        self._order: Mapping[Key, int] = {}
-        self._threads = local_threads()
-        self._dask: dict[str, Any] = {"ready": [], "dependents": {}}  # the state of Dask's scheduler, if it tells it
-        self._begun: dict[int, tuple[GroupTask, dict[Key, Any], Future[Any] | None]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, threads: int, reads: ThreadPoolExecutor) -> None:
+        self.job, self.options, self.reads, self.threads = job, options, reads, threads
+        self.crew = Crew(1 if job.cost.serial else threads)
+        self.merging = Merging(job, options, resumed, self.crew)
+        self.error: BaseException | None = None  # the first
+        self._begun = dict[int, tuple[GroupTask, dict[Key, Any], Future[Any] | None]]()
+        left = [*enumerate(job.layout.segments)][resumed.covered :]
+        self._left = deque(chain.from_iterable(groups for i, groups in left if i not in resumed.segments))
+        # How many segments may run ahead of a slow one: those of two groups a thread, as Layout.held_states counts.
+        self._ahead = max(2, -(-2 * threads // max(map(len, job.layout.segments), default=1)))
 
-    def fold(self, group: int, _after: None = None) -> PassState:
-        with self._lock:
-            begun = self._begun.pop(group, None)
-        task, inputs, first = self._begin(group) if begun is None else begun
-        if first is not None:
-            inputs |= {BEGUN: Begun(first, partial(self._follow, group))}
-        with self.crew.task():
-            state = run_group(task, self.job.run_id, inputs)
-        self.options.progress(self.job.done_event(range(group, group + 1)))
-        return state
+    def run(self) -> None:
+        """Fold all groups, on this thread if one is enough, until the first error."""
+        threads, given = min(self.crew.threads, len(self._left)), _given_pool()
+        if threads <= 1:
+            return self.work()
+        own = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-fold")  # which has no thread before it works
+        pool = given if isinstance(given, ThreadPoolExecutor) else own
+        working = [pool.submit(copy_context().run, self.work) for _ in range(threads)]
+        try:
+            wait(working, return_when=FIRST_EXCEPTION)
+            if self.error is not None:
+                raise self.error
+        finally:
+            self._stop()
+            for one in working:
+                one.cancel()
+            own.shutdown(wait=False)  # after an error, a store may not answer for minutes
+        return None
+
+    def work(self) -> None:
+        """Fold groups until none is left, or a thread fails."""
+        following = list[int]()  # the next group, if its first read has begun
+
+        def follow() -> None:
+            if (group := self.claim(waits=False)) is not None:
+                self._begun[group] = self._begin(group)
+                following.append(group)
+
+        try:
+            while (group := following.pop() if following else self.claim()) is not None:
+                self.merging.add(group, self._fold(group, follow))
+        except BaseException as error:
+            self._stop(error)
+            raise
+
+    def claim(self, *, waits: bool = True) -> int | None:
+        """Return the next group, as soon as it may begin; None if there is none."""
+        with self.merging.changed:
+            while self._left:
+                check_cancelled(self.job.run_id)
+                if self.merging.segment_of(self._left[0]) < self.merging.prefix.covered + self._ahead:
+                    return self._left.popleft()
+                if not waits:
+                    break
+                self.merging.changed.wait()
+        return None
 
     def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Any] | None]:
         task, futures = self.job.cut(group)
-        inputs = {SHARED: self.job.shared, AHEAD: self._threads}
+        inputs = {SHARED: self.job.shared, AHEAD: self.threads}
         inputs |= {key: future.result() for key, future in futures.items()}
         if not self.job.follows:
             return task, inputs, None
         start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
-        return task, inputs, begin_read(self.pool, task.reader.with_inputs(inputs), start, stop)
+        return task, inputs, begin_read(self.reads, task.reader.with_inputs(inputs), start, stop)
 
-    def watch(self, graph: Mapping[Key, GraphNode], get: Get) -> Get:
-        """Return ``get`` so that it tells this pass what is ready, if it is one of Dask's own."""
-        if not self.job.follows or get not in (dask.local.get_sync, dask.threaded.get):
-            return get
-        self._groups = {self.job.key(str(group)): group for group in range(len(self.job.layout.groups))}
-        self._order = order(graph)  # in which Dask adds tasks that become ready at once
-        # Of start, start_state, pretask, posttask and finish, the second is given the state, which Dask then changes.
-        watched = None, lambda _, state: setattr(self, "_dask", state), None, None, None
-        return partial(get, callbacks=(*Callback.active, watched))
-
-    def _follow(self, group: int) -> None:
-        """Begin to read the group that comes after one that is ending; each thread thus holds two reads at most."""
-        with self._lock:
-            following = self._following(self.job.key(str(group))) if len(self._begun) < self._threads else None
-            if following is not None:
-                self._begun[following] = self._begin(following)
-
-    def _following(self, done: Key) -> int | None:
-        """Return the group that begins after ``done``: Dask runs first what became ready last."""
-        ready, waits = [*self._dask["ready"]], dict[Key, int]()
-        while True:
-            for key in sorted(self._dask["dependents"].get(done, ()), key=self._order.__getitem__, reverse=True):
-                waits[key] = waits.get(key, len(self._dask["waiting"].get(key, ()))) - 1
-                if not waits[key]:
-                    ready.append(key)
-            while (group := self._groups.get(done := ready.pop() if ready else "")) in self._begun:
-                pass
-            if group is not None or not done:
-                return group
-
-    def store(self, segment: int, state: PassState) -> PassState:
-        state = state.here()  # once, to be stored and merged with others that are
-        if self.files is not None and self.writer.write("segment", segment, state):
-            self.options.progress(CheckpointEvent(self.files.directory, segment))
-        return state
-
-    def merge(self, left: PassState, right: PassState) -> PassState:
+    def _fold(self, group: int, follow: Callable[[], None]) -> PassState:
+        """Fold a group; as it ends, ``follow`` begins to read the next one, so a thread holds two reads at most."""
+        task, inputs, first = self._begun.pop(group) if group in self._begun else self._begin(group)
+        if first is not None:
+            inputs |= {BEGUN: Begun(first, follow)}
         with self.crew.task():
-            return merge_states(left, right)
+            return run_group(task, self.job.run_id, inputs)
 
-    def fold_prefix(self, segment: int, state: PassState, total: PassState | None) -> PassState:
-        total = state if total is None else self.merge(total, state)
-        if self.files is not None and self.writer.write("prefix", segment + 1, total):
-            self.files.forget(range(segment, segment + 1))
-        return total
-
-    def read(self, segment: int, _after: None = None) -> PassState:
-        if self.files is None:
-            raise ValueError("there is no checkpoint to read from")
-        return self.files.read("segment", segment)
-
-    def graph(self) -> tuple[dict[Key, GraphNode], Key | None]:
-        """Return the graph of all remaining segments and the key of the complete state; None if none remain."""
-        job, graph = self.job, dict[Key, GraphNode]()
-        total: TaskRef | PassState | None = self.resumed.prefix
-        # How many segments may run ahead of a slow one: those of two groups a thread, as Layout.held_states counts.
-        ahead = max(2, -(-2 * self._threads // max(map(len, job.layout.segments), default=1)))
-        for index in range(self.resumed.covered, len(job.layout.segments)):
-            gate = job.key("gate", index - ahead)
-            after = [TaskRef(gate)] if gate in graph else []  # so that a segment does not start too early
-            if index in self.resumed.segments:
-                segment = job.key("store", index)
-                graph[segment] = Task(segment, self.read, index, *after)
-            else:
-                groups = {f"{job.prefix}-{group}": group for group in job.layout.segments[index]}
-                graph |= {key: Task(key, self.fold, group, *after) for key, group in groups.items()}
-                segment = tree(graph, list(groups), job.key("merge", index), self.merge)
-                if self.files is not None:
-                    root, segment = segment, job.key("store", index)
-                    graph[segment] = Task(segment, self.store, index, TaskRef(root))
-            name, opened = job.key("fold", index), job.key("gate", index)
-            graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
-            total = TaskRef(name)
-            if index + ahead < len(job.layout.segments):
-                graph[opened] = Task(opened, _discard, total)
-        return graph, total.key if isinstance(total, TaskRef) else None
+    def _stop(self, error: BaseException | None = None) -> None:
+        """Let no thread fold, merge or write any more."""
+        with self.merging.changed:
+            self.error = self.error or error
+            cancel_run(self.job.run_id)
+            self.merging.changed.notify_all()
 
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.engine.driver.run_pass`."""
     threads = local_threads()
-    crew = Crew(1 if job.cost.serial else threads)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-read")
+    reads = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-read")
+    local = LocalPass(job, options, resumed, threads, reads)
     try:
-        local = LocalPass(job, options, resumed, pool, crew)
-        graph, key = local.graph()
-        if key is not None:
-            get: Get = dask.threaded.get
-            if len(job.layout.groups) <= 1 or job.cost.serial or _in_task():
-                get = dask.local.get_sync
-            elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
-                get = chosen_scheduler() or get
-            # Tasks here share this process's memory: another process would pickle states and see no progress.
-            get = dask.threaded.get if get is named_schedulers.get("processes") else get
-            return job.finish(local.watch(graph, get)(graph, key))
+        local.run()
     finally:
-        crew.close()
-        pool.shutdown(wait=False, cancel_futures=True)  # after an error, a store may not answer for minutes
-    if resumed.prefix is None:
-        raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
-    return job.finish(resumed.prefix)
-
-
-def _discard(state: PassState) -> None:
-    """Signal that a state exists, without passing it on."""
+        local.crew.close()
+        reads.shutdown(wait=False, cancel_futures=True)
+    return job.finish(local.merging.finish())
 
 
 # Groups start in order, and the rows of one are all read before those of the next. While the last reads of a group are
@@ -450,54 +502,6 @@ class HandedRows:
                 request[2].set_exception(CancelledError())
 
 
-class OrderedMerge:
-    """Merges the states of groups as they arrive in order: the tree of each segment, then the left fold of segments."""
-
-    def __init__(self, job: AnyPass, options: Run, resumed: Resumed) -> None:
-        self.job, self.options, self.files = job, options, resumed.files
-        self.writer = StateWriter(resumed.files, options)
-        self.total, self.covered = resumed.prefix, resumed.covered
-        self._stack: list[tuple[int, PassState]] = []  # (groups, state) of complete subtrees, the larger ones first
-
-    def add(self, group: int, state: PassState) -> None:
-        """Add the state of the next group."""
-        self._stack.append((1, state))
-        while len(self._stack) > 1 and self._stack[-1][0] == self._stack[-2][0]:
-            self._join()
-        if group == self.job.layout.segments[self.covered][-1]:
-            self._finish_segment()
-
-    def finish(self) -> PassState:
-        """Return the state of all groups.
-
-        Raises
-        ------
-        ValueError
-            If there were none.
-        """
-        if self._stack:  # rows ended within a segment
-            self._finish_segment()
-        if self.total is None:
-            raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
-        return self.total
-
-    def _join(self) -> None:
-        count, right = self._stack.pop()
-        before, left = self._stack.pop()
-        self._stack.append((before + count, merge_states(left, right)))
-
-    def _finish_segment(self) -> None:
-        while len(self._stack) > 1:
-            self._join()
-        state = self._stack.pop()[1]
-        state = state if self.files is None else state.here()  # once, as are all that are stored
-        self.total = state if self.total is None else merge_states(self.total, state)
-        self.covered += 1
-        if self.files is not None and self.writer.write("prefix", self.covered, self.total):
-            self.files.forget(range(self.covered - 1, self.covered))
-            self.options.progress(CheckpointEvent(self.files.directory, self.covered - 1))
-
-
 def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process, whose thread reads; see :func:`bigpca.engine.driver.run_pass`.
 
@@ -506,17 +510,16 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     ValueError
         If there are more rows than the layout has.
     """
-    merge = OrderedMerge(job, options, resumed)
-    layout, has_row = job.layout, job.has_row or (lambda row: True)
-    first = layout.segments[merge.covered][0] if merge.covered < len(layout.segments) else len(layout.groups)
+    merging = Merging(job, options, resumed, Crew(1))
+    layout, has_row, covered = job.layout, job.has_row or (lambda row: True), merging.prefix.covered
+    first = layout.segments[covered][0] if covered < len(layout.segments) else len(layout.groups)
     threads, alone = 1 if job.cost.serial else local_threads(), job.alone
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def add(group: int, state: PassState) -> None:
         if job.stamp is not None:
             state = replace(state, stamps={group: job.stamp(group)})
-        options.progress(replace(job.done_event(range(group, group + 1)), rows=state.rows))
-        merge.add(group, state)
+        merging.add(group, state)
 
     def collect(most: int) -> None:
         """Merge the states of the first groups, until so many are running."""
@@ -557,7 +560,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
         collect(0)
     if job.layout.n_rows == job.whole:
         check_end(job.whole, has_row, open_ended=job.open_ended)
-    return job.finish(merge.finish())
+    return job.finish(merging.finish())
 
 
 def check_end(n: int, has_row: Callable[[int], bool], *, open_ended: bool) -> None:

@@ -216,7 +216,7 @@ def test_a_damaged_state_is_warned_of_and_read_anew_to_the_same_bits(
         held = Checkpoint(tmp_path / "c", json.loads((directory.parent / "run.json").read_text())["description"])
         rows = Rows.of(bp.open(store))
         files = held.files(1, {"state": Moments(D)}, rows.layout(Moments(D).state_bytes))
-        files.write("segment", 40, files.read("prefix", 20))
+        files.write("segment", 40, files.read("prefix", 21))
         held.release()
     (name,) = [n for n in states(directory) if n.startswith(kind)][-1:]
     (directory / name).write_bytes(damage((directory / name).read_bytes()))

@@ -6,15 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
-import dask
 import pytest
 
 import bigpca as bp
-from bigpca.blas import Crew
 from bigpca.engine.checkpoint import Resumed
 from bigpca.engine.jobs import Pass
 from bigpca.engine.layout import split_evenly
-from bigpca.engine.local import LocalPass
+from bigpca.engine.local import LocalPass, run_locally
 from bigpca.engine.planning import SAFE_SHARE, Layout, PassCost, Plan, Resources, peak_bytes
 from bigpca.engine.run import Run
 
@@ -113,14 +111,14 @@ def test_groups_wait_where_two_a_thread_are_ahead_of_the_sum(groups: int, segmen
     cost = PassCost(name="x", layout=laid_out(groups, segments))
     unread: Any = None
     job = Pass(cost=cost, templates={}, cut=unread, stamp=None, finish=str, unit_bytes=8, whole=groups)
-    with dask.config.set(num_workers=3), ThreadPoolExecutor(1) as pool:
-        graph, _ = LocalPass(job, Run(), Resumed(), pool, Crew(3)).graph()
-    free = [task for task in graph.values() if not task.dependencies]
-    assert len(free) == begun
+    with ThreadPoolExecutor(1) as pool:
+        local = LocalPass(job, Run(), Resumed(), 3, pool)
+        free = iter(lambda: local.claim(waits=False), None)
+        assert [*free] == [*range(begun)]
 
 
 def test_a_pass_over_no_rows_has_no_task() -> None:
     cost, unread = PassCost(name="x", layout=Layout(0, 1, 8, 1, (), (), ())), cast("Any", None)
     job = Pass(cost=cost, templates={}, cut=unread, stamp=None, finish=str, unit_bytes=8, whole=0)
-    with ThreadPoolExecutor(1) as pool:
-        assert LocalPass(job, Run(), Resumed(), pool, Crew(1)).graph() == ({}, None)
+    with pytest.raises(ValueError, match="there are no rows to read"):
+        run_locally(job, Run(), Resumed())

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -464,3 +465,21 @@ def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
     for thread in threads:
         thread.join(20)
     assert order == ["solve", "fold"]
+
+
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("setting", ["pool", "scheduler"])
+def test_reads_use_the_given_pool_and_after_an_error_no_thread_begins_a_group(setting: str, store: Path) -> None:
+    done, stop = list[str](), interrupt_after(3)
+
+    def note(event: Event) -> None:
+        if isinstance(event, GroupEvent):
+            done.append(threading.current_thread().name)
+        stop(event)
+
+    with ThreadPoolExecutor(2, "given") as pool, dask.config.set({setting: pool}):
+        assert local_threads() == 2
+        with pytest.raises(KeyboardInterrupt):
+            moments_of(bp.open(store), progress=note)
+    assert 3 <= len(done) <= 4
+    assert all(name.startswith("given") for name in done)

@@ -36,7 +36,7 @@ import cloudpickle
 import dask
 from distributed import Client, Future, KilledWorker
 
-from bigpca.engine.checkpoint import Resumed, SegmentStates, WriteFailed, warn_unwritten
+from bigpca.engine.checkpoint import Prefix, Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.cluster.tasks import (
     StoredSegment,
     attempt_of_key,
@@ -652,13 +652,9 @@ class ClusterRun:
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
-                total = cast(PassState, state)
-                if self.total is not None:
-                    total = merge_states(cast(PassState, self.total), total)
-                self.total = total
-                if self.files is not None:
-                    self.files.write("prefix", stop, total)
-                    self.files.forget(range(self.covered, stop))
+                prefix = Prefix(self.files, cast("PassState | None", self.total), self.covered)
+                prefix.extend(cast(PassState, state))
+                self.total = prefix.total
             elif self.total is None:
                 self.total = state
             else:
