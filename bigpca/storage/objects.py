@@ -674,9 +674,12 @@ def _claimed(
     staged: Callable[[], object] | None = None,
 ) -> tuple[Claim, str, bool, dict[str, Entry]]:
     """Return the claim under which this run writes, its ETag, whether its output is published, and what is there."""
-    deadline, root = time.monotonic() + 60, ROOTS[ours.kind]
+    deadline, root, ended = time.monotonic() + 60, ROOTS[ours.kind], False
     while True:
         listed = place.survey(root)
+        if ended:
+            listed.pop(CLAIM, None)  # the listing lags
+            ended = False
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise there(place.describe(), describe_objects(place, listed))
@@ -687,7 +690,8 @@ def _claimed(
             try:
                 found = place.get(CLAIM)
             except FileNotFoundError:
-                continue  # its run has ended meanwhile: look again
+                ended = True  # meanwhile: look again
+                continue
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
             same = (held.identity, held.layout, held.kind) == (ours.identity, ours.layout, ours.kind)
             stands = held.replaces != "" and root in listed and listed[root].etag == held.replaces

@@ -972,3 +972,24 @@ def test_a_listing_that_lags_hides_nothing_or_says_what_to_do(
                 np.testing.assert_array_equal(np.asarray(bp.open(place)), X if kind == "rows" else model.transform(X))
     if kind == "rows":
         np.testing.assert_allclose(bp.PCA(2).fit(place).mean_, model.mean_, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["rows", "model"])
+def test_a_claim_that_a_lagging_listing_still_shows_is_not_waited_for(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run has ended and deleted it."""
+    place, X, listed = Place(MemoryStore()).at("x"), normal(60, 4), Place.list
+    model, ghost = bp.PCA(2).fit(X), Entry(objects.CLAIM, 9, "etag", "etag")
+    write = {"rows": lambda rows, **options: bp.ingest(rows, place, **options),
+             "model": lambda rows, **options: bp.PCA(2).fit(rows).save(place, **options)}[kind]  # fmt: skip
+    write(X + 1)
+    with monkeypatch.context() as late:
+        late.setattr(
+            Place, "list", lambda self, below="": iter([*listed(self, below), *[ghost] * (self.prefix == "x")])
+        )
+        write(X, overwrite=True)
+    if kind == "rows":
+        np.testing.assert_array_equal(np.asarray(bp.open(place)), X)
+    else:
+        assert bp.load(place).components_.tobytes() == model.components_.tobytes()
