@@ -10,6 +10,7 @@ import math
 import os
 import pickle
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -432,42 +433,33 @@ class CompressedMember(StoredRows):
         return {"stored": self.stored, "order": self.order, "compressed": True}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TorchRows(StoredRows):
-    """A tensor that ``torch.save`` wrote, in NumPy's dtype, or float32 for floats that NumPy does not have.
+def torch_file(path: str, member: str | None) -> FlatFile:
+    """Describe a tensor that ``torch.save`` wrote: the named one, or the only one with two dimensions or more.
 
-    Each read maps the file and copies rows. NOTE: mapped pages count as the memory of the process while it copies, and
-    a process dies (SIGBUS) if another one truncates the file in that time.
+    Torch says where its numbers are, without reading any: these are read as those of other files are.
+
+    Raises
+    ------
+    TypeError
+        For a tensor whose numbers are not those of rows, one after the other, or that NumPy cannot hold.
     """
-
-    format: str = field(default="torch", kw_only=True)
-
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Copy a block."""
-        rows = _as_array(torch_tensors(self.path)[self.member][start:stop])
-        return np.array(rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)], self.dtype)
-
-    def details(self) -> dict[str, Any]:
-        """Return the dtype."""
-        return {"stored": self.stored}
-
-
-def torch_file(path: str, member: str | None) -> TorchRows:
-    """Describe a tensor that ``torch.save`` wrote: the named one, or the only one with two dimensions or more."""
     tensors = torch_tensors(path)
     name = choose_member(path, member, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    with decoding(
-        f"{path}: NumPy cannot hold the tensor {brief(repr(name))}", "Save it as dense float32.", errors=(RuntimeError,)
-    ):
-        try:
-            dtype = check_dtype(_as_array(tensors[name][:0]).dtype)
-        except TypeError as error:
-            raise TypeError(f"{path}: tensor {brief(repr(name))}: {error}") from None
-    return TorchRows(tuple(tensors[name].shape), dtype.str, path=path, member=name)
+    one, what = tensors[name], f"{path}: tensor {brief(repr(name))}"
+    start = getattr(one.untyped_storage(), "_checkpoint_offset", None) if str(one.layout) == "torch.strided" else None
+    whole, turned = (start is not None and tensor.is_contiguous() for tensor in (one, one.T if one.ndim == 2 else one))
+    if not (whole or turned) or one.is_conj() or one.is_neg():
+        raise TypeError(f"{what} is not stored row by row. Save x.contiguous(), of a dense x, with torch 2.6 or newer.")
+    try:
+        offset, stored = start + one.storage_offset() * one.itemsize, str(one.dtype).removeprefix("torch.")
+        shape, order = tuple(one.shape), "C" if whole else "F"
+        return raw_file(path, offset, shape, stored, order, format="torch", member=name)
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from None
 
 
 def torch_tensors(path: str) -> dict[str, Any]:
-    """Return the tensors of a file with their names, such as ``"layers/3"``, mapped: numbers are read as they are used.
+    """Return the tensors of a file with their names, such as ``"layers/3"``, without their numbers.
 
     Raises
     ------
@@ -479,6 +471,7 @@ def torch_tensors(path: str) -> dict[str, Any]:
     convert = f"np.save('x.npy', torch.load({path!r}, weights_only=True).numpy())"
     try:
         import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
     except ImportError as error:
         raise ImportError(
             f"{path} was written by torch, which reads it. Install torch, or convert the file where it is installed: "
@@ -486,19 +479,13 @@ def torch_tensors(path: str) -> dict[str, Any]:
         ) from error
     check_regular(path)
     broken = (*BAD_ZIP, pickle.UnpicklingError, LookupError, AttributeError)
-    with decoding(f"torch cannot read {path}", f"Copy it again, or convert it: {convert}.", errors=broken):
-        found = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    with (
+        decoding(f"torch cannot read {path}", f"Copy it again, or convert it: {convert}.", errors=broken),
+        warnings.catch_warnings(action="ignore"),  # of pickles of others, which are errors below
+        FakeTensorMode(),  # in which torch.load reads no numbers, but notes where they are
+    ):
+        found = torch.load(path, map_location="cpu", weights_only=True)
     return {name: one for name, one in _named(found, "", set()) if isinstance(one, torch.Tensor)}
-
-
-def _as_array(tensor: Any) -> NDArray[Any]:
-    """Return a dense tensor as an array: floats that NumPy does not have as float32, which holds them exactly."""
-    known: bool = not tensor.is_floating_point() or str(tensor.dtype) in (
-        "torch.float64",
-        "torch.float32",
-        "torch.float16",
-    )
-    return np.asarray((tensor if known else tensor.float()).numpy(force=True))
 
 
 def _named(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -597,13 +584,13 @@ def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
 
 
 class _Listing(NamedTuple):
-    files: tuple[FlatFile | TorchRows, ...]
+    files: tuple[FlatFile, ...]
     ends: tuple[int, ...]  # row after the last of each shard
     digest: str
 
 
 # The formats of shards; a folder or a pattern may hold one of these. These read headers only.
-FLAT: dict[str, Callable[[str, str | None], FlatFile | TorchRows]] = {
+FLAT: dict[str, Callable[[str, str | None], FlatFile]] = {
     ".npy": npy_file,
     ".safetensors": safetensors_file,
     ".pt": torch_file,
@@ -645,7 +632,7 @@ class Shards(StoredRows):
         """Return chunks of about 4 MiB that never cross a shard."""
         return tuple(rows for file in self._listing().files for rows in file.row_chunks() if rows) or (0,)
 
-    def _parts(self, start: int, stop: int) -> list[tuple[FlatFile | TorchRows, int, int]]:
+    def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:
         """Return the shards of those rows, with the row range within each."""
         listing = self._listing()
         return [(listing.files[i], lo, hi) for i, lo, hi in parts_of(listing.ends, start, stop)]
@@ -758,7 +745,7 @@ def _list(path: str, packed: bytes, member: str | None) -> _Listing:
         raise FileNotFoundError(
             f"no shards were found for {path}; {', '.join(FLAT)} files were expected. Check the folder or the pattern."
         )
-    files: list[FlatFile | TorchRows] = []
+    files: list[FlatFile] = []
     sha = hashlib.sha256()
     local = kind_of(path) == "disk"
     _check_whole(path, None if local else member)

@@ -101,7 +101,6 @@ def test_feature_maps_are_flattened_row_by_row(save: Any, tmp_path: Path) -> Non
         ("half", "f2", X24),
         ("u2", "u2", X24),
         ("weight", "f8", X24),
-        ("gaps", "f4", X24[:, 1:3]),
     ],
 )
 def test_tensors_of_a_file_that_torch_wrote_are_read_as_numpy_has_them(member: str, dtype: str, expected: Any) -> None:
