@@ -19,7 +19,7 @@ from bigpca.storage.carriers import create_output
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, free_bytes
 from bigpca.storage.forms import Annotations
-from bigpca.storage.groups import MODEL_FORMAT, Group, read_group, write_group
+from bigpca.storage.groups import MODEL_FORMAT, GotGroup, read_group, write_group
 from bigpca.storage.lock import RunLock
 from bigpca.storage.outputs import Output
 
@@ -28,7 +28,7 @@ __all__ = [
     "Annotations",
     "ChunkRecord",
     "ChunkWriter",
-    "Group",
+    "GotGroup",
     "Output",
     "RunLock",
     "atomic_write_bytes",

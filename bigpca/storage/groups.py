@@ -37,7 +37,7 @@ LEVEL = 3  # of zstd
 
 
 @dataclass(frozen=True)
-class Group:
+class GotGroup:
     """A stored model.
 
     Attributes
@@ -122,7 +122,9 @@ def write_group(
     carrier(path).put_group(path, fill, digest, ready, overwrite=overwrite)
 
 
-def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
+def read_group(
+    path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]
+) -> GotGroup:
     """Read a group that :func:`write_group` wrote, trusting nothing that is not checked.
 
     Parameters
@@ -133,7 +135,7 @@ def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | No
 
     Returns
     -------
-    Group
+    GotGroup
 
     Raises
     ------
@@ -144,7 +146,7 @@ def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | No
     return unless_replaced(path, partial(_got_group, path, kind, newest))
 
 
-def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
+def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None, newest: tuple[int, int]) -> GotGroup:
     with carrier(path).got_group(path) as (folder, where):
         try:
             return _read_group(folder, kind, newest)
@@ -154,7 +156,7 @@ def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None,
             raise ModelFormatError(str(error).replace(str(folder), where)) from error
 
 
-def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
+def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[int, int]) -> GotGroup:
     body, values = _read_header(target, newest)
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
@@ -164,7 +166,7 @@ def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[
         )
     arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items()}
     major, minor = body["format"]
-    return Group(body["kind"], (major, minor), arrays, values)
+    return GotGroup(body["kind"], (major, minor), arrays, values)
 
 
 def kind_at(path: str | os.PathLike[str]) -> str | None:

@@ -566,7 +566,8 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
 
         def get(key: str, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(place.get(key).data)
+            with suppress(FileNotFoundError):  # deleted, and still listed
+                target.write_bytes(place.get(key).data)
 
         wanted = []
         for key, entry in listed.items():
@@ -574,6 +575,8 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
             if not key.startswith(f"{CONTROL}/") and target.resolve().is_relative_to(Path(folder).resolve()):
                 wanted.append((entry.size, partial(get, key, target)))
         together(wanted)
+        if not Path(folder, ROOT).exists():
+            raise FileNotFoundError(f"{where} does not exist. Check the URL.")
         try:
             yield Path(folder), where
         except ModelFormatError as error:

@@ -993,3 +993,25 @@ def test_a_claim_that_a_lagging_listing_still_shows_is_not_waited_for(
         np.testing.assert_array_equal(np.asarray(bp.open(place)), X)
     else:
         assert bp.load(place).components_.tobytes() == model.components_.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["rows", "scores", "model"])
+def test_what_is_gone_and_still_listed_is_not_read_and_another_path_is_asked_for(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, X, listed = Place(MemoryStore()).at("x"), np.random.default_rng(0).normal(size=(400, 5)), Place.list
+    model = bp.PCA(2).fit(X)
+    write: Callable[..., Any] = {
+        "rows": lambda **options: bp.ingest(X, place, chunk_rows=50, **options),
+        "scores": lambda **options: model.transform(X, out=place, **options),
+        "model": lambda **options: model.save(place, **options),
+    }[kind]
+    write()
+    gone = list(listed(place))
+    place.delete([entry.key for entry in gone])
+    monkeypatch.setattr(Place, "list", lambda self, prefix="": (e for e in gone if e.key.startswith(prefix)))
+    with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group|does not exist\. Check the URL"):
+        bp.load(place) if kind == "model" else bp.open(place)
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(OutputExistsError, match=r"Choose another path"):
+            write(**options)

@@ -236,7 +236,7 @@ def explained_share(
 
 
 @dataclass(frozen=True)
-class Folding(Reading):
+class FoldScores(Reading):
     """The read of the scatter of each fold of the rows, of the candidate columns and the labels.
 
     Attributes
@@ -252,7 +252,7 @@ class Folding(Reading):
     templates: dict[str, Accumulator]
 
     @classmethod
-    def of(cls, rows: Rows, labelled: Labelled, candidates: Integers, folds: int, seed: int) -> Folding:
+    def of(cls, rows: Rows, labelled: Labelled, candidates: Integers, folds: int, seed: int) -> FoldScores:
         """Return the read of rows of the candidate columns, beside which it puts the labels.
 
         Parameters
@@ -382,7 +382,7 @@ class ScoredFit(Reading):
     Attributes
     ----------
     scoring : Scoring
-    folding : Folding or None
+    folding : FoldScores or None
     fit : Fit
         To the number of columns that will be selected, whichever they are.
     """
@@ -390,7 +390,7 @@ class ScoredFit(Reading):
     depends_on: ClassVar[tuple[str, ...]] = ("scoring", "folding", "fit")
 
     scoring: Scoring
-    folding: Folding | None
+    folding: FoldScores | None
     fit: Reading
 
     @property
@@ -653,7 +653,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         """Return columns for the other parts, which omit the rows that the scores omit: those incomplete in any."""
         return columns_of(X, columns, complete=self.nan_policy == "omit" and len(columns) < X.shape[1])
 
-    def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Folding:
+    def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> FoldScores:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows = Rows.of(self._columns(opened, np.sort(candidates)), **policies(self))
-        return Folding.of(rows, labelled, candidates, int(self.folds), seed)
+        return FoldScores.of(rows, labelled, candidates, int(self.folds), seed)
