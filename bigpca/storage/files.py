@@ -424,10 +424,10 @@ def _end(sibling: Path, target: Path) -> None:
     with suppress(OSError, ValueError):
         found = declared(read_document(sibling / OLD / ROOT))
     remove(sibling / OLD, () if found is None else found[1])
-    left = [path for path in sibling.glob("*") if path.name not in (OLD, PROOF)]
-    for path in left:
-        remove(path)
-    if not exists(sibling / OLD):
+    for path in sibling.glob("*"):
+        if path.name not in (OLD, PROOF):
+            remove(path)
+    if all(path.name == PROOF for path in sibling.glob("*")):  # else the next run removes what could not be removed now
         remove(sibling / PROOF)
         with suppress(OSError):
             sibling.rmdir()
