@@ -332,6 +332,10 @@ class Merging:
         ValueError
             If there were none.
         """
+        # Of batches that ended within a segment, what has no neighbour, in order.
+        left = sorted(self._halves, key=lambda half: half[2] << half[1])
+        if left:
+            self.prefix.extend(merge_states(*map(self._halves.pop, left)))
         if self.prefix.total is None:
             raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
         return self.prefix.total

@@ -183,6 +183,9 @@ class ReaderOfReader(Reader):
     def where(self, start: int, stop: int) -> str:
         return self.base.where(start, stop)
 
+    def slabs(self, rows: Values, first: int, ranges: Iterable[tuple[int, int]]) -> Generator[tuple[int, Values]]:
+        yield from self.base.slabs(rows, first, ranges)
+
     def with_inputs(self, inputs: Inputs) -> Self:
         return replace(self, base=self.base.with_inputs(inputs))
 
