@@ -493,7 +493,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("after", ["segment-000.npz", "m.zarr", "s.zarr.partial/c/0/0", "s.zarr"])
+@pytest.mark.parametrize("after", ["prefix-001.npz", "m.zarr", "s.zarr.partial/c/0/0", "s.zarr"])
 def test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outputs(
     after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

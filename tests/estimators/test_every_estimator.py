@@ -1206,11 +1206,13 @@ def test_what_is_asked_of_new_rows_is_one_planned_read(what: str, tmp_path: Path
     chunk = tmp_path / "x.zarr" / "c" / "2" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-9])
     model = of.model()
-    with pytest.raises(bp.errors.CorruptedChunkError, match="c/2/0"):
+    with pytest.raises(bp.errors.InputChangedError, match=r"Start again with bp\.open"):
         of.ask(model, rows, of.y)
+    with pytest.raises(bp.errors.CorruptedChunkError, match="c/2/0"):
+        of.ask(model, bp.open(tmp_path / "x.zarr"), of.y)
     chunk.unlink()
     with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
-        of.ask(model, rows, of.y)
+        of.ask(model, bp.open(tmp_path / "x.zarr"), of.y)
     holed = np.where((np.arange(len(OTHER)) == 45)[:, None] & (np.arange(D) == 2), np.nan, OTHER)
     with pytest.raises(bp.errors.NonFiniteError, match=r"row 45; the first is in row 45, column 2"):
         of.ask(model, da.from_array(holed, (CHUNK, D)), of.y)

@@ -205,7 +205,7 @@ NEAR = {
     "many reads": 4,
     "uniform of wide rows": 3,
 }
-GROWN = ("covariance", "nystrom sketch", "rpcholesky", "supervised", "fisher", "scored", "kernel supervised")
+GROWN = ("covariance", "nystrom sketch", "rpcholesky", "supervised", "fisher", "kernel supervised")
 CHILD = """
 import json, os, sys, warnings
 import dask.array, dask_ml.cluster, numpy, psutil, scipy.sparse

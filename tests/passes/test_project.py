@@ -152,6 +152,7 @@ def test_another_map_or_a_changed_input_does_not_continue_an_unfinished_output(s
         for f, touch in ((Multiply(), False), (Multiply(2.0), False), (Multiply(2.0), True)):
             if touch:
                 os.utime(store / "c" / "0" / "0", ns=(0, 0))
+                X = logged(store, tmp_path / "log")
             with pytest.raises(KeyboardInterrupt):
                 written(X, out, f, progress=interrupt_after(4))
         assert len(reads_in(tmp_path / "log")) == 12

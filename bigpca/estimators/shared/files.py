@@ -360,10 +360,12 @@ class References:
     def _check_stamp(self) -> None:
         source = self._store
         try:
-            stamp = digest(source.stamps(0, source.shape[0]))
+            stamps = source.stamps(0, source.shape[0])
+            if stamps and all(size < 0 for _, size, _ in stamps):
+                raise FileNotFoundError(f"{stamps[0][0]} does not exist")
         except FileNotFoundError as error:
             raise FileNotFoundError(f"the model's training rows were in {source.path}, {GONE} ({error})") from error
-        if stamp != self.stamp:
+        if digest(stamps) != self.stamp:
             raise ValueError(
                 f"the model's training rows were in {source.path}, whose files changed after the fit; new rows are "
                 f"compared with them. The original files were expected. Restore them and load the model again, or "
