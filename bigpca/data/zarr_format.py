@@ -359,9 +359,10 @@ class Decoder:
 
     @property
     def beside_bytes(self) -> int:
-        """Bytes that decoding a chunk takes beside the result and a copy of it: what each of several steps makes."""
+        """Bytes that decoding a chunk takes beside the result and a copy of it: what is read, and what each step makes."""
         steps = len(self.codecs) + 2 * len(self.filters)
-        return (steps > 1) * steps * math.prod(self.chunk_shape) * max(self.dtype.itemsize, self.stored.itemsize)
+        made = bool(self.codecs) + (steps > 1) * steps
+        return made * math.prod(self.chunk_shape) * max(self.dtype.itemsize, self.stored.itemsize)
 
     def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> None:
         """Fill ``out`` with a part of an open object of ``size`` bytes.
