@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import eq
 from types import EllipsisType
-from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -67,6 +67,9 @@ _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory"
 SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
 SENT_MARKS = 4096  # of objects, 32 KiB in each task
 MAX_LISTED = 20  # arrays of a file, in messages
+
+
+AnySource = TypeVar("AnySource", bound="Source")
 
 
 class Wanted(NamedTuple):
@@ -394,10 +397,6 @@ class Source(ABC):
             return selected
         return owned(plan.finish(block), self.dtype)
 
-    def of_task(self, start: int, stop: int) -> Self:
-        """Return the source with what a task needs that reads those rows."""
-        return self if self.looks is None else replace(self, looks=self.looks.part(start, stop))
-
     def looked_up(self, start: int, stop: int) -> list[Stamp]:
         """Return stamps of the objects of those rows, by one request each; none where reads have them."""
         return []
@@ -425,6 +424,11 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.format} {self.label} shape={self.shape} dtype={self.dtype}>"
+
+
+def of_task(source: AnySource, start: int, stop: int) -> AnySource:
+    """Return a source with what a task needs that reads those rows."""
+    return source if source.looks is None else replace(source, looks=source.looks.part(start, stop))
 
 
 def file_stamp(path: str) -> Stamp:

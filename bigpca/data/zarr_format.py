@@ -359,7 +359,7 @@ class Decoder:
 
     @property
     def beside_bytes(self) -> int:
-        """Bytes that decoding a chunk takes beside the result and a copy of it: what is read, and what each step makes."""
+        """Bytes that decoding a chunk takes beside the result and a copy: what is read, and what each step makes."""
         steps = len(self.codecs) + 2 * len(self.filters)
         made = bool(self.codecs) + (steps > 1) * steps
         return made * math.prod(self.chunk_shape) * max(self.dtype.itemsize, self.stored.itemsize)

@@ -152,7 +152,7 @@ class SegmentStates:
         return sorted((match[1], int(match[2])) for match in found if match)
 
 
-class Stored(Protocol):
+class StateStore(Protocol):
     """What writes states, as :class:`SegmentStates` does, and says whether it did."""
 
     def write(self, kind: str, index: int, state: PassState) -> int | bool:
@@ -166,7 +166,7 @@ class Stored(Protocol):
 class Prefix:
     """The left fold of the first segments, and their number; the checkpoint, if there is one, holds it after each."""
 
-    files: Stored | None
+    files: StateStore | None
     total: PassState | None = None
     covered: int = 0
 

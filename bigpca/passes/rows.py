@@ -23,7 +23,7 @@ from bigpca.costs import BlockForm, Work
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
-from bigpca.data.source import Source, stored_row_bytes
+from bigpca.data.source import Source, of_task, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr
 from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
@@ -655,7 +655,7 @@ class Rows:
         reader: Reader
         futures: Inputs = {}
         if origin.stored is not None:
-            reader = DirectReader(origin.stored.of_task(first, last), owned or view is not None, there)
+            reader = DirectReader(of_task(origin.stored, first, last), owned or view is not None, there)
         elif origin.direct:
             readers = tuple([DirectReader.of_rows(source, first, last) for source in origin.direct])
             reader = SidesReader(readers, origin.samples.dtype, origin.label)

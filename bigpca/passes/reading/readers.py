@@ -25,7 +25,7 @@ from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.data.batches import BatchRows
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape
-from bigpca.data.source import MemoryRows, Source
+from bigpca.data.source import MemoryRows, Source, of_task
 from bigpca.data.sparse import computed_rows, in_blocks, row_range, stacked
 from bigpca.data.views import View
 from bigpca.devices import Device, RowsThere
@@ -217,7 +217,7 @@ class DirectReader(Reader):
     def of_rows(cls, source: Source, start: int, stop: int) -> DirectReader:
         """Return a reader of rows that must not be overwritten; of an array in memory, it holds only these rows."""
         if not isinstance(source, MemoryRows):
-            return cls(source.of_task(start, stop), owned=False)
+            return cls(of_task(source, start, stop), owned=False)
         part = source.array[start:stop]
         return cls(replace(source, array_shape=part.shape, array=part), owned=False, begins=start)
 
