@@ -140,7 +140,8 @@ class ObjectLooks:
     """What the objects of a Dask array were when it was opened, in 8 bytes each.
 
     An object is compared as it arrives, by the ETag in the answer of its store, which takes no further request. Of
-    libraries that do not pass it on, the objects are looked up again, by one request each.
+    libraries that do not pass it on, the objects are looked up again, by one request each. At Google Cloud Storage and
+    Azure, whose answers may have other ETags than their listings, only runs compare, by the listing at their end.
 
     Attributes
     ----------
