@@ -146,15 +146,7 @@ def problem(importer: str, imported: str) -> str | None:
     if here in PURE and root in ("dask", "distributed", "zarr", "dask_ml"):
         return f"bigpca.{importer} imports {imported}: {here} is NumPy and SciPy only"
     graphs = root == "dask" and not imported.startswith(HARMLESS_DASK)
-    if graphs and here.partition(".")[0] not in (
-        "dask_array",
-        "expressions",
-        "data",
-        "engine",
-        "passes",
-        "estimators",
-        "landmarks",
-    ):
+    if graphs and here.partition(".")[0] not in GRAPHS:
         return f"bigpca.{importer} imports {imported}: only data/, engine/ and passes/ build Dask graphs"
     return None
 

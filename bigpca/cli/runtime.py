@@ -39,7 +39,7 @@ COLUMNS = {"labels": "label", "weights": "weight", "groups": "group"}  # of a fi
 
 @contextmanager
 def running(options: Cluster) -> Iterator[Client | None]:
-    """Provide the client of the requested scheduler; None for Dask's threaded scheduler in this process.
+    """Provide the client of the requested scheduler; None for threads of this process.
 
     Raises
     ------

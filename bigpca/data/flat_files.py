@@ -405,7 +405,7 @@ class CompressedMember(StoredRows):
         return max(1, self.array_shape[0])
 
     def decoding_bytes(self, columns: int) -> int:
-        """The whole array, of which a block is a part."""
+        """The whole array, whatever part of it is read."""
         return math.prod(self.array_shape) * self.bits.itemsize
 
     def row_chunks(self) -> tuple[int, ...]:

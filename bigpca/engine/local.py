@@ -337,7 +337,7 @@ class Merging:
         if left:
             self.prefix.extend(merge_states(*map(self._halves.pop, left)))
         if self.prefix.total is None:
-            raise ValueError("there are no rows to read: the array or all batches are empty. Give at least one row.")
+            raise ValueError("there is nothing to read: the array or every batch is empty. Give at least one row.")
         return self.prefix.total
 
 

@@ -249,6 +249,7 @@ def chosen(components: Any, names: Sequence[str], counts: Sequence[int] = (2,)) 
 
 
 def vector(values: Any, what: str) -> Vector:
+    """Return one number each (k,), such as the value of each component; ``what`` names them in the error."""
     found: Vector = np.asarray(values, dtype=np.float64)
     if found.ndim != 1 or not len(found):
         raise ValueError(

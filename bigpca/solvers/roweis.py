@@ -278,7 +278,7 @@ def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, t
         For values whose squares leave the range of float64.
     """
     (m, d), size = psi.shape, float(norm_of(psi))
-    if size and not 1e-150 < size < 1e150:  # the eigenvalues are squares, of which small ones lose digits
+    if size and not 1e-150 < size < 1e150:  # the eigenvalues are squares, and small squares lose digits
         raise ValueError(
             f"X'H Delta has the norm {size:.3g}, whose square leaves the range of float64; values from 1e-150 to 1e150 "
             "were expected. Divide the data by a constant first."

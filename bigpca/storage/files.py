@@ -686,7 +686,7 @@ def note_got(url: str, size: int, change: str | None) -> None:
 
 
 def marks_of(stamps: Iterable[tuple[str, int, int | str | None]]) -> Iterator[Mark]:
-    """Yield the marks of objects: with an ETag without times, of which listings have other digits than answers.
+    """Yield the marks of objects: their ETag if they have one, because listings round times otherwise than answers do.
 
     >>> list(marks_of([("c/0", 8, 'e_tag "a" last_modified 1'), ("c/1", 8, "mtime 2"), ("c/2", 8, None)]))
     [('c/0', 8, '"a"'), ('c/1', 8, 'mtime 2')]

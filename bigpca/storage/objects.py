@@ -577,11 +577,7 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
         together(wanted)
         if not Path(folder, ROOT).exists():
             raise FileNotFoundError(f"{where} does not exist. Check the URL.")
-        try:
-            yield Path(folder), where
-        except ModelFormatError as error:
-            late = "If it was saved just now, the store may not list all of it yet: then load it again."
-            raise ModelFormatError(f"{error} {late}") from error
+        yield Path(folder), where
 
 
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:

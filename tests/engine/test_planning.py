@@ -120,5 +120,5 @@ def test_groups_wait_where_two_a_thread_are_ahead_of_the_sum(groups: int, segmen
 def test_a_pass_over_no_rows_has_no_task() -> None:
     cost, unread = PassCost(name="x", layout=Layout(0, 1, 8, 1, (), (), ())), cast("Any", None)
     job = Pass(cost=cost, templates={}, cut=unread, stamp=None, finish=str, unit_bytes=8, whole=0)
-    with pytest.raises(ValueError, match="there are no rows to read"):
+    with pytest.raises(ValueError, match="there is nothing to read"):
         run_locally(job, Run(), Resumed())

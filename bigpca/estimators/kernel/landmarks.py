@@ -440,7 +440,7 @@ class Choice:
 
     @classmethod
     def like(cls, found: KernelSpectrum) -> Choice:
-        """Return the choice of a fit, of which no row is drawn again."""
+        """Return the choice of a fit: none of its rows is drawn again."""
         m = len(landmark_features(found).landmarks)
         return cls(m, np.arange(m))
 
@@ -483,7 +483,7 @@ class LandmarksFit(KernelFit):
         return f"landmarks ({self.choice.name})"
 
     def choosing_passes(self) -> tuple[PassCost, ...]:
-        """Declare the reads that choose the landmarks, if there are no landmarks yet."""
+        """Declare the reads that choose the landmarks, unless they are chosen already."""
         if self.like is not None:
             return ()
         rows = self.rows

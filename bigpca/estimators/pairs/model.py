@@ -130,7 +130,7 @@ class JointMoments:
         Whether columns are divided by their standard deviations (divisor n - 1), those that are constant by 1.
     roundings : tuple of float
         Relative rounding of the stored values of both sides, and of covariates.
-    second : Refinement or None
+    second : SecondRead or None
         The second read, if there was one.
     again : Moments or None
         Of the second read.

@@ -324,8 +324,8 @@ def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str
             rows = rows.shown(viewed(rows.X, View((rows.viewed_columns,), columns=chosen, pattern=RowPattern())))
     if rows.viewed_columns != counts.n_genes:
         raise ValueError(
-            f"X has {rows.viewed_columns} columns, but {name} was fitted to counts of {counts.n_genes} genes, of which "
-            f"it uses {counts.n_top_genes}. Give the counts of all genes, or the standard scores of those."
+            f"X has {rows.viewed_columns} columns, but {name} was fitted to counts of {counts.n_genes} genes, and uses "
+            f"{counts.n_top_genes} of them. Give the counts of all genes, or the standard scores of those."
         )
     return rows.shown(project_lazily(rows.X, counts, counts.n_top_genes), names=known, sample=(counts.n_top_genes,))
 

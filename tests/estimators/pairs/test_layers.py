@@ -193,7 +193,7 @@ def test_a_layer_without_rows_in_some_batches_is_that_of_its_rows() -> None:
     ("counts", "wrong", "message"),
     [
         ((5, 5), "NaN", "layer 'expert': 1 NaN or infinite value"),
-        ((0, 0), None, "layer 'expert': there are no rows to read"),
+        ((0, 0), None, "layer 'expert': there is nothing to read"),
         ((1, 0), None, "layer 'expert': Found array with 1 sample"),
         ((5, 5), [], r"layer 'expert': batch 0 .* has shape \(0,\)"),
         ((5, 5), [["a", "b"]], "layer 'expert': .*dtype <U1 cannot be used"),
