@@ -110,12 +110,15 @@ class Settings(IterationSettings):
         Number of the last columns, whose linear effect is taken out of the others.
     roundings : tuple of float
         Relative rounding of the stored values, of rows (or of each of their columns) and of covariates.
+    alike : bool
+        Whether each column counts alike in the error of what covariates leave, although none is divided by anything.
     """
 
     standardization: Standardization = field(default_factory=Standardization)
     keep_state_bytes: int = 256 << 20
     covariates: int = 0
     roundings: tuple[float, ...] = (EPS,)
+    alike: bool = False
 
     center = of_part("standardization", "center")
     scale = of_part("standardization", "scale")  # by what is learned of the columns they are divided
@@ -512,7 +515,7 @@ def without_covariates(
     left, known, share = np.maximum(left, lost), np.maximum(np.maximum(left, lost), FAINT * NOISE * noise), 0.0
     if (total > 0).any():
         parts = np.stack([lost, known, coarse, left])[:, total > 0]
-        lost, known, coarse, left = parts if settings.scales else parts.sum(axis=1, keepdims=True)
+        lost, known, coarse, left = parts if settings.scales or settings.alike else parts.sum(axis=1, keepdims=True)
         error, share = max(error, float((lost / known).max())), float((coarse / left).max())
     packed, found = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
     add_packed(packed, S)

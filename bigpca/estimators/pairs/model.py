@@ -164,7 +164,8 @@ class JointMoments:
         if not covariates:
             return self
         whole = self.moments
-        settings = _settings(covariates, self.roundings, (self.p, whole.n_features - covariates - self.p))
+        widths = self.p, whole.n_features - covariates - self.p
+        settings = _settings(covariates, self.roundings, widths, scale=self.scale)
         moments, found = without_covariates(whole, settings, again)
         last = whole if again is None else whole_moments(cast("Accumulator", again.state))
         before, summed = (one.squares[:-covariates] for one in (whole, last))
@@ -600,7 +601,8 @@ class PairModel(SumsModel[PairResult]):
     def _doubt(self, kept: KeptSides, solved: PairResult | None = None) -> SecondRead | None:
         p, q, covariates = kept.widths
         if covariates:
-            return None if solved else remainder(kept.state, _settings(covariates, kept.roundings, (p, q)))
+            settings = _settings(covariates, kept.roundings, (p, q), scale=self._scales)
+            return None if solved else remainder(kept.state, settings)
         error = getattr(solved, "solve_error_", None) or 0.0  # PLS estimates none
         return self._again(self._joint(kept)) if error > self._enough else None
 
@@ -880,10 +882,10 @@ class Predicts(PairModel):
         return float(np.where(varies, 1 - ratios, constant).mean())
 
 
-def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, int]) -> Settings:
+def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, int], *, scale: bool) -> Settings:
     """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
     each = (*np.repeat(roundings[:2], widths).tolist(), roundings[-1])
-    return Settings(None, Standardization(True, True), covariates=covariates, roundings=each)
+    return Settings(None, Standardization(True, scale), covariates=covariates, roundings=each, alike=True)
 
 
 def warn_of_rounding(found: PairResult) -> None:
