@@ -115,7 +115,7 @@ class GeneSearch(Learning):
         d = rows.n_columns
         first = [] if self.found.target is not None else [totals_lesson(self, rows)]
         if self.flavor == "seurat_v3":
-            of_counts = {"counts": StoredColumnMoments(d)} | (dict(first[0].templates) if first else {})
+            of_counts = {"counts": StoredColumnMoments(d)} | (dict(first[0].states) if first else {})
             first = [Lesson(self, rows, "moments of the counts", of_counts, _expecting)]
         width = d if self.flavor == "cell_ranger" else 2 * d
         logs = rows.mapped(MapStep(BesideLogs(self), width, 8 * d))

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import dask
 import numpy as np
@@ -33,9 +33,9 @@ from bigpca.engine.local import current_client
 from bigpca.engine.planning import PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
-from bigpca.operators.kernel import kernel_row_squares, squares_pass
+from bigpca.operators.kernel import squares
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.kernel_product import reject_underflow
+from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
     compared_bytes,
@@ -47,12 +47,13 @@ from bigpca.passes.accumulators.landmark_moments import (
     tile_rows,
 )
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.graphs import paths_in
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows, check_any_order, reject_weights
+from bigpca.passes.sweeps import Sweep
 from bigpca.seeds import integers, uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, spread_share, truncation_for
 from bigpca.solvers.pivoting import BLOCK, Race, rejection_pivots
@@ -132,7 +133,9 @@ class Landmarks:
     trace: float | None = None
 
 
-def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compared: Sequence[int] = ()) -> PassCost:
+def drawing(
+    request: LandmarkRequest, count: int, *, name: str = STREAM, compared: Sequence[int] = ()
+) -> Read[Folded[BestRows]]:
     """Declare draws of up to ``count`` rows, each compared with so many in the first draw, the second and so on."""
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
@@ -144,7 +147,8 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
     )
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
-    cost = row_pass(rows, name, [template], work=n * each.flops, dtype=request.dtype)
+    read = Read.into(rows, name, template, work=n * each.flops, dtype=request.dtype)
+    cost = read.cost
     # Rows are compared where kernels of many rows are computed, also if they have to be transferred.
     apart = (compared and not request.kernel.for_devices) or (not cost.there and max(compared, default=0) <= 1)
     device = None if apart or form.sparse else rows.device[0]
@@ -156,8 +160,7 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
         working += 2 * TILE_BYTES + csr.product_bytes(form, m) if form.sparse else 0  # rows and products of a tile
     held = cost.device_bytes + 2 * cost.block_rows * d * itemsize
     held += compared_bytes(tile, d, itemsize, max(compared)) if compared else 0
-    return replace(
-        cost,
+    return read.costing(
         device=device,
         there=cost.there and device is not None,
         device_bytes=0 if device is None else held,
@@ -168,14 +171,14 @@ def draw_pass(request: LandmarkRequest, count: int, *, name: str = STREAM, compa
 
 
 def draw_rows(
-    request: LandmarkRequest, cost: PassCost, weight: RowWeight, count: int, *, stream: str = STREAM
+    request: LandmarkRequest, read: Read[Folded[BestRows]], weight: RowWeight, *, stream: str = STREAM
 ) -> BestRows:
-    """Draw up to ``count`` rows with probability proportional to ``weight``, without replacement, in one read.
+    """Draw rows with probability proportional to ``weight``, without replacement, in one read.
 
     Parameters
     ----------
-    cost : PassCost
-        From :func:`draw_pass`.
+    read : Read
+        From :func:`drawing`.
     stream : str
         Names the random numbers; the same stream and proportional weights draw the same rows.
 
@@ -184,9 +187,8 @@ def draw_rows(
     ValueError
         If a weight is negative or not finite (names its row), or missing values leave fewer rows than landmarks.
     """
-    d = request.rows.n_columns
-    template = BestRows(d, count, weight, request.seed, stream, request.dtype.itemsize)
-    drawn = fold(request.run, cost, request.rows, template, shift=np.zeros(d)).state  # one pass over X
+    template = replace(cast("BestRows", read.states["state"]), weight=weight, stream=stream)
+    drawn = read.holding(template)(request.run, shift=np.zeros(request.rows.n_columns)).state  # one pass over X
     request.run.add_evaluations(drawn.evaluations)
     if drawn.count < request.count and not request.fewer:
         raise ValueError(
@@ -286,9 +288,9 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
         twice = values[counts > 1][0]
         raise ValueError(f"row {twice} is given as a landmark more than once. Remove the duplicates.")
     wanted, d = numbers.astype(np.int64), request.rows.n_columns
-    (cost,) = given_passes(numbers, request)
-    template = RowsAt(d, np.sort(wanted), cost.dtype.itemsize)
-    found = fold(request.run, cost, request.rows, template, shift=np.zeros(d)).state  # one pass over X
+    (read,) = given_passes(numbers, request)
+    template = RowsAt(d, np.sort(wanted), read.cost.dtype.itemsize)
+    found = read.holding(template)(request.run, shift=np.zeros(d)).state  # one pass over X
     missing = np.setdiff1d(wanted, found.indices)
     if len(wanted) == request.rows.n_present:  # all rows were wanted: omitted ones are not landmarks
         wanted, missing = wanted[np.isin(wanted, found.indices)], missing[:0]
@@ -301,23 +303,23 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)
 
 
-def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassCost, ...]:
+def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[Read[Folded[RowsAt]], ...]:
     """Declare the pass of :func:`given`; none if rows were given."""
     if landmarks.ndim != 1:
         return ()
     rows, dtype = request.rows, working_dtype(request.rows.dtype)
     template = RowsAt(rows.n_columns, np.broadcast_to(np.int64(0), (len(landmarks),)), dtype.itemsize)
-    return (row_pass(rows, "landmarks", [template], dtype=dtype),)
+    return (Read.into(rows, "landmarks", template, dtype=dtype),)
 
 
 def uniform(request: LandmarkRequest) -> Landmarks:
     """Draw every row with the same probability, without replacement, in one read without kernel evaluations."""
-    return _landmarks(draw_rows(request, *uniform_passes(request), Ones(), request.count), request)
+    return _landmarks(draw_rows(request, *uniform_passes(request), Ones()), request)
 
 
-def uniform_passes(request: LandmarkRequest) -> tuple[PassCost]:
+def uniform_passes(request: LandmarkRequest) -> tuple[Read[Folded[BestRows]]]:
     """Declare the pass of :func:`uniform`."""
-    return (draw_pass(request, request.count),)
+    return (drawing(request, request.count),)
 
 
 def diagonal(request: LandmarkRequest) -> Landmarks:
@@ -335,14 +337,14 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
     -----
     Tutorial, eq. 64. NOTE: its denominator is printed as another sum, with which the p_i do not add up to 1.
     """
-    drawn = draw_rows(request, *diagonal_passes(request), Diagonal(request.kernel, 2, request.shift), request.count)
+    drawn = draw_rows(request, *diagonal_passes(request), Diagonal(request.kernel, 2, request.shift))
     reject_underflow(request.kernel, drawn.weight_sum, what="the sum of k(x, x)^2", drawn=True)
     return _landmarks(drawn, request, trace=drawn.diagonal_sum)
 
 
-def diagonal_passes(request: LandmarkRequest) -> tuple[PassCost]:
+def diagonal_passes(request: LandmarkRequest) -> tuple[Read[Folded[BestRows]]]:
     """Declare the pass of :func:`diagonal`."""
-    return (draw_pass(request, request.count, compared=(1,)),)
+    return (drawing(request, request.count, compared=(1,)),)
 
 
 def column_norm(request: LandmarkRequest) -> Landmarks:
@@ -362,16 +364,16 @@ def column_norm(request: LandmarkRequest) -> Landmarks:
     """
     sweep, draw = column_norm_passes(request)
     shift = np.zeros(request.rows.n_columns) if request.shift is None else request.shift
-    weights = kernel_row_squares(request.run, sweep, request.rows, request.kernel, shift=shift)
-    drawn = draw_rows(request, draw, GivenWeight(weights), request.count)
+    weights = sweep(request.run, shift=shift).squares
+    drawn = draw_rows(request, draw, GivenWeight(weights))
     reject_underflow(request.kernel, drawn.weight_sum, what="the sum of k(x, y)^2", drawn=True)
     return _landmarks(drawn, request)
 
 
-def column_norm_passes(request: LandmarkRequest) -> tuple[PassCost, PassCost]:
+def column_norm_passes(request: LandmarkRequest) -> tuple[Sweep[KernelProduct], Read[Folded[BestRows]]]:
     """Declare the sweep and the pass of :func:`column_norm`."""
     _reject_absent(request.rows, "column-norm")
-    return squares_pass(request.rows, request.kernel), draw_pass(request, request.count)
+    return squares(request.rows, request.kernel), drawing(request, request.count)
 
 
 def _landmarks(drawn: BestRows, request: LandmarkRequest, trace: float | None = None) -> Landmarks:
@@ -438,10 +440,11 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     m = request.count
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
     trace, turn = 0.0, 0
-    (cost,) = rpcholesky_passes(request)
-    while len(chosen.rows) < m and turn < cost.most_times:
+    (read,) = rpcholesky_passes(request)
+    most = read.cost.most_times
+    while len(chosen.rows) < m and turn < most:
         # Candidates by the residual diagonal, in one read: an exponential race, so that no second read is needed.
-        drawn = draw_rows(request, cost, _weight(request, chosen), most_candidates(request), stream=f"landmarks-{turn}")
+        drawn = draw_rows(request, read, _weight(request, chosen), stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
             reject_underflow(request.kernel, trace, drawn=True)
@@ -449,25 +452,25 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
         # All residuals are 0 to rounding, or together no more than that: the landmarks span K.
         if drawn.rows is None or drawn.weight_sum <= chosen.rounding(request.precision) * trace:
             break
-        chosen, every = _join(request, chosen, drawn, turn >= cost.most_times)
+        chosen, every = _join(request, chosen, drawn, turn >= most)
         if every:  # and none of the others has a residual
             break
     return Landmarks(chosen.rows, chosen.indices, trace)
 
 
-def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassCost]:
+def rpcholesky_passes(request: LandmarkRequest) -> tuple[Read[Folded[BestRows]]]:
     """Declare the reads of :func:`rpcholesky`: one if all rows are candidates, else two typically and six at most."""
     m, candidates = request.count, most_candidates(request)
     whole = candidates == request.rows.n_rows
     # The second read compares all rows with the landmarks of the first, most of them where two reads are enough.
     compared = [1] if whole else [1, 3 * m // 4 + 1]
-    cost = draw_pass(request, candidates, compared=compared).repeated(*((1, 1) if whole else (2, MOST_READS)))
+    read = drawing(request, candidates, compared=compared).repeated(*((1, 1) if whole else (2, MOST_READS)))
+    cost = read.cost
     # With those accepted, and with the others of a block, which grows where few are accepted.
     joined = min(candidates, FOLLOWED * m) * (m + BLOCK[1])
     factors = 8 * candidates * (m + 4 * BLOCK[1] + 2 * request.rows.n_columns)
-    return (
-        replace(cost, evaluations=cost.evaluations + joined / cost.times, driver_bytes=cost.driver_bytes + factors),
-    )
+    more = joined / cost.times
+    return (read.costing(evaluations=cost.evaluations + more, driver_bytes=cost.driver_bytes + factors),)
 
 
 def most_candidates(request: LandmarkRequest) -> int:
@@ -663,7 +666,7 @@ class Sampling:
     """
 
     choose: Callable[[LandmarkRequest], Landmarks]
-    passes: Callable[[LandmarkRequest], tuple[PassCost, ...]]
+    passes: Callable[[LandmarkRequest], tuple[Declared, ...]]
 
 
 SAMPLINGS = {
@@ -675,7 +678,7 @@ SAMPLINGS = {
 }
 
 
-def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[PassCost, ...]:
+def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[Declared, ...]:
     """Declare what :func:`select_landmarks` reads; rejects weighted rows unless the landmarks are given."""
     if not isinstance(sampling, str):
         return given_passes(landmark_values(sampling), request)

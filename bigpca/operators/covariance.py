@@ -23,8 +23,8 @@ from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale, 
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
-from bigpca.passes.fold import first_shift, fold_to, row_pass, runs_layout, sample_runs, sample_size, shift_pass
-from bigpca.passes.panels import column_layout, column_pass, fold_columns_to
+from bigpca.passes.fold import FirstRows, Folded, Read, runs_layout, sample_runs, sample_size
+from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import Rows
 from bigpca.solvers.certificates import product_slack
@@ -45,17 +45,17 @@ class CovariancePasses:
 
     Attributes
     ----------
-    product : PassCost
+    product : Read
         One multiplication.
-    sample : PassCost or None
+    sample : Read or None
         Reads the rows from which an iteration starts; None if there are too few rows, or no sample is used.
-    first : PassCost
+    first : FirstRows
         Reads the rows that define the shift if there is no sample.
     """
 
-    product: PassCost
-    sample: PassCost | None
-    first: PassCost
+    product: Read[Folded[FusedProduct]]
+    sample: Read[Folded[RowSample]] | None
+    first: FirstRows
 
     @classmethod
     def of(
@@ -79,25 +79,26 @@ class CovariancePasses:
         form = rows.prices.block()[0]
         # X'(X W): two products, whose number decides the precision.
         work, cut = 2 * n * csr.product_flops(form, columns) * times[0], typical.state_bytes
-        product = row_pass(rows, "product", [largest], cut_bytes=cut, work=work, refinable=True)
-        itemsize, row_bytes = product.dtype.itemsize, rows.prices.held_row_bytes(product.dtype)
+        product = Read.into(rows, "product", largest, cut_bytes=cut, work=work, refinable=True)
+        cost = product.cost
+        itemsize, row_bytes = cost.dtype.itemsize, rows.prices.held_row_bytes(cost.dtype)
         each = typical.cost(replace(form, itemsize=itemsize))
-        product = replace(product.repeated(*times), flops=n * each.flops)
+        product = product.repeated(*times).costing(flops=n * each.flops)
         # The iteration starts from the leading axes of a sample, read before the first product.
         wanted = sample_size(n, math.ceil(row_bytes), sampled) if sampled else 0
         sample = None
         if wanted:
-            sample = row_pass(
+            sample = Read.into(
                 rows,
                 "sample",
-                [RowSample(d, wanted, row_bytes)],
+                RowSample(d, wanted, row_bytes),
                 cut_bytes=0,
-                dtype=product.dtype,
+                dtype=cost.dtype,
                 layout=runs_layout(rows, sample_runs(n, wanted, seed)),
                 collected=True,
                 finish_bytes=math.ceil(wanted * row_bytes) + axes_bytes(wanted, d, sampled, itemsize),
             )
-        return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))
+        return cls(product, sample, FirstRows(rows, cls.first_layout(rows, cost)))
 
     @staticmethod
     def first_layout(rows: Rows, product: PassCost) -> Layout:
@@ -108,10 +109,10 @@ class CovariancePasses:
 
     @property
     def costs(self) -> tuple[PassCost, ...]:
-        """All passes; the first rows are read without a sample, or if it has too few complete rows."""
+        """Those of all passes; the first rows are read without a sample, or if it has too few complete rows."""
         if self.sample is None:
-            return (self.first, self.product)
-        return (self.sample, self.first.repeated(0, self.first.most_times), self.product)
+            return (self.first.cost, self.product.cost)
+        return (self.sample.cost, self.first.cost.repeated(0, self.first.cost.most_times), self.product.cost)
 
 
 class CovarianceOperator(Weighted, Operator):
@@ -164,7 +165,7 @@ class CovarianceOperator(Weighted, Operator):
     ) -> None:
         self.rows, self.run, self.passes = rows, run, passes
         self.center, self.scaled, self.seed, self.threads = center, scale, seed, threads
-        self.dtype = passes.product.dtype
+        self.dtype = passes.product.cost.dtype
         self.count = 0
         self.weight_sums: WeightSums = None
         self.mean: Vector = np.zeros(rows.n_columns)
@@ -215,16 +216,13 @@ class CovarianceOperator(Weighted, Operator):
 
         Reads only the rows of the sample.
         """
-        cost = self.passes.sample
-        if cost is None:
+        read = self.passes.sample
+        if read is None:
             return None
         finish = partial(
             _solve_sample, columns=columns, center=self.center, scale=bool(self.scaled), threads=self.threads
         )
-        template = RowSample(self.size, cost.layout.n_rows, self.rows.prices.held_row_bytes(cost.dtype))
-        found = fold_to(  # part of a pass over X
-            self.run, cost, self.rows, {"sample": template}, finish, shift=np.zeros(self.size)
-        )
+        found = read.to(self.run, finish, shift=np.zeros(self.size))  # part of a pass over X
         if found is None:
             return None
         self._shift = found.mean
@@ -303,14 +301,11 @@ class CovarianceOperator(Weighted, Operator):
 
     def _fold(self, factor: DenseFactor) -> CentredProduct:
         template = FusedProduct.of(self.size, factor, squared=not self._summed, by_driver=True)
-        cost = replace(self.passes.product, dtype=self.dtype)
+        read = self.passes.product.holding(template).costing(dtype=self.dtype)
         finish = partial(centred_product, centred=self.center or bool(self.scaled))
         if self._shift is None:  # no sample and no earlier read has set it: the mean of the rows of the first chunk
-            layout = CovariancePasses.first_layout(self.rows, self.passes.product)
-            self._shift = first_shift(self.run, self.rows, layout)
-        return fold_to(  # one pass over X
-            self.run, cost, self.rows, {"product": template}, finish, shift=self._shift
-        )
+            self._shift = self.passes.first(self.run)
+        return read.to(self.run, finish, shift=self._shift)  # one pass over X
 
     def set_statistics(
         self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float, weight_sums: WeightSums
@@ -407,7 +402,7 @@ class CentredProduct:
 
 def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
     """Return the statistics and the centred product, computed where the merged state is."""
-    part = state.part("product", FusedProduct)
+    part = state.part("state", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
     return CentredProduct(
         part.count,
@@ -425,13 +420,13 @@ def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
 def _solve_sample(
     state: PassState, *, columns: int, center: bool, scale: bool, threads: int | None
 ) -> SampleAxes | None:
-    rows = state.part("sample", RowSample).rows()
+    rows = state.part("state", RowSample).rows()
     if sum(r.shape[0] for r in rows) < 2:
         return None
     return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))
 
 
-def dot_pass(rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0) -> PassCost:
+def dot_products(rows: Rows, columns: int, times: tuple[float, float], *, most: int = 0) -> ColumnRead[DotProduct]:
     """Declare products of the dot matrix with ``columns`` columns, or at most ``most``, and the probes.
 
     ``times`` are how often, typically and at most.
@@ -450,8 +445,8 @@ def dot_pass(rows: Rows, columns: int, times: tuple[float, float], *, most: int 
     n, width = rows.n_rows, max(columns, most) + PROBES
     dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times[0])
     template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)
-    cost = column_pass(rows, "product", template, layout, refinable=True)
-    return replace(cost.repeated(*times), flops=cost.flops * (columns + PROBES) / width)
+    read = ColumnRead.of_columns(rows, "product", template, layout, refinable=True)
+    return read.repeated(*times).costing(flops=read.cost.flops * (columns + PROBES) / width)
 
 
 class DotOperator(Operator):
@@ -463,12 +458,10 @@ class DotOperator(Operator):
 
     Parameters
     ----------
-    rows : Rows
-        Rows of a store chunked in columns. A store chunked in rows would be read once per block; use
-        :class:`~bigpca.operators.covariance.CovarianceOperator` for it.
     run : Run
-    cost : PassCost
-        From :func:`dot_pass`.
+    read : ColumnRead
+        From :func:`dot_products`, of rows of a store chunked in columns. A store chunked in rows would be read once per
+        block; use :class:`~bigpca.operators.covariance.CovarianceOperator` for it.
     center, scale : bool
     seed : int
         Seed of the probes.
@@ -482,12 +475,12 @@ class DotOperator(Operator):
     other_reads = 2  # of begin, and for the components
 
     def __init__(
-        self, rows: Rows, run: Run, cost: PassCost, *, center: bool = True, scale: LearnedScale = False, seed: int = 0
+        self, run: Run, read: ColumnRead[DotProduct], *, center: bool = True, scale: LearnedScale = False, seed: int = 0
     ) -> None:
-        self.rows, self.run, self.cost = rows, run, cost
+        self.rows, self.run, self.read = read.rows, run, read
         self.center, self.scaled, self.seed = center, scale, seed
-        self.dtype = cost.dtype
-        self.mean = self.squares = np.zeros(rows.n_columns)
+        self.dtype = read.cost.dtype
+        self.mean = self.squares = np.zeros(self.rows.n_columns)
 
     @property
     def size(self) -> int:
@@ -513,10 +506,8 @@ class DotOperator(Operator):
         template = DotProduct(
             self.size, V.shape[1], np.ascontiguousarray(V, self.dtype), self.dtype, self.center, self.scaled
         )
-        cost = replace(self.cost, dtype=self.dtype)
-        product, total, self.mean, self.squares = fold_columns_to(  # one pass over X
-            self.run, cost, self.rows, template, _product_of
-        )
+        read = self.read.holding(template).costing(dtype=self.dtype)
+        product, total, self.mean, self.squares = read.to(self.run, _product_of)  # one pass over X
         divisor = degrees_of_freedom(self.rows.n_present, self.rows.counted.sums)
         product /= divisor
         self.trace = float(total) / divisor

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of, working_dtype
-from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import PassCost
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.operators.base import PROBES, Operator, Probes, Products
@@ -20,22 +16,24 @@ from bigpca.passes.accumulators.kernel_product import (
 )
 from bigpca.passes.accumulators.thin_products import probe_vectors
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import fold_kernel, refined_sweep, sweep_pass
+from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
 ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.magnification
 
 
-def product_pass(rows: Rows, kernel: Kernel, columns: int, *, most: int = 0, refinable: bool = False) -> PassCost:
+def products(
+    rows: Rows, kernel: Kernel, columns: int, *, most: int = 0, refinable: bool = False
+) -> Sweep[KernelProduct]:
     """Declare products of the centred kernel matrix with ``columns`` columns (at most ``most``) and the probes."""
     width = max(columns, most) + PROBES + 1 + PROBES * refinable  # the probes are multiplied again after a refinement
     template = KernelProduct(
         rows.n_rows, width, np.broadcast_to(0.0, (rows.n_rows, width)), not kernel.positive_semidefinite
     )
-    cost = sweep_pass(rows, kernel, "kernel", template, refinable=refinable)
-    spared = cost.evaluations * 4.0 * (width - columns - PROBES - 1)
-    return replace(cost, flops=cost.flops - spared)
+    sweep = Sweep.of_pairs(rows, kernel, "kernel", template, refinable=refinable)
+    spared = sweep.cost.evaluations * 4.0 * (width - columns - PROBES - 1)
+    return sweep.costing(flops=sweep.cost.flops - spared)
 
 
 class KernelOperator(Operator):
@@ -46,12 +44,9 @@ class KernelOperator(Operator):
 
     Parameters
     ----------
-    rows : Rows
-    kernel : Kernel
-        Resolved for the number of columns.
     run : Run
-    cost : PassCost
-        From :func:`product_pass`.
+    sweep : Sweep
+        From :func:`products`.
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     seed : int
@@ -84,18 +79,23 @@ class KernelOperator(Operator):
 
     def __init__(
         self,
-        rows: Rows,
-        kernel: Kernel,
         run: Run,
-        cost: PassCost,
+        sweep: Sweep[KernelProduct],
         *,
         shift: Vector,
         seed: int = 0,
         shifted: bool = False,
     ) -> None:
         self.shifted, self.own_trace = shifted, 0.0
-        self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
-        self.dtype = cost.dtype
+        self.rows, self.kernel, self.run, self.sweep, self.shift, self.seed = (
+            sweep.rows,
+            sweep.kernel,
+            run,
+            sweep,
+            shift,
+            seed,
+        )
+        self.dtype = sweep.cost.dtype
         self.norm = self.entry_rounding = self.tile_rounding = 0.0
         self.row_means: Vector = np.zeros(0)
         self.magnification = ALIKE
@@ -135,12 +135,12 @@ class KernelOperator(Operator):
     @property
     def refinable(self) -> bool:
         """Whether tiles are computed from float32 rows, and memory is planned for float64."""
-        return self.cost.refinable and super().refinable
+        return self.sweep.cost.refinable and super().refinable
 
     def refine(self) -> None:
         """Compute tiles in float64 from now on; the next sweep computes trace and means again."""
         super().refine()
-        self.cost = refined_sweep(self.cost, self.rows, self.kernel)
+        self.sweep = self.sweep.refined()
         self._rounding = float(np.finfo(self.dtype).eps)
         self._learned = False
 
@@ -196,9 +196,7 @@ class KernelOperator(Operator):
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
         template = KernelProduct(self.size, V.shape[1], np.ascontiguousarray(V), squared)
-        state = fold_kernel(  # one sweep over all pairs of rows
-            self.run, self.cost, self.rows, self.kernel, template, _state_of, shift=self.shift
-        )
+        state = self.sweep.holding(template)(self.run, shift=self.shift)  # one sweep over all pairs of rows
         # The rounding error of K's entries: of the tiles, and of the rows if K may be computed in float32.
         given = float(np.finfo(working_dtype(self.rows.dtype)).eps)
         self._rounding = max(state.precision, given) if self.kernel.taken_on_trust else state.precision
@@ -244,19 +242,8 @@ class KernelOperator(Operator):
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
 
 
-def squares_pass(rows: Rows, kernel: Kernel) -> PassCost:
-    """Declare the sweep of :func:`kernel_row_squares`."""
-    return sweep_pass(rows, kernel, "row squares", _squares(rows))
-
-
-def kernel_row_squares(run: Run, cost: PassCost, rows: Rows, kernel: Kernel, *, shift: Vector) -> Vector:
-    """Return ``sum_j K_ij^2`` (n,) by one sweep."""
-    return fold_kernel(run, cost, rows, kernel, _squares(rows), _state_of, shift=shift).squares
-
-
-def _squares(rows: Rows) -> KernelProduct:
-    return KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
-
-
-def _state_of(state: PassState) -> KernelProduct:
-    return state.part("kernel", KernelProduct)
+def squares(rows: Rows, kernel: Kernel) -> Sweep[KernelProduct]:
+    """Declare a sweep whose state has ``sum_j K_ij^2`` (n,)."""
+    return Sweep.of_pairs(
+        rows, kernel, "row squares", KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
+    )

@@ -1,4 +1,4 @@
-"""The verb of one read: all rows, or a sample, go into accumulators group by group, which merge in a fixed tree.
+"""One read: all rows, or a sample, go into accumulators group by group, which merge in a fixed tree.
 
 One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk
 is never the result of a task, because neither queuing nor spilling bounds the memory of results.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -40,6 +41,8 @@ from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 # A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often
 # sorted by class, and consecutive rows need few chunks. The choice does not depend on chunks or workers.
 RUNS = 16
@@ -67,29 +70,17 @@ class Folded(Generic[A]):
     rows: int
 
 
-def row_pass(
-    rows: Rows,
-    name: str,
-    templates: Iterable[Accumulator],
-    *,
-    cut_bytes: int | None = None,
-    work: float | None = None,
-    layout: Layout | None = None,
-    dtype: DType | None = None,
-    refinable: bool = False,
-    finish_bytes: int | None = None,
-    collected: bool = False,
-) -> PassCost:
-    """Declare one read of X that is folded into states like ``templates``.
+class Cutting(TypedDict, total=False):
+    """How the rows of a read are cut and multiplied, where that does not follow from them and the states.
 
-    Parameters
+    Attributes
     ----------
     cut_bytes : int or None
-        State size from which rows are cut into groups; None for that of all ``templates``. Where it and ``work`` are
-        given, an additional accumulator changes no group, and so no bit.
+        State size from which rows are cut into groups; None for that of all states. Where it and ``work`` are given, an
+        additional accumulator changes no group, and so no bit.
     work : float or None
-        Floating-point operations from which the precision of the products is chosen; None for those of all
-        ``templates`` in dense rows.
+        Floating-point operations from which the precision of the products is chosen; None for those of all states in
+        dense rows.
     layout : Layout or None
         The rows that are read, and how they are cut; None for all rows, cut by ``cut_bytes``.
     dtype : numpy.dtype or None
@@ -101,7 +92,129 @@ def row_pass(
     collected : bool
         As in :class:`bigpca.engine.planning.PassCost`.
     """
-    states = list(templates)
+
+    cut_bytes: int | None
+    work: float | None
+    layout: Layout | None
+    dtype: DType | None
+    refinable: bool
+    finish_bytes: int | None
+    collected: bool
+
+
+@dataclass(frozen=True)
+class Read(Generic[R_co]):
+    """One read of X that is folded into states: declared, planned by its cost, and executed by calling it.
+
+    Attributes
+    ----------
+    rows : Rows
+    states : dict of str to Accumulator
+        Empty, by name; updated in the same read. Those of a declaration may hold zeros for numbers that are not known
+        before it runs; see :meth:`holding`.
+    cost : PassCost
+        As the plan has it: also what a run is held to.
+    finish : callable
+        Picklable; the merged state -> result. Runs where that state is (in a task on a cluster), so that only the
+        result is transferred.
+    """
+
+    rows: Rows
+    states: Mapping[str, Accumulator]
+    cost: PassCost
+    finish: Finish[R_co]
+
+    @staticmethod
+    def of(
+        rows: Rows, name: str, states: Mapping[str, Accumulator], finish: Finish[R], **cut: Unpack[Cutting]
+    ) -> Read[R]:
+        """Declare a read of these rows, and compute what it costs."""
+        return Read(rows, states, _cost(rows, name, list(states.values()), **cut), finish)
+
+    @staticmethod
+    def into(rows: Rows, name: str, state: A, **cut: Unpack[Cutting]) -> Read[Folded[A]]:
+        """Declare a read into one state, which is its result."""
+        return Read.of(rows, name, {"state": state}, _Whole(type(state)), **cut)
+
+    def holding(self, state: Accumulator, rows: Rows | None = None) -> Self:
+        """Return the same read into a state, and of rows, with the numbers that a run has found."""
+        (name,) = self.states
+        return replace(self, states={name: state}, rows=self.rows if rows is None else rows)
+
+    def costing(self, **changed: object) -> Self:
+        """Return the same read with another cost, of which these fields change."""
+        return replace(self, cost=replace(self.cost, **changed))  # type: ignore[arg-type]  # by name
+
+    def repeated(self, times: float, most: float | None = None) -> Self:
+        """Return the same read, run so many times, typically and at most."""
+        return replace(self, cost=self.cost.repeated(times, most))
+
+    def __call__(self, run: Run, *, shift: Vector | None = None) -> R_co:
+        """Read X, and return the result of the finish; see :meth:`to`."""
+        return self.to(run, self.finish, shift=shift)
+
+    def to(self, run: Run, finish: Finish[T], *, shift: Vector | None = None) -> T:
+        """Read X, and return what another finish makes of the merged state.
+
+        Parameters
+        ----------
+        shift : ndarray of shape (d,) or None
+            Subtracted from all rows after their maps (rounded to their precision). None: each group subtracts the mean
+            of its first slab.
+
+        Raises
+        ------
+        TypeError
+            If the rows have weights that a state cannot use.
+        NonFiniteError, MissingChunksError, CorruptedChunkError
+            From the read; names rows and block.
+        """
+        try:
+            return run_pass(self.job(run, finish, shift), run)
+        except NoRowsLeftError:
+            raise NoRowsLeftError(without_rows(self.rows)) from None
+
+    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+        """Return the pass of :meth:`to`, ready to run."""
+        rows, cost, layout, counted = self.rows, self.cost, self.cost.layout, self.rows.counted
+        whole = layout.n_rows == rows.n_rows and not run.adds
+        absent = rows.n_rows - rows.n_present if counted.coming is None else counted
+        own = _OfRows(finish, cost.device, absent if whole else None)
+
+        def stamp(group: int) -> str:
+            return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""
+
+        def cut(group: int) -> tuple[GroupTask, Inputs]:
+            (start, stop), of_group = layout.rows_of(group), layout.groups[group]
+            reads = layout.reads[of_group.start : of_group.stop]
+            reader, futures = rows.reader_of(cost, start, stop)
+            known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
+            states = {name: a.for_rows(start, stop).without_shared() for name, a in self.states.items()}
+            task = FoldGroup(
+                index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=known, strips=layout.strips,
+                dtype=cost.dtype, nan_policy=rows.nan_policy, templates=states, counted=counted.part(start, stop),
+                device=cost.device, runs=layout.runs_of(group),
+            )  # fmt: skip
+            return task, futures
+
+        job = pass_over(run, cost, rows, self.states, cut, own, stamp=stamp, shift=shift)
+        return replace(job, follows=rows.origin.requests[0] > 0)
+
+
+def _cost(
+    rows: Rows,
+    name: str,
+    states: Sequence[Accumulator],
+    *,
+    cut_bytes: int | None = None,
+    work: float | None = None,
+    layout: Layout | None = None,
+    dtype: DType | None = None,
+    refinable: bool = False,
+    finish_bytes: int | None = None,
+    collected: bool = False,
+) -> PassCost:
+    """Return what a read into these states costs."""
     check_states(rows, states)
     device, staying = rows.device
     state = sum(one.state_bytes for one in states)
@@ -150,51 +263,6 @@ def row_pass(
     )
 
 
-def fold(run: Run, cost: PassCost, rows: Rows, template: A, *, shift: Vector | None = None) -> Folded[A]:
-    """Fold one read of X into one accumulator, and return it; see :func:`fold_to`."""
-    return fold_to(run, cost, rows, {"state": template}, _Whole(type(template)), shift=shift)
-
-
-def fold_to(
-    run: Run,
-    cost: PassCost,
-    rows: Rows,
-    templates: Mapping[str, Accumulator],
-    finish: Finish[R],
-    *,
-    shift: Vector | None = None,
-) -> R:
-    """Fold one read of X into accumulators and return ``finish(state)``.
-
-    Parameters
-    ----------
-    cost : PassCost
-        From :func:`row_pass`, as the fit declared it.
-    templates : dict of str to Accumulator
-        Updated in the same read; together they may not exceed the declared bytes.
-    finish : callable
-        Picklable; runs where the merged state is (in a task on a cluster), so that only its result is transferred.
-    shift : ndarray of shape (d,) or None
-        Subtracted from all rows after their maps (rounded to their precision). None: each group subtracts the mean of
-        its first slab.
-
-    Raises
-    ------
-    TypeError
-        If the rows have weights that a state cannot use.
-    NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read; names rows and block.
-    """
-    whole = cost.layout.n_rows == rows.n_rows and not run.adds
-    try:
-        absent = rows.n_rows - rows.n_present
-        known = absent if rows.counted.coming is None else rows.counted
-        own = _OfRows(finish, cost.device, known if whole else None)
-        return run_pass(fold_job(run, cost, rows, templates, own, shift), run)
-    except NoRowsLeftError:
-        raise NoRowsLeftError(without_rows(rows)) from None
-
-
 class NoRowsLeftError(ValueError):
     """All rows of a read have missing values."""
 
@@ -225,7 +293,7 @@ def without_rows(rows: Rows) -> str:
     said = f"Found array with 0 samples after {rows.rows_read} rows with NaN or infinite values were left out. "
     if rows.order.in_order or rows.sparse:
         return said + "Fill in the values, or leave out columns that have none."
-    start, stop = _first_reads(rows, rows.layout(0))[0]
+    start, stop = FirstRows(rows, rows.layout(0)).reads[0]
     reader, futures = rows.reader(start, stop)
     reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
     values, _ = rows.counted.of_slab(reader.read(start, stop), start)
@@ -240,38 +308,6 @@ def without_rows(rows: Rows) -> str:
                 f"rows: {listed(own)}. Leave them out by bp.open({name or 'source'}, columns=...). "
             )
     return said.rstrip()
-
-
-def fold_job(
-    run: Run,
-    cost: PassCost,
-    rows: Rows,
-    templates: Mapping[str, Accumulator],
-    finish: Finish[R],
-    shift: Vector | None = None,
-) -> Pass[R]:
-    """Return the pass of :func:`fold_to`, ready to run."""
-    layout = cost.layout
-
-    def stamp(group: int) -> str:
-        return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""
-
-    def cut(group: int) -> tuple[GroupTask, Inputs]:
-        (start, stop), of_group = layout.rows_of(group), layout.groups[group]
-        reads = layout.reads[of_group.start : of_group.stop]
-        reader, futures = rows.reader_of(cost, start, stop)
-        known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
-        own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
-        counted = rows.counted.part(start, stop)
-        task = FoldGroup(
-            index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=known, strips=layout.strips,
-            dtype=cost.dtype, nan_policy=rows.nan_policy, templates=own, counted=counted, device=cost.device,
-            runs=layout.runs_of(group),
-        )  # fmt: skip
-        return task, futures
-
-    job = pass_over(run, cost, rows, templates, cut, finish, stamp=stamp, shift=shift)
-    return replace(job, follows=rows.origin.requests[0] > 0)
 
 
 @dataclass(frozen=True)
@@ -329,58 +365,82 @@ class FoldGroup(Group[Values]):
             yield Folding(reader, step.apply, update, close, ahead)
 
 
-def shift_pass(rows: Rows, layout: Layout) -> PassCost:
-    """Declare what :func:`first_rows` reads: the first read, and others where all rows of that may be left out."""
-    reads = _first_reads(rows, layout)
-    start, stop = reads[0] if reads else (0, 0)
-    whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
-    decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
-    cost = PassCost(
-        name="first rows", reads=decoded / max(1, rows.n_rows), bytes_read=int(decoded * rows.origin.row_bytes)
-    )
-    return cost.repeated(1, max(1, len(reads)))
+@dataclass(frozen=True)
+class FirstRows:
+    """The read of the first rows that count, whose mean is so near that of all rows that centring costs no digits.
 
-
-def _first_reads(rows: Rows, layout: Layout) -> Sequence[tuple[int, int]]:
-    """Return the read that has the first row that counts, or all that may have it.
-
-    Which rows are omitted is known only after they are read, so all reads may be needed. Batches can be read only once:
-    only their first read is returned.
+    Attributes
+    ----------
+    rows : Rows
+    layout : Layout
+        Of the passes that are shifted by the mean.
+    name : str
+        Of the read.
     """
-    present = rows.counted.present
-    reads = layout.reads if present is None else [read for read in layout.reads if present[slice(*read)].any()]
-    omits = rows.nan_policy == "omit" and rows.dtype.kind == "f" and not rows.order.in_order
-    return reads if omits else reads[:1]
+
+    rows: Rows
+    layout: Layout
+    name: str = "first rows"
+
+    @cached_property
+    def reads(self) -> Sequence[tuple[int, int]]:
+        """The read that has the first row that counts, or all that may have it.
+
+        Which rows are omitted is known only after they are read, so all reads may be needed. Batches can be read only
+        once: only their first read is there.
+        """
+        rows, present = self.rows, self.rows.counted.present
+        layout = self.layout
+        reads = layout.reads if present is None else [one for one in layout.reads if present[slice(*one)].any()]
+        omits = rows.nan_policy == "omit" and rows.dtype.kind == "f" and not rows.order.in_order
+        return reads if omits else reads[:1]
+
+    @cached_property
+    def cost(self) -> PassCost:
+        """The first read, and others where all rows of that may be left out."""
+        rows, (start, stop) = self.rows, self.reads[0] if self.reads else (0, 0)
+        whole = rows.sparse or stop == start  # sparse rows are read as they are decoded
+        decoded = stop - start if whole else int(np.diff(rows.origin.decoded(start, stop))[0])
+        size = int(decoded * rows.origin.row_bytes)
+        cost = PassCost(name=self.name, reads=decoded / max(1, rows.n_rows), bytes_read=size)
+        return cost.repeated(1, max(1, len(self.reads)))
+
+    def __call__(self, run: Run) -> Vector:
+        """Return the mean of the first rows (d,)."""
+        first = self.values(run, there=self.rows.device[1])
+        if isinstance(first, RowsThere):
+            device = Device.holding(first)
+            return device.fetch(device.shifted(first, None, first.dtype)[1])
+        return group_shift(first).astype(np.float64)
+
+    def values(self, run: Run, *, there: bool = False) -> Values:
+        """Return the first rows that count, of one slab, mapped, in the working dtype."""
+        rows = self.rows
+        for start, stop in self.reads:
+            run.read_beside(self.cost)
+            reader, futures = rows.reader(start, stop, there=there)
+            reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+            with solve_paused():  # because nodes of a graph may fold rows themselves
+                read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
+            values = read[: self.layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
+            where = reader.where(start, start + values.shape[0])
+            if rows.nan_policy == "omit" or rows.steps:
+                on = Device.holding(values) if isinstance(values, RowsThere) else None
+                step = Preparing(reader, values.dtype, "omit", on, rows.steps)
+                numbers = None if numbers is None else numbers[: values.shape[0]]
+                block = step.prepared(values, start, where, np.zeros(values.shape[1]), numbers)
+                values = map_rows(rows.steps, block, where) if rows.steps and block.count else block.values
+            if values.shape[0]:
+                return values
+        return np.zeros((0, rows.n_columns), working_dtype(rows.dtype))
 
 
-def first_shift(run: Run, rows: Rows, layout: Layout) -> Vector:
-    """Return the mean of the first rows (d,), so near the mean of all rows that double centring cancels no digits."""
-    first = first_rows(run, shift_pass(rows, layout), rows, layout, there=rows.device[1])
-    if isinstance(first, RowsThere):
-        device = Device.holding(first)
-        return device.fetch(device.shifted(first, None, first.dtype)[1])
-    return group_shift(first).astype(np.float64)
+Declared: TypeAlias = Read[object] | FirstRows | PassCost  # or the cost of a read by others
 
 
-def first_rows(run: Run, cost: PassCost, rows: Rows, layout: Layout, *, there: bool = False) -> Values:
-    """Return the first rows that count, of one slab, mapped, in the working dtype: the read of :func:`shift_pass`."""
-    for start, stop in _first_reads(rows, layout):
-        run.read_beside(cost)
-        reader, futures = rows.reader(start, stop, there=there)
-        reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
-        with solve_paused():  # because nodes of a graph may fold rows themselves
-            read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
-        values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
-        where = reader.where(start, start + values.shape[0])
-        if rows.nan_policy == "omit" or rows.steps:
-            on = Device.holding(values) if isinstance(values, RowsThere) else None
-            step = Preparing(reader, values.dtype, "omit", on, rows.steps)
-            numbers = None if numbers is None else numbers[: values.shape[0]]
-            block = step.prepared(values, start, where, np.zeros(values.shape[1]), numbers)
-            values = map_rows(rows.steps, block, where) if rows.steps and block.count else block.values
-        if values.shape[0]:
-            return values
-    return np.zeros((0, rows.n_columns), working_dtype(rows.dtype))
+def costs(declared: Iterable[Declared]) -> tuple[PassCost, ...]:
+    """Return what declared reads cost."""
+    return tuple(one if isinstance(one, PassCost) else one.cost for one in declared)
 
 
 def sample_size(n: int, row_bytes: int, least: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,15 +24,15 @@ from bigpca.costs import BlockForm
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import scaled_rows, stored_values, transposed, without_values
 from bigpca.devices import Device, gram_bytes, precisely
-from bigpca.engine.driver import run_pass
 from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
-from bigpca.engine.jobs import Finish, GroupTask, PassState
+from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import coalesce, plan_layout, split_evenly
 from bigpca.engine.planning import BYTE_WORK, PIECES, Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.fold import Read
 from bigpca.passes.reading.blocks import (
     Block,
     Values,
@@ -44,7 +44,8 @@ from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, ValueReader
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 PARTS = 8  # of the rows after a panel, which idle threads take; each part is read ahead of
 CORRECTED = 10.0  # times that the cost of a corrected pass counts when its precision is chosen
 
@@ -192,82 +193,85 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
 
 
-def panel_pass(rows: Rows, count: int, *, dtype: DType | None = None) -> PassCost:
-    """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result.
+@dataclass(frozen=True)
+class PanelRead(Read[R_co]):
+    """The dot matrix, filled over pairs of row panels: (panels + 1) / 2 reads of X.
 
-    Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`. The finish has the panels and the matrix.
+    The shift is subtracted from every row, after the row maps.
     """
-    check_any_order(rows, "a dot matrix of all rows")
-    base, dtype = rows.layout(0), dtype or dot_dtype(rows)
-    device, there = (None, False) if rows.sparse else rows.device
-    # The reads are joined into at most ``count`` groups of about equal size.
-    n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
-    joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
-    stops = (np.searchsorted(ends, np.cumsum(joined)) + 1).tolist()
-    ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
-    decoded = np.diff(ends, prepend=0)
-    for reads in ranges[0]:  # all rows after those of a panel are read past them
-        decoded[reads.start] += n - ends[reads.stop - 1]
-    read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
-    held = max(1, -(-n // (len(stops) * slab_rows)) // 2)  # slabs, with which one is multiplied
-    layout = PanelLayout(
-        n, base.n_columns, base.row_bytes, base.slab_rows, base.reads, *ranges, decoded=tuple(decoded.tolist()),
-        strips=1 if rows.sparse else min(PIECES, held * -(-rows.n_columns // WIDTH)),
-    )  # fmt: skip
-    panel_rows = max(count for count, _ in layout.sizes)
-    form, prepared = rows.prices.block(slab_rows, dtype.itemsize)
-    copied, scratch = rows.prices.copied_row_bytes(dtype) * slab_rows, prepared.bytes
-    template = DotPanels(n, rows.n_columns)
-    work = template.cost(form)
-    if rows.sparse:  # their transpose, and the sums of columns
-        scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
-    held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
-    if device is not None:
-        # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
-        wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.weights is None
-        device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
-        held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
-    return PassCost(
-        name="dot",
-        reads=layout.decoded_rows / max(1, n),
-        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
-        block_rows=slab_rows,
-        state_bytes=template.state_bytes,
-        peak_bytes=peak_bytes(read, copied, scratch) + held,
-        # Panels, the matrix, and what the allocator still keeps of the reads: up to 6 % of the plan without it.
-        finish_bytes=2 * template.state_bytes + peak_bytes(read, copied, scratch),
-        collected=True,
-        flops=n * work.flops,
-        layout=layout,
-        dtype=dtype,
-        device=device,
-        there=there,
-        device_bytes=device_bytes,
-    )
 
+    @classmethod
+    def of_panels(cls, rows: Rows, count: int, *, dtype: DType | None = None) -> PanelRead[DotPanels]:
+        """Declare it with at most ``count`` panels; ``count`` changes no bit of the result.
 
-def fold_panels(run: Run, cost: PassCost, rows: Rows, finish: Finish[R], *, shift: Vector) -> R:
-    """Fill the dot matrix over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
-
-    ``cost`` is from :func:`panel_pass`. The shift (d,) is subtracted from every row, after the row maps.
-    """
-    layout, template = cast("PanelLayout", cost.layout), DotPanels(rows.n_rows, rows.n_columns)
-    slab, dtype, device = layout.slab_rows, cost.dtype, cost.device
-    stamp = one_stamp(run, rows)
-
-    def cut(group: int) -> tuple[GroupTask, Inputs]:
-        panel, members = layout.rows_of(group), layout.groups[group]
-        reader, futures = rows.reader_of(cost, panel[0], layout.n_rows)
-        reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
-        weights = rows.counted.weights
-        task = DotGroup(
-            index=group, reader=reader, reads=reads, parts=later, slab_rows=slab, stamp=stamp(group),
-            panel=panel, dtype=dtype, template=template, weights=weights, device=device,
+        Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`. The finish has the panels and the
+        matrix.
+        """
+        check_any_order(rows, "a dot matrix of all rows")
+        base, dtype = rows.layout(0), dtype or dot_dtype(rows)
+        device, there = (None, False) if rows.sparse else rows.device
+        # The reads are joined into at most ``count`` groups of about equal size.
+        n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
+        joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
+        stops = (np.searchsorted(ends, np.cumsum(joined)) + 1).tolist()
+        ranges = tuple(map(range, [0, *stops], stops)), tuple(map(range, range(len(stops)), range(1, len(stops) + 1)))
+        decoded = np.diff(ends, prepend=0)
+        for reads in ranges[0]:  # all rows after those of a panel are read past them
+            decoded[reads.start] += n - ends[reads.stop - 1]
+        read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
+        held = max(1, -(-n // (len(stops) * slab_rows)) // 2)  # slabs, with which one is multiplied
+        layout = PanelLayout(
+            n, base.n_columns, base.row_bytes, base.slab_rows, base.reads, *ranges, decoded=tuple(decoded.tolist()),
+            strips=1 if rows.sparse else min(PIECES, held * -(-rows.n_columns // WIDTH)),
         )  # fmt: skip
-        return task, futures
+        panel_rows = max(count for count, _ in layout.sizes)
+        form, prepared = rows.prices.block(slab_rows, dtype.itemsize)
+        copied, scratch = rows.prices.copied_row_bytes(dtype) * slab_rows, prepared.bytes
+        template = DotPanels(n, rows.n_columns)
+        work = template.cost(form)
+        if rows.sparse:  # their transpose, and the sums of columns
+            scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
+        held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
+        if device is not None:
+            # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
+            wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.weights is None
+            device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
+            held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
+        cost = PassCost(
+            name="dot",
+            reads=layout.decoded_rows / max(1, n),
+            bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
+            block_rows=slab_rows,
+            state_bytes=template.state_bytes,
+            peak_bytes=peak_bytes(read, copied, scratch) + held,
+            # Panels, the matrix, and what the allocator still keeps of the reads: up to 6 % of the plan without it.
+            finish_bytes=2 * template.state_bytes + peak_bytes(read, copied, scratch),
+            collected=True,
+            flops=n * work.flops,
+            layout=layout,
+            dtype=dtype,
+            device=device,
+            there=there,
+            device_bytes=device_bytes,
+        )
+        return PanelRead(rows, {"dot": template}, cost, methodcaller("part", "dot", DotPanels))
 
-    job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp, shift=shift)
-    return run_pass(job, run)
+    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+        rows, cost, layout = self.rows, self.cost, cast("PanelLayout", self.cost.layout)
+        (template,), stamp = cast("Iterable[DotPanels]", self.states.values()), one_stamp(run, rows)
+
+        def cut(group: int) -> tuple[GroupTask, Inputs]:
+            panel, members = layout.rows_of(group), layout.groups[group]
+            reader, futures = rows.reader_of(cost, panel[0], layout.n_rows)
+            reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
+            weights = rows.counted.weights
+            task = DotGroup(
+                index=group, reader=reader, reads=reads, parts=later, slab_rows=layout.slab_rows, stamp=stamp(group),
+                panel=panel, dtype=cost.dtype, template=template, weights=weights, device=cost.device,
+            )  # fmt: skip
+            return task, futures
+
+        return pass_over(run, cost, rows, self.states, cut, finish, stamp=stamp, shift=shift)
 
 
 # Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.
@@ -320,88 +324,83 @@ def column_layout(rows: Rows) -> Layout | None:
     return plan_layout(chunks, rows.n_rows, rows.dtype, 8 * rows.n_rows**2)
 
 
-def column_pass(
-    rows: Rows,
-    name: str,
-    template: ColumnState,
-    layout: Layout,
-    *,
-    refinable: bool = False,
-    collected: bool = False,
-    dtype: DType | None = None,
-) -> PassCost:
-    """Declare one read of X by column blocks that is folded into states like ``template``.
+@dataclass(frozen=True)
+class ColumnRead(Read[R_co]):
+    """A fold over column blocks of all rows, each centred exactly before its product: one read of X.
 
-    Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states are
-    pieces that are concatenated at the end; of others, the finish has three.
+    The state is a DotSum (for the dot matrix), a DotProduct (for its product with V) or ColumnProducts (for V' X).
     """
-    check_any_order(rows, "a read of column blocks")
-    check_dense(rows, "a read of column blocks")
-    n = rows.n_rows
-    dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
-    read = layout.read_rows * n * rows.dtype.itemsize
-    slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
-    work = template.cost(BlockForm(n))
-    return PassCost(
-        name=name,
-        bytes_read=n * rows.n_columns * rows.dtype.itemsize,
-        block_rows=n,
-        state_bytes=template.state_bytes,
-        peak_bytes=peak_bytes(read, slab, work.bytes) + slab,
-        finish_bytes=(2 if collected else 3) * template.state_bytes,
-        collected=collected,
-        flops=float(rows.n_columns) * work.flops,
-        layout=layout,
-        dtype=dtype,
-        refinable=refinable,
-    )
 
+    @classmethod
+    def of_columns(
+        cls,
+        rows: Rows,
+        name: str,
+        template: C,
+        layout: Layout,
+        *,
+        refinable: bool = False,
+        collected: bool = False,
+        dtype: DType | None = None,
+    ) -> ColumnRead[C]:
+        """Declare it.
 
-def fold_columns(run: Run, cost: PassCost, rows: Rows, template: C) -> C:
-    """Fold column blocks of all rows, each centred exactly before its product: one read of X.
-
-    Viewed and mapped rows are rejected: a column block holds columns as they are stored.
-
-    Parameters
-    ----------
-    cost : PassCost
-        From :func:`column_pass`.
-    template : DotSum (for the dot matrix), DotProduct (for its product with V) or ColumnProducts (for V' X)
-    """
-    found: C = fold_columns_to(run, cost, rows, template, methodcaller("part", "dot", type(template)))
-    return found
-
-
-def fold_columns_to(run: Run, cost: PassCost, rows: Rows, template: ColumnState, finish: Finish[R]) -> R:
-    """Fold like :func:`fold_columns` and return ``finish(state)``, computed where the merged state is.
-
-    Raises
-    ------
-    TypeError
-        If the rows have weights that the state cannot use.
-    ValueError
-        If they are not columns of a store as they are: for views, row maps and Dask graphs.
-    """
-    source = rows.source
-    if source is None:
-        made = "row maps" if rows.steps else "a view" if rows.origin.view is not None else "a Dask graph"
-        raise ValueError(
-            f"the columns are computed by {made}, but column blocks must be read from a store. Fold over "
-            "rows, or write the rows to a store chunked in columns first."
+        Products have the dtype of a DotProduct, or else ``dtype``, by default that of a dot matrix. Collected states
+        are pieces that are concatenated at the end; of others, the finish has three.
+        """
+        check_any_order(rows, "a read of column blocks")
+        check_dense(rows, "a read of column blocks")
+        n = rows.n_rows
+        dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
+        read = layout.read_rows * n * rows.dtype.itemsize
+        slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
+        work = template.cost(BlockForm(n))
+        cost = PassCost(
+            name=name,
+            bytes_read=n * rows.n_columns * rows.dtype.itemsize,
+            block_rows=n,
+            state_bytes=template.state_bytes,
+            peak_bytes=peak_bytes(read, slab, work.bytes) + slab,
+            finish_bytes=(2 if collected else 3) * template.state_bytes,
+            collected=collected,
+            flops=float(rows.n_columns) * work.flops,
+            layout=layout,
+            dtype=dtype,
+            refinable=refinable,
         )
-    layout = cost.layout
-    stamp = one_stamp(run, rows)
+        finish: Finish[C] = methodcaller("part", "dot", type(template))
+        return ColumnRead(rows, {"dot": template}, cost, finish)
 
-    def cut(group: int) -> tuple[GroupTask, Inputs]:
-        reads = tuple(layout.reads[i] for i in layout.groups[group])
-        own, columns = template.without_shared(), ColumnReader(source)
-        reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=rows.counted.present)
-        task = ColumnGroup(
-            index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
-            dtype=cost.dtype, template=own, weights=rows.counted.weights,
-        )  # fmt: skip
-        return task, {}
+    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+        """Return the pass.
 
-    job = pass_over(run, cost, rows, {"dot": template}, cut, finish, stamp=stamp)
-    job = replace(job, unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns)
-    return run_pass(job, run)
+        Raises
+        ------
+        TypeError
+            If the rows have weights that the state cannot use.
+        ValueError
+            If they are not columns of a store as they are: for views, row maps and Dask graphs.
+        """
+        rows, cost, layout = self.rows, self.cost, self.cost.layout
+        (template,) = cast("Iterable[ColumnState]", self.states.values())
+        source = rows.source
+        if source is None:
+            made = "row maps" if rows.steps else "a view" if rows.origin.view is not None else "a Dask graph"
+            raise ValueError(
+                f"the columns are computed by {made}, but column blocks must be read from a store. Fold over "
+                "rows, or write the rows to a store chunked in columns first."
+            )
+        stamp = one_stamp(run, rows)
+
+        def cut(group: int) -> tuple[GroupTask, Inputs]:
+            reads = tuple(layout.reads[i] for i in layout.groups[group])
+            own, columns = template.without_shared(), ColumnReader(source)
+            reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=rows.counted.present)
+            task = ColumnGroup(
+                index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
+                dtype=cost.dtype, template=own, weights=rows.counted.weights,
+            )  # fmt: skip
+            return task, {}
+
+        job = pass_over(run, cost, rows, self.states, cut, finish, stamp=stamp)
+        return replace(job, unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns)

@@ -17,7 +17,7 @@ from bigpca.arrays import Array, Integers, working_dtype
 from bigpca.data.views import carried
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import PassCost, SolveCost, plan_of
+from bigpca.engine.planning import SolveCost, plan_of
 from bigpca.engine.run import Run
 from bigpca.errors import Shown, counted, listed, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator, centring_error
@@ -25,7 +25,7 @@ from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
-from bigpca.passes.fold import fold, fold_to, row_pass
+from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
@@ -33,7 +33,7 @@ from bigpca.passes.rows import Rows
 SHOWN_COLUMNS = 5  # in messages
 
 
-def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassCost:
+def observing(rows: Rows, name: str, *, first: bool = False) -> Read[Folded[ObservedColumns]]:
     """Declare the read that counts what there is in every column; of the ``first`` rows that are stored together."""
     template, layout = ObservedColumns(rows.viewed_columns), None
     if first:
@@ -42,7 +42,7 @@ def observed_pass(rows: Rows, name: str, *, first: bool = False) -> PassCost:
         layout = replace(
             rows.layout(template.state_bytes), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one
         )
-    return row_pass(replace(rows, fill=None, steps=()), name, [template], layout=layout)
+    return Read.into(replace(rows, fill=None, steps=()), name, template, layout=layout)
 
 
 def _first_rows(rows: Rows) -> tuple[int, int]:
@@ -55,41 +55,36 @@ def _first_rows(rows: Rows) -> tuple[int, int]:
     return int(ends[chunk]) - rows.origin.row_chunks[chunk], int(ends[chunk])
 
 
-def observe(run: Run, rows: Rows, cost: PassCost) -> ObservedColumns:
-    """Count what there is in every column, by a read that :func:`observed_pass` declared."""
-    return fold(run, cost, replace(rows, fill=None, steps=()), ObservedColumns(rows.viewed_columns)).state
-
-
-def search_passes(rows: Rows) -> tuple[PassCost, ...]:
+def searches(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
     """Declare the reads that find which columns have values, before a fit.
 
     Where every other column must be complete (``nan_policy="raise"``), the first rows show it: the reads of the fit
     check that no row differs. With "omit", all rows are read if a column has no value in the first; with "mean", the
     one read finds the means too.
     """
-    whole = observed_pass(rows, "columns with values")
+    whole = observing(rows, "columns with values")
     if rows.nan_policy == "mean":
         return (whole,)
-    first = observed_pass(rows, "columns of the first rows", first=True)
+    first = observing(rows, "columns of the first rows", first=True)
     return (first,) if rows.nan_policy == "raise" else (first, whole.repeated(0, 1))
 
 
 def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]:
-    """Execute :func:`search_passes`, and return the last state, with the reads that were made."""
-    first, *further = search_passes(rows)
-    state = observe(run, rows, first)
+    """Execute :func:`searches`, and return the last state, with the reads that were made."""
+    first, *further = searches(rows)
+    state = first(run).state
     if not further or not state.absent.any():
-        return state, ColumnSearch((first,), state if rows.nan_policy == "mean" else None)
-    return observe(run, rows, further[0]), ColumnSearch((first, further[0].repeated(1)))
+        return state, ColumnSearch((first.cost,), state if rows.nan_policy == "mean" else None)
+    return further[0](run).state, ColumnSearch((first.cost, further[0].cost.repeated(1)))
 
 
-def fill_pass(rows: Rows) -> tuple[PassCost, ...]:
+def filling(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
     """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
-    return () if carried(rows.X).search is not None else (observed_pass(rows, "means of the observed values"),)
+    return () if carried(rows.X).search is not None else (observing(rows, "means of the observed values"),)
 
 
 def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
-    """Find the means by which missing values are filled, in the read that :func:`fill_pass` declares.
+    """Find the means by which missing values are filled, in the read that :func:`filling` declares.
 
     Raises
     ------
@@ -103,8 +98,8 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
     """
     search = carried(rows.X).search
     found = None if search is None else search.found
-    for cost in fill_pass(rows):
-        found = observe(run, rows, cost)
+    for read in filling(rows):
+        found = read(run).state
     if found is None:
         return
     empty = np.flatnonzero(found.absent)
@@ -130,7 +125,7 @@ class Lesson:
         What is read.
     name : str
         What is found.
-    templates : dict of str to Accumulator
+    states : dict of str to Accumulator
     taught : callable
         Returns what the map becomes, from what it is and the merged states.
     about_zero : bool
@@ -140,21 +135,20 @@ class Lesson:
     of: Learning
     rows: Rows
     name: str
-    templates: Mapping[str, Accumulator]
+    states: Mapping[str, Accumulator]
     taught: Callable[[Learning, Mapping[str, Accumulator]], RowPreprocessor]
     about_zero: bool = True
 
     @cached_property
-    def cost(self) -> PassCost:
+    def read(self) -> Read[dict[str, Accumulator]]:
         """The read."""
-        return row_pass(self.rows, self.name, self.templates.values(), dtype=np.dtype(np.float64))
+        kinds = _Parts({name: type(one) for name, one in self.states.items()})
+        return Read.of(self.rows, self.name, self.states, kinds, dtype=np.dtype(np.float64))
 
     def learn(self, run: Run) -> None:
         """Read, and put what was found into the map."""
-        kinds = _Parts({name: type(one) for name, one in self.templates.items()})
         shift = np.zeros(self.rows.n_columns) if self.about_zero else None
-        states = fold_to(run, self.cost, self.rows, self.templates, kinds, shift=shift)
-        self.of.found = self.taught(self.of, states)
+        self.of.found = self.taught(self.of, self.read(run, shift=shift))
 
 
 @dataclass(frozen=True)
@@ -304,13 +298,13 @@ def read_ends(
     """
     width = rows.n_columns
     wanted = np.zeros(0, np.int64) if chosen is None else chosen
-    templates: dict[str, Accumulator] = {
+    states: dict[str, Accumulator] = {
         "ends": Furthest(min(width, columns or width), n),
         "chosen": RowsAt(width, wanted),
     }
-    cost = row_pass(rows, "ends of the columns", templates.values(), dtype=working_dtype(rows.dtype))
-    plan = plan_of([cost], SolveCost(), rows.order.resources, solver=cost.name, reason="one read")
+    read = Read.of(rows, "ends of the columns", states, _ends_of, dtype=working_dtype(rows.dtype))
+    plan = plan_of([read.cost], SolveCost(), rows.order.resources, solver=read.cost.name, reason="one read")
     plan.check()
     with resolve_progress(progress) as report:
         run = Run(None, report, "local" if rows.order.in_process else None, plan.peak_bytes)
-        return fold_to(run, cost, rows, templates, _ends_of, shift=np.zeros(width))  # one pass over X
+        return read(run, shift=np.zeros(width))  # one pass over X

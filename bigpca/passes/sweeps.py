@@ -11,11 +11,12 @@ one panel has all rows: more of them are what a run that was stopped within a sw
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, TypeAlias, TypeVar, cast
+from operator import methodcaller
+from typing import ClassVar, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -23,16 +24,16 @@ from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import made_ahead
 from bigpca.data.checks import note_rounded
 from bigpca.devices import Device, driving, tile_bytes
-from bigpca.engine.driver import run_pass
 from bigpca.engine.group import Folding
 from bigpca.engine.interfaces import Inputs
-from bigpca.engine.jobs import Finish, GroupTask
+from bigpca.engine.jobs import Finish, GroupTask, Pass
 from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
+from bigpca.passes.fold import Read
 from bigpca.passes.panels import Held, PanelGroup, Prepare
 from bigpca.passes.reading.blocks import Values, product_dtype
 from bigpca.passes.reading.preparing import Preparing
@@ -40,7 +41,9 @@ from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pa
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 Tile: TypeAlias = tuple[Array, int, int, float]  # of K; its first row and column; the error of its entries
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S", KernelProduct, DotPanels)
+T = TypeVar("T")
 TILE_ROWS = 1024  # rows of a tile, which is 4 MiB in float32 and fits in the cache
 MIN_TILE = 128
 TILES_ACROSS = 16  # at least, if there are enough rows: tiles on the diagonal are computed in full
@@ -217,56 +220,100 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
         return prepared
 
 
-def sweep_pass(
-    rows: Rows, kernel: Kernel, name: str, template: SweepState, *, refinable: bool = False, collected: bool = False
-) -> PassCost:
-    """Declare one sweep over all pairs of rows that is folded into states like ``template``.
+@dataclass(frozen=True)
+class Sweep(Read[R_co]):
+    """One sweep over all pairs of rows.
 
-    If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`. Collected states are panels;
-    of others, the finish has three.
+    The state is a KernelProduct (with V, for K V) or DotPanels (for K itself). The shift is near the mean of the rows;
+    see :meth:`bigpca.kernels.base.Kernel.prepare`.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Resolved for the number of columns.
     """
-    reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
-    device, there = rows.device if kernel.for_devices else (None, False)
-    d, dtype = rows.n_columns, kernel_dtype(rows)
-    widest = np.dtype(np.float64) if refinable else dtype
-    cut = partial(kernel_layout, rows, kernel, device=device)
-    layout, widest_layout = cut(dtype), cut(widest)
-    columns, kept = (template.n_columns, False) if isinstance(template, KernelProduct) else (0, True)
-    # A task reads slabs and holds a prepared panel, tiles and products.
-    itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
-    prepared = (widest_layout.read_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
-    slab = 2 * tile_rows * d * itemsize + rows.prices.block(tile_rows, itemsize)[1].bytes
-    tile = widest_layout.slab_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
-    read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.stream))
-    device_bytes = 0
-    if device is not None:
-        device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
-        device_bytes += there * 4 * read
-        device_bytes += kept * dtype.itemsize * rows.n_rows * (layout.read_rows + layout.slab_rows)  # tiles of a panel
-        prepared, tile = 8 * widest_layout.read_rows, FIXED_BYTES
-    if widest_layout.ahead > 1:  # tiles that idle threads made: for each thread, at most those of a panel
-        tile += widest_layout.read_rows * tile_rows * itemsize
-    working = prepared + slab + tile + 4 * 8 * tile_rows * columns
-    evaluations = layout.total_evaluations
-    return PassCost(
-        name=name,
-        reads=layout.sweep_reads,
-        most_reads=widest_layout.sweep_reads,
-        bytes_read=int(layout.sweep_reads * int(rows.n_rows * rows.origin.row_bytes)),
-        block_rows=layout.slab_rows,
-        state_bytes=template.state_bytes,
-        peak_bytes=peak_bytes(read, 0, working),
-        finish_bytes=3 * template.state_bytes,
-        collected=collected,
-        flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
-        evaluations=float(evaluations),
-        layout=replace(layout, added=4.0 * columns),
-        dtype=dtype,
-        refinable=refinable,
-        device=device,
-        there=there,
-        device_bytes=device_bytes,
-    )
+
+    kernel: Kernel
+
+    @classmethod
+    def of_pairs(
+        cls, rows: Rows, kernel: Kernel, name: str, template: S, *, refinable: bool = False, collected: bool = False
+    ) -> Sweep[S]:
+        """Declare it.
+
+        If ``refinable``, memory is planned for tiles in float64; see :meth:`refined`. Collected states are panels; of
+        others, the finish has three.
+        """
+        reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
+        device, there = rows.device if kernel.for_devices else (None, False)
+        d, dtype = rows.n_columns, kernel_dtype(rows)
+        widest = np.dtype(np.float64) if refinable else dtype
+        cut = partial(kernel_layout, rows, kernel, device=device)
+        layout, widest_layout = cut(dtype), cut(widest)
+        columns, kept = (template.n_columns, False) if isinstance(template, KernelProduct) else (0, True)
+        # A task reads slabs and holds a prepared panel, tiles and products.
+        itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
+        prepared = (widest_layout.read_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
+        slab = 2 * tile_rows * d * itemsize + rows.prices.block(tile_rows, itemsize)[1].bytes
+        tile = widest_layout.slab_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
+        read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.stream))
+        device_bytes = 0
+        if device is not None:
+            device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
+            device_bytes += there * 4 * read
+            device_bytes += (
+                kept * dtype.itemsize * rows.n_rows * (layout.read_rows + layout.slab_rows)
+            )  # tiles of a panel
+            prepared, tile = 8 * widest_layout.read_rows, FIXED_BYTES
+        if widest_layout.ahead > 1:  # tiles that idle threads made: for each thread, at most those of a panel
+            tile += widest_layout.read_rows * tile_rows * itemsize
+        working = prepared + slab + tile + 4 * 8 * tile_rows * columns
+        evaluations = layout.total_evaluations
+        cost = PassCost(
+            name=name,
+            reads=layout.sweep_reads,
+            most_reads=widest_layout.sweep_reads,
+            bytes_read=int(layout.sweep_reads * int(rows.n_rows * rows.origin.row_bytes)),
+            block_rows=layout.slab_rows,
+            state_bytes=template.state_bytes,
+            peak_bytes=peak_bytes(read, 0, working),
+            finish_bytes=3 * template.state_bytes,
+            collected=collected,
+            flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
+            evaluations=float(evaluations),
+            layout=replace(layout, added=4.0 * columns),
+            dtype=dtype,
+            refinable=refinable,
+            device=device,
+            there=there,
+            device_bytes=device_bytes,
+        )
+        finish: Finish[S] = methodcaller("part", "kernel", type(template))
+        return Sweep(rows, {"kernel": template}, cost, finish, kernel)
+
+    def refined(self) -> Self:
+        """Return the sweep with tiles in float64, in which float32 rows are exact."""
+        dtype, before = np.dtype(np.float64), cast("KernelLayout", self.cost.layout)
+        layout = replace(kernel_layout(self.rows, self.kernel, dtype, device=self.cost.device), added=before.added)
+        return self.costing(dtype=dtype, layout=layout, reads=layout.sweep_reads)
+
+    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+        rows, cost, layout = self.rows, self.cost, cast("KernelLayout", self.cost.layout)
+        (template,), n, stamp = cast("Iterable[SweepState]", self.states.values()), rows.n_rows, one_stamp(run, rows)
+        tile, stream, bare = layout.slab_rows, layout.stream_rows, template.without_shared()
+
+        def cut(group: int) -> tuple[GroupTask, Inputs]:
+            panel = layout.reads[group]
+            reader, futures, reads = *rows.reader_of(cost, panel[0], n), layout.clipped(panel[0], n)
+            task = KernelGroup(
+                index=group, reader=reader, reads=reads, slab_rows=tile, stamp=stamp(group), panel=panel,
+                dtype=cost.dtype, template=bare, device=cost.device, stream_rows=stream,
+                kernel=self.kernel, ahead=layout.ahead,
+            )  # fmt: skip
+            return task, futures
+
+        job = pass_over(run, cost, rows, self.states, cut, finish, stamp=stamp, shift=shift)
+        return replace(job, evaluations=layout.evaluations)
 
 
 def _device_bytes(layout: KernelLayout, dtype: DType, columns: int) -> int:
@@ -275,45 +322,3 @@ def _device_bytes(layout: KernelLayout, dtype: DType, columns: int) -> int:
     n, d = layout.n_rows, layout.n_columns
     rows = (panel + 2 * tile) * (2 * itemsize * (d + 5) + 8)  # as they are, and as factors
     return rows + n * columns * (8 + itemsize) + 4 * itemsize * tile**2 + 16 * tile * columns
-
-
-def refined_sweep(cost: PassCost, rows: Rows, kernel: Kernel) -> PassCost:
-    """Return the sweep with tiles in float64, in which float32 rows are exact."""
-    dtype, before = np.dtype(np.float64), cast("KernelLayout", cost.layout)
-    layout = replace(kernel_layout(rows, kernel, dtype, device=cost.device), added=before.added)
-    return replace(cost, dtype=dtype, layout=layout, reads=layout.sweep_reads)
-
-
-def fold_kernel(
-    run: Run, cost: PassCost, rows: Rows, kernel: Kernel, template: SweepState, finish: Finish[R], *, shift: Vector
-) -> R:
-    """Sweep once over all pairs of rows, and return ``finish(state)``.
-
-    Parameters
-    ----------
-    cost : PassCost
-        From :func:`sweep_pass`.
-    kernel : Kernel
-        Resolved for the number of columns.
-    template : KernelProduct (with V, for K V) or DotPanels (for K itself)
-    finish : callable
-        Picklable; complete state -> result.
-    shift : ndarray of shape (d,)
-        Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
-    """
-    layout, n, stamp = cast("KernelLayout", cost.layout), rows.n_rows, one_stamp(run, rows)
-    tile, stream, dtype, device = layout.slab_rows, layout.stream_rows, cost.dtype, cost.device
-    bare = template.without_shared()
-
-    def cut(group: int) -> tuple[GroupTask, Inputs]:
-        panel = layout.reads[group]
-        reader, futures, reads = *rows.reader_of(cost, panel[0], n), layout.clipped(panel[0], n)
-        task = KernelGroup(
-            index=group, reader=reader, reads=reads, slab_rows=tile, stamp=stamp(group), panel=panel, dtype=dtype,
-            template=bare, device=device, stream_rows=stream, kernel=kernel, ahead=layout.ahead,
-        )  # fmt: skip
-        return task, futures
-
-    job = pass_over(run, cost, rows, {"kernel": template}, cut, finish, stamp=stamp, shift=shift)
-    job = replace(job, evaluations=layout.evaluations)
-    return run_pass(job, run)

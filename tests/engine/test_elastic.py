@@ -26,7 +26,7 @@ from bigpca.engine.cluster.run import RESUBMISSIONS, ClusterRun, Segment, Suspec
 from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import fold_job, row_pass
+from bigpca.passes.fold import Read
 from bigpca.passes.rows import Rows
 from tests.engine.conftest import start_cluster
 from tests.faults.kit import start, wait_until, worker_command
@@ -262,8 +262,7 @@ def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:
 
 def suspects_of(store: Path) -> Suspects:
     rows = Rows.of(bp.open(store))
-    cost = row_pass(rows, "moments", [Moments(D)], cut_bytes=0, work=0.0)
-    job = fold_job(Run(), cost, rows, {"moments": Moments(D)}, str)
+    job = Read.into(rows, "moments", Moments(D), cut_bytes=0, work=0.0).job(Run(), str, None)
     return Suspects(job, Run(peak_bytes=1 << 20))
 
 

@@ -31,7 +31,7 @@ from bigpca.engine.planning import PassCost
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import fold_job, row_pass
+from bigpca.passes.fold import Read
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.rows import Rows
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
@@ -268,10 +268,10 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
 def test_groups_carry_their_own_rows_of_a_thin_factor_only() -> None:
     V = np.zeros((4000, 2))
     rows, template = Rows.of(bp.open(normal(4000, 24))), LeftProduct(24, V)
-    cost = row_pass(rows, "product", [template], cut_bytes=0, work=0.0)
-    task: Any = fold_job(Run(), cost, rows, {"product": template}, str).cut(0)[0]
-    start, stop = cost.layout.rows_of(0)
-    assert task.templates["product"].V.shape == (stop - start, 2)
+    read = Read.into(rows, "product", template, cut_bytes=0, work=0.0)
+    task: Any = read.job(Run(), str, None).cut(0)[0]
+    start, stop = read.cost.layout.rows_of(0)
+    assert task.templates["state"].V.shape == (stop - start, 2)
 
 
 def test_bits_do_not_depend_on_the_size_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,10 @@ from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import SAMPLINGS, LandmarkRequest, Landmarks, landmark_passes, select_landmarks
-from bigpca.landmarks.samplings import draw_pass, draw_rows
+from bigpca.landmarks.samplings import draw_rows, drawing
 from bigpca.passes.accumulators.landmark_moments import square_block
 from bigpca.passes.accumulators.row_weights import Residual
+from bigpca.passes.fold import costs
 from bigpca.passes.rows import Rows
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 
@@ -77,7 +78,7 @@ class Found:
 def choose(sampling: Any, wanted: LandmarkRequest) -> Found:
     """Choose within what is declared, as a fit does."""
     if (isinstance(sampling, str) and sampling in SAMPLINGS) or not isinstance(sampling, str):
-        wanted.run.declared = Run.declares(landmark_passes(sampling, wanted))
+        wanted.run.declared = Run.declares(costs(landmark_passes(sampling, wanted)))
     landmarks = select_landmarks(sampling, wanted)
     return Found(landmarks, wanted.run.reads, wanted.run.evaluations, wanted.count)
 
@@ -114,7 +115,7 @@ def residual_sum(kernel: Kernel, X: Array, chosen: Array) -> float:
     )
     rows = X[chosen].astype(wanted.dtype)
     weight = Residual(wanted.kernel, rows, chosen, T, residual_rounding(wanted.precision), None)
-    return draw_rows(wanted, draw_pass(wanted, 1), weight, 1).weight_sum
+    return draw_rows(wanted, drawing(wanted, 1), weight).weight_sum
 
 
 def trace_error(K: Array, chosen: Array | list[int]) -> float:

@@ -160,7 +160,7 @@ def test_a_product_reads_each_chunk_once_and_the_sample_only_its_own_chunks(
     assert np.array_equal(reads.per_chunk((n, D), chunks)[:, 0], touched)
     decoded = touched.mean()
     assert op.passes.sample is not None
-    assert op.passes.sample.reads == op.run.reads == pytest.approx(decoded)
+    assert op.passes.sample.cost.reads == op.run.reads == pytest.approx(decoded)
     op.begin(Q)
     assert (reads.per_chunk((n, D), chunks) == 1).all()
     for q in range(2, 4):

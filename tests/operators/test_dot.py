@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.engine.run import Run
 from bigpca.operators.base import PROBES
-from bigpca.operators.covariance import DotOperator, dot_pass
+from bigpca.operators.covariance import DotOperator, dot_products
 from bigpca.passes.rows import Rows
 from tests.builders import offset_data
 from tests.estimators.stores import stored
@@ -24,8 +24,7 @@ CHUNKINGS = [(N, 20), (11, 33)]
 
 
 def operator(X: Any, **options: Any) -> DotOperator:
-    rows = Rows.of(X)
-    return DotOperator(rows, Run(), dot_pass(rows, L, (3, 10)), **options)
+    return DotOperator(Run(), dot_products(Rows.of(X), L, (3, 10)), **options)
 
 
 def dot_matrix(X: NDArray[Any], center: bool, scale: bool) -> NDArray[np.float64]:

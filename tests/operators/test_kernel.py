@@ -13,7 +13,7 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.engine.run import Run
 from bigpca.operators.base import PROBES
-from bigpca.operators.kernel import KernelOperator, kernel_row_squares, product_pass, squares_pass
+from bigpca.operators.kernel import KernelOperator, products, squares
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import kernel_layout
 from tests.builders import offset_data
@@ -37,8 +37,7 @@ def centred(K: Array) -> Array:
 
 
 def operator(X: Any, kernel: kernels.Kernel) -> KernelOperator:
-    rows = Rows.of(X)
-    return KernelOperator(rows, kernel, Run(), product_pass(rows, kernel, L), shift=np.full(D, 2.0))
+    return KernelOperator(Run(), products(Rows.of(X), kernel, L), shift=np.full(D, 2.0))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -97,8 +96,8 @@ def test_norms_of_rows_come_from_one_sweep() -> None:
     X = rows_for("laplacian", "f8")
     rows = Rows.of(bp.open(X))
     run = Run()
-    squares = kernel_row_squares(run, squares_pass(rows, kernel), rows, kernel, shift=np.zeros(D))
-    np.testing.assert_allclose(squares, (oracle(X) ** 2).sum(axis=1), rtol=1e-12)
+    found = squares(rows, kernel)(run, shift=np.zeros(D)).squares
+    np.testing.assert_allclose(found, (oracle(X) ** 2).sum(axis=1), rtol=1e-12)
     layout = kernel_layout(rows, kernel)
     assert (run.evaluations, run.reads) == (layout.total_evaluations, layout.decoded_rows / layout.n_rows)
 

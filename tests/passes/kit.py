@@ -27,7 +27,7 @@ from bigpca.engine.planning import Layout
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import Folded, fold, row_pass
+from bigpca.passes.fold import Folded, Read
 from bigpca.passes.rows import Rows
 
 State = TypeVar("State", bound=Accumulator)
@@ -99,8 +99,8 @@ def folded(
 ) -> Folded[State]:
     """Fold one read into an accumulator, as fits do whose only pass it is."""
     work = float((layout or rows.layout(0)).n_rows) * template.cost(BlockForm(rows.n_columns)).flops
-    cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=work, layout=layout, dtype=dtype)
-    return fold(run or Run(), cost, rows, template, shift=shift)
+    read = Read.into(rows, name, template, cut_bytes=template.state_bytes, work=work, layout=layout, dtype=dtype)
+    return read(run or Run(), shift=shift)
 
 
 def moments_of(

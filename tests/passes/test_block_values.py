@@ -23,7 +23,7 @@ from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, 
 from bigpca.passes.fold import FoldGroup
 from bigpca.passes.reading.readers import Reader
 from bigpca.passes.rows import SPARSE_SLAB_BYTES, Rows
-from bigpca.passes.sweeps import sweep_pass
+from bigpca.passes.sweeps import Sweep
 from bigpca.sketches import Gaussian
 from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
 
@@ -83,7 +83,7 @@ def test_states_that_cannot_use_weights_are_rejected_before_the_read() -> None:
         folded(rows, BestRows(D, 5, Ones(), 3, "race"))
     kernel = KernelProduct(N, 3, np.zeros((N, 3)))
     with pytest.raises(TypeError, match="which a kernel matrix of all rows cannot use"):
-        sweep_pass(rows, Linear(), "test", kernel)
+        Sweep.of_pairs(rows, Linear(), "test", kernel)
 
 
 def _never(block: Any) -> Any:

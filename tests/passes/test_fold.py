@@ -351,7 +351,7 @@ def test_few_states_wait_to_be_merged_however_many_groups_there_are(
         state = run_group(*given)
         count(1)
         ahead.append((before - len(ahead), begun[0] - len(ahead)))
-        weakref.finalize(state.parts["moments"], count, -1)
+        weakref.finalize(state.parts["state"], count, -1)
         return state
 
     def begins(*given: Any) -> Any:

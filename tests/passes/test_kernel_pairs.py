@@ -19,13 +19,12 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
 from bigpca.engine.events import Event, GroupEvent, PassEvent
-from bigpca.engine.jobs import PassState
 from bigpca.engine.run import Run
 from bigpca.passes import sweeps
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
+from bigpca.passes.sweeps import Sweep, kernel_layout
 from tests.builders import offset_data
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -58,15 +57,10 @@ KERNELS: dict[str, tuple[kernels.Kernel, Callable[[Array], Array]]] = {
 }
 
 
-def take(state: PassState) -> Any:
-    return state.parts["kernel"]
-
-
 def sweep(X: da.Array, kernel: kernels.Kernel, template: Any, **options: Any) -> Any:
     rows = Rows.of(X)
     shift = np.asarray(X[: min(50, len(X))]).astype("f8").mean(axis=0)
-    cost = sweep_pass(rows, kernel, "kernel", template)
-    return fold_kernel(Run(**options), cost, rows, kernel, template, take, shift=shift)
+    return Sweep.of_pairs(rows, kernel, "kernel", template)(Run(**options), shift=shift)
 
 
 def factor(n: int, columns: int = L) -> Array:
@@ -162,8 +156,7 @@ def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     V, shift, rows = factor(N), np.ones(D), Rows.of(X)
     reads = Reads().watch(monkeypatch)
     kernel, template = kernels.RBF(0.1), KernelProduct(N, L, V)
-    cost = sweep_pass(rows, kernel, "kernel", template)
-    fold_kernel(Run(), cost, rows, kernel, template, take, shift=shift)
+    Sweep.of_pairs(rows, kernel, "kernel", template)(Run(), shift=shift)
     counts = reads.per_chunk((N, D), chunks)
     starts = np.array([start for start, _ in layout.reads])
     rows_of = [min(chunks[0], N - i) for i in range(0, N, chunks[0])]

@@ -25,12 +25,12 @@ from bigpca.passes.accumulators import kernel_product
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import fold_kernel, sweep_pass
+from bigpca.passes.sweeps import Sweep
 from tests.builders import offset_data
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
 from tests.passes.kit import interrupt_after
-from tests.passes.test_kernel_pairs import EPS, D, L, factor, rbf, sweep, take
+from tests.passes.test_kernel_pairs import EPS, D, L, factor, rbf, sweep
 from tests.passes.test_other_libraries import DEVICES, OnDevice, looks_of, require, watch
 from tests.peaks import traced_peak
 
@@ -98,8 +98,8 @@ def test_evaluations_and_reads_are_those_that_the_plan_counts(
     reads, events = Reads().watch(monkeypatch), list[Any]()
     with bp.config(arithmetic=STRICT):
         opened = Rows.of(X)
-        cost = sweep_pass(opened, kernel, "kernel", template)
-        found = fold_kernel(Run(progress=events.append), cost, opened, kernel, template, take, shift=np.ones(D))
+        read = Sweep.of_pairs(opened, kernel, "kernel", template)
+        cost, found = read.cost, read(Run(progress=events.append), shift=np.ones(D))
     assert len(cost.layout.decoded) > 4
     assert found.evaluations == cost.evaluations == next(e.evaluations_total for e in events if type(e) is PassEvent)
     assert N * (N + 1) / 2 <= found.evaluations <= 0.56 * N**2
@@ -115,10 +115,10 @@ def test_tiles_are_large_and_panels_bounded(
     n: int, chunk: int, d: int, usual_sizes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with bp.config(arithmetic=STRICT):
-        cost = sweep_pass(
+        cost = Sweep.of_pairs(
             Rows.of(unreadable(n, d, min(chunk, n), np.float32)), kernels.RBF(0.1), "kernel",
             KernelProduct(n, L, np.broadcast_to(0.0, (n, L))),
-        )  # fmt: skip
+        ).cost  # fmt: skip
     layout, tile = cost.layout, cost.layout.slab_rows
     assert n * (n + 1) / 2 <= cost.evaluations <= (0.58 if n > 3000 else 0.7) * n**2
     assert tile == {3000: 1024, 50_000: 5120 if d == 16 else 7168}.get(n, 8192)  # of 16 columns in float64
@@ -132,7 +132,8 @@ def test_tiles_are_large_and_panels_bounded(
 def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypatch: pytest.MonkeyPatch) -> None:
     moved, waits = {"put": 0, "fetch": 0}, looks_of(monkeypatch)
     with bp.config(arithmetic=STRICT):
-        cost = sweep_pass(Rows.of(bp.open(rows())), kernels.RBF(0.1), "kernel", KernelProduct(N, L, factor(N)))
+        template = KernelProduct(N, L, factor(N))
+        cost = Sweep.of_pairs(Rows.of(bp.open(rows())), kernels.RBF(0.1), "kernel", template).cost
         watch(monkeypatch, moved)
         waits.clear()
         sweep(bp.open(rows()), kernels.RBF(0.1), KernelProduct(N, L, factor(N)))
@@ -147,7 +148,7 @@ def test_a_sweep_takes_each_row_in_once_a_panel_and_gives_products_out(monkeypat
 def test_a_whole_matrix_is_computed_there_and_fetched_once_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, kernel, template = looks_of(monkeypatch), kernels.RBF(0.1), DotPanels(N, D)
     with bp.config(arithmetic=STRICT):
-        cost = sweep_pass(Rows.of(bp.open(rows())), kernel, "kernel", template)
+        cost = Sweep.of_pairs(Rows.of(bp.open(rows())), kernel, "kernel", template).cost
         waits.clear()
         found = sweep(bp.open(rows()), kernel, template).matrix()
     np.testing.assert_allclose(np.triu(found), np.triu(rbf(rows().astype("f8"), 0.1)), rtol=0, atol=1e-12)
@@ -161,7 +162,7 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(usual_sizes: None, mon
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)
     with bp.config(arithmetic="array_api_strict"):
         kernel, template = kernels.RBF(0.1), KernelProduct(n, columns, V)
-        planned = sweep_pass(Rows.of(bp.open(X)), kernel, "kernel", template)
+        planned = Sweep.of_pairs(Rows.of(bp.open(X)), kernel, "kernel", template).cost
         peak = traced_peak(lambda: sweep(bp.open(X), kernel, template))
         here = planned.state_bytes
         assert 0.7 * planned.device_bytes < peak - here < planned.device_bytes + 3 * here
@@ -286,7 +287,7 @@ def test_rows_that_come_from_a_device_stay_there(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("bigpca.passes.reading.readers.FIRST_BYTES", 4 * D)
     watch(monkeypatch, moved)
     kernel, template, given = kernels.RBF(0.1), KernelProduct(N, L, factor(N)), Rows.of(there)
-    cost = sweep_pass(given, kernel, "kernel", template)
-    found = fold_kernel(Run(), cost, given, kernel, template, take, shift=np.full(D, 30.0))
+    read = Sweep.of_pairs(given, kernel, "kernel", template)
+    cost, found = read.cost, read(Run(), shift=np.full(D, 30.0))
     np.testing.assert_allclose(found.product, rbf(rows().astype("f8"), 0.1) @ factor(N), rtol=0, atol=1e-9)
     assert moved["fetch"] < cost.reads * 8 * (N * (L + 1) + 10 * D)  # products, norms and sums, but no rows

@@ -28,13 +28,13 @@ from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.fold import first_rows, fold_to, row_pass, shift_pass
-from bigpca.passes.panels import column_layout, column_pass, fold_columns
+from bigpca.passes.fold import FirstRows, Read
+from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.project import project_in_memory, project_to
 from bigpca.passes.reading.blocks import STRIP_BYTES
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import fold_kernel, sweep_pass
+from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import assert_moments, folded, full, write_store
@@ -59,8 +59,8 @@ def labelled_states(r: int, codes: Array = CODES) -> dict[str, Accumulator]:
 
 def fold_labelled(rows: Rows, codes: Array = CODES) -> tuple[Any, Any, int]:
     states = labelled_states(rows.n_columns, codes)
-    cost = row_pass(rows, "test", states.values(), cut_bytes=0, work=0.0)
-    return fold_to(Run(), cost, rows, states, lambda s: (s.parts["classes"], s.parts["cross"], s.omitted))
+    take = lambda s: (s.parts["classes"], s.parts["cross"], s.omitted)  # noqa: E731
+    return Read.of(rows, "test", states, take, cut_bytes=0, work=0.0)(Run())
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
@@ -118,11 +118,10 @@ def test_sweeps_and_first_rows_are_of_mapped_rows(chain: str) -> None:
     steps, truth = CHAINS[chain]
     rows = Rows.of(da.from_array(X, chunks=(64, D)) + 0).mapped(*steps)
     layout = rows.layout(0)
-    first = first_rows(Run(), shift_pass(rows, layout), rows, layout)
+    first = FirstRows(rows, layout).values(Run())
     np.testing.assert_array_equal(first, truth[: layout.read_rows])
     template, kernel = DotPanels(N, rows.n_columns), kernels.RBF(0.1)
-    cost = sweep_pass(rows, kernel, "kernel", template)
-    found: Any = fold_kernel(Run(), cost, rows, kernel, template, lambda s: s.parts["kernel"], shift=truth.mean(axis=0))
+    found = Sweep.of_pairs(rows, kernel, "kernel", template)(Run(), shift=truth.mean(axis=0))
     K = np.exp(-0.1 * cdist(truth, truth, "sqeuclidean"))
     np.testing.assert_allclose(mirror_upper(found.matrix()), K, rtol=0, atol=1e-13)
 
@@ -131,12 +130,12 @@ def test_column_folds_reject_rows_that_are_not_columns_of_a_store(tmp_path: Path
     plain = Rows.of(bp.open(write_store(tmp_path / "x.zarr", X, (N, 2))))
     layout = column_layout(plain)
     assert layout is not None
-    cost = column_pass(plain, "dot", DotSum(N), layout)
+    read = ColumnRead.of_columns(plain, "dot", DotSum(N), layout)
     viewed_rows = Rows.of(columns_of(plain.X, np.array([0, 2])))
     for rows, made in ((plain.mapped(*CHAINS["centre and scale"][0]), "row maps"), (viewed_rows, "a view")):
         assert column_layout(rows) is None
         with pytest.raises(ValueError, match=f"the columns are computed by {made}, but .* Fold over rows"):
-            fold_columns(Run(), cost, rows, DotSum(N))
+            replace(read, rows=rows)(Run())
 
 
 SAMPLES = np.random.default_rng(3).standard_normal((40, 3 * 4 * 5)) + 2.0
@@ -211,11 +210,11 @@ def test_the_cost_of_a_pass_has_the_stored_bytes_of_a_view_and_what_maps_take(tm
     chosen, pixels = Rows.of(columns_of(X, np.arange(3))), Rows.of(viewed(X, VIEWS["pixels"][0]))
     features = MapStep(Affine(np.zeros(3)), 3, flops_per_row=6)
     for rows in (chosen, pixels, chosen.mapped(features)):
-        cost = row_pass(rows, "test", [Moments(3)], cut_bytes=0, work=0.0)
+        cost = Read.into(rows, "test", Moments(3), cut_bytes=0, work=0.0).cost
         assert cost.bytes_read == SAMPLES.nbytes
         assert cost.peak_bytes >= 2 * 40 * 60 * 8  # the chunk that Dask would decode, twice
     both = (chosen, chosen.mapped(features))
-    plain, mapped = (row_pass(r, "test", [Moments(3)], cut_bytes=0, work=0.0) for r in both)
+    plain, mapped = (Read.into(r, "test", Moments(3), cut_bytes=0, work=0.0).cost for r in both)
     assert mapped.flops - plain.flops == 6 * 40
     assert mapped.peak_bytes - plain.peak_bytes == 40 * 3 * 8
 

@@ -31,13 +31,12 @@ from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.estimators.kernel.maps import scored_rows
 from bigpca.kernels.dot import PreparedThere
-from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMoments, WithinFactor, WithinProduct
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.panels import fold_panels, panel_pass
+from bigpca.passes.panels import PanelRead
 from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import Rows
@@ -313,14 +312,14 @@ def test_a_dot_matrix_takes_each_row_in_once_a_panel_and_gives_its_panels_out(
     for panels in (1, 2, 4):
         with bp.config(arithmetic=name), dask.config.set(num_workers=4):  # one of the threads drives a device
             rows = Rows.of(X)
-            cost = panel_pass(rows, panels)
+            read = PanelRead.of_panels(rows, panels)
             waits.clear()
             moved.update(put=0, fetch=0)
-            found.append(fold_panels(Run(), cost, rows, lambda s: s.part("dot", DotPanels).matrix(), shift=shift))
-        assert cost.reads == (panels + 1) / 2
+            found.append(read(Run(), shift=shift).matrix())
+        assert read.cost.reads == (panels + 1) / 2
         assert waits.count(1) == panels
         assert sum(waits) == panels + 100 * 100 * 10  # tiles of the upper triangle
-        assert moved["put"] == cost.reads * (A.nbytes + 4 * shift.nbytes)
+        assert moved["put"] == read.cost.reads * (A.nbytes + 4 * shift.nbytes)
     Y = A.astype("f8") - shift
     np.testing.assert_allclose(np.triu(found[0]), np.triu(Y @ Y.T), rtol=0, atol=1e-6 * np.square(Y).sum(1).max())
     assert all(np.array_equal(found[0], one) for one in found[1:])

@@ -19,8 +19,8 @@ from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
-from bigpca.passes.fold import first_shift
-from bigpca.passes.panels import column_layout, column_pass, fold_columns, fold_panels, panel_pass
+from bigpca.passes.fold import FirstRows
+from bigpca.passes.panels import ColumnRead, PanelRead, column_layout
 from bigpca.passes.rows import Rows
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
@@ -34,9 +34,9 @@ def take_matrix(state: Any) -> NDArray[np.float64]:
 
 def dot_of(X: da.Array, panels: int, *, centre: bool = True, **options: Any) -> NDArray[np.float64]:
     rows = Rows.of(X)
-    cost, run = panel_pass(rows, panels), Run(**options)
-    shift = first_shift(run, rows, cost.layout) if centre else np.zeros(rows.n_columns)
-    G = fold_panels(run, cost, rows, take_matrix, shift=shift)
+    read, run = PanelRead.of_panels(rows, panels), Run(**options)
+    shift = FirstRows(rows, read.cost.layout)(run) if centre else np.zeros(rows.n_columns)
+    G = read.to(run, take_matrix, shift=shift)
     if centre:
         double_centre(G)
     return mirror_upper(G)
@@ -114,20 +114,20 @@ def test_column_blocks_give_the_dot_matrix_and_the_components_product(
     wide = A.astype("f8")
     Y = (wide - wide.mean(0) if center else wide) / (wide.std(0) if scale else 1.0)
     sums = DotSum(40, center, scale)
-    G = fold_columns(Run(), column_pass(rows, "dot", sums, layout), rows, sums).matrix()
+    G = ColumnRead.of_columns(rows, "dot", sums, layout)(Run()).matrix()
     np.testing.assert_allclose(mirror_upper(G), Y @ Y.T, rtol=0, atol=1e-6 * np.abs(Y @ Y.T).max())
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 3)))[0]
     products = ColumnProducts(500, V, center, scale)
-    found = fold_columns(Run(), column_pass(rows, "components", products, layout), rows, products).product()
+    found = ColumnRead.of_columns(rows, "components", products, layout)(Run()).product()
     np.testing.assert_allclose(found, V.T @ Y, rtol=0, atol=1e-5 * np.abs(V.T @ Y).max())
 
 
 def test_a_store_of_whole_rows_has_no_column_layout(tmp_path: Path) -> None:
     assert column_layout(Rows.of(bp.open(write_store(tmp_path / "x.zarr", normal(9, 8), (3, 8))))) is None
     general = Rows.of(bp.open(write_store(tmp_path / "y.zarr", normal(9, 8), (3, 2))) * 2)
-    cost = column_pass(general, "dot", DotSum(9), general.layout(0))
+    read = ColumnRead.of_columns(general, "dot", DotSum(9), general.layout(0))
     with pytest.raises(ValueError, match="the columns are computed by a Dask graph, but column blocks"):
-        fold_columns(Run(), cost, general, DotSum(9))
+        read(Run())
 
 
 def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
@@ -142,4 +142,4 @@ def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row of columns 0:50 of .*: row 33; .*column 44"
     ):
-        fold_columns(Run(), column_pass(rows, "dot", DotSum(N), layout), rows, DotSum(N))
+        ColumnRead.of_columns(rows, "dot", DotSum(N), layout)(Run())

@@ -5,7 +5,7 @@ The fit, then the estimator.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.blas import solving_alone
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
@@ -34,8 +34,10 @@ from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators.base import PROBES
-from bigpca.operators.kernel import KernelOperator, product_pass
+from bigpca.operators.kernel import KernelOperator, products
+from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.rows import Rows
+from bigpca.passes.sweeps import Sweep
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, counted, needs_full_spectrum
 from bigpca.solvers.eigh import fix_signs
@@ -88,11 +90,11 @@ class KernelSketchFit(PairsFit):
         return self.sketch.width(self.rows.n_rows)
 
     @cached_property
-    def sweep(self) -> PassCost:
+    def sweep(self) -> Sweep[KernelProduct]:
         """One multiplication."""
         n, q, sweeps = self.rows.n_rows, self.q, 1 if self.approximation == "nystrom" else 2
         held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
-        return replace(product_pass(self.rows, self.settings.kernel, q), driver_bytes=held).repeated(sweeps)
+        return products(self.rows, self.settings.kernel, q).costing(driver_bytes=held).repeated(sweeps)
 
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q

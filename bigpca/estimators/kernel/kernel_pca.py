@@ -18,10 +18,10 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector, mirror_upper, norm_of, norm_of_upper, working_dtype
 from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
-from bigpca.estimators.kernel.landmarks import FeaturesFit, features_pass, fit_landmarks
+from bigpca.estimators.kernel.landmarks import FeaturesFit, features_read, fit_landmarks
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
@@ -33,7 +33,6 @@ from bigpca.estimators.kernel.spectrum import (
     check_kernel_components,
     check_references,
     rounding_of,
-    row_shift,
     take_rows,
 )
 from bigpca.estimators.linear.krylov import (
@@ -56,15 +55,20 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.base import PROBES
-from bigpca.operators.kernel import ALIKE, KernelOperator, product_pass
+from bigpca.operators.kernel import ALIKE, KernelOperator, products
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow, reject_underflow
-from bigpca.passes.fold import fold_to, row_pass
+from bigpca.passes.accumulators.kernel_product import (
+    KernelProduct,
+    reject_contradicted,
+    reject_overflow,
+    reject_underflow,
+)
+from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows
-from bigpca.passes.sweeps import fold_kernel, sweep_pass
+from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, counted, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
@@ -152,15 +156,15 @@ class DenseFit(PairsFit):
         return f"a {self.rows.n_rows} x {self.rows.n_rows} kernel matrix in memory"
 
     @cached_property
-    def sweep(self) -> PassCost:
+    def sweep(self) -> Sweep[DotPanels]:
         """The sweep."""
         rows, kernel, n = self.rows, self.settings.kernel, self.rows.n_rows
-        cost = sweep_pass(rows, kernel, "kernel", DotPanels(n, rows.n_columns), collected=True)
+        sweep = Sweep.of_pairs(rows, kernel, "kernel", DotPanels(n, rows.n_columns), collected=True)
         # Panels of the upper triangle, also as they come from other workers; the matrix; and its factorisation. The
         # temporaries of each thread's last tile are free then, but the allocator may still keep them.
-        held = cost.state_bytes + 8 * n * n + 16 * n * n * kernel.taken_on_trust
+        held = sweep.cost.state_bytes + 8 * n * n + 16 * n * n * kernel.taken_on_trust
         solve = eigh_bytes(n, pairs_wanted(self.settings, n)) + self.rows.order.resources.threads * FIXED_BYTES
-        return replace(cost, finish_bytes=held + solve)
+        return sweep.costing(finish_bytes=held + solve)
 
     def solve_cost(self) -> SolveCost:
         n, given = self.rows.n_rows, counted(self.settings.n_components)
@@ -168,11 +172,10 @@ class DenseFit(PairsFit):
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
-        shift = row_shift(run, rows)
-        template = DotPanels(rows.n_rows, rows.n_columns)
-        stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.dtype))
+        shift = self.first(run)
+        stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.cost.dtype))
         finish = partial(_solve, settings=settings, stored=stored, tiles=max(tiles, kernel.stored_eps(rows.dtype)))
-        found, norm = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep
+        found, norm = self.sweep.to(run, finish, shift=shift)  # one sweep
         if found.negative_mass is not None:
             warn_indefinite(settings, found.negative_mass, norm, whole=True)
         return self.solved(run, replace(found, shift=shift), f"the centred matrix of {kernel} has")
@@ -239,21 +242,20 @@ class Start:
     request: LandmarkRequest
     settings: KernelSettings
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         """Declare the draw of the landmarks, the moments of their features, and the read of the scores."""
         rows, kernel, m = self.request.rows, self.settings.kernel, self.request.count
-        return (*landmark_passes("diagonal", self.request), features_pass(rows, (kernel,), m), self._scores)
+        return (*landmark_passes("diagonal", self.request), features_read(rows, (kernel,), m), self._scores)
 
     @property
-    def _scores(self) -> PassCost:
+    def _scores(self) -> Read[Folded[RowSample]]:
         rows, m = self.request.rows, self.request.count
         template = RowSample(self._wanted, rows.n_rows, 8.0 * self._wanted)
         work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
-        cost = row_pass(rows, "start", [template], cut_bytes=0, work=work)
+        read = Read.into(rows, "start", template, cut_bytes=0, work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
-        return replace(
-            cost,
-            peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2,
+        return read.costing(
+            peak_bytes=read.cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2,
             evaluations=evaluations,
             flops=evaluations * kernel.flops_per_entry(rows.n_columns),
         )
@@ -275,9 +277,8 @@ class Start:
         scored = rows.mapped(MapStep(KernelScores(found.expansion, device=None), width))
         # The third read: the scores of all rows.
         template = RowSample(width, rows.n_rows, 8.0 * width)
-        scores = fold_to(
-            run, self._scores, scored, {"rows": template}, take_rows, shift=np.zeros(width)
-        )  # one pass over X
+        read = self._scores.holding(template, scored)
+        scores = read.to(run, take_rows, shift=np.zeros(width))  # one pass over X
         run.add_evaluations(rows.n_rows * len(landmarks.rows))
         return scores.astype(np.float64), found.eigenvalues_
 
@@ -339,7 +340,7 @@ class KernelKrylovFit(PairsFit):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        sweep = self.sweep
+        sweep = self.sweep.cost
         return (
             f"a sweep makes {sweep.evaluations:.3g} kernel evaluations and reads X {sweep.reads:.3g} times; "
             f"{TYPICAL_SWEEPS} are typical, at most {self.iteration.max_passes} (max_passes)",
@@ -347,14 +348,14 @@ class KernelKrylovFit(PairsFit):
         )
 
     @cached_property
-    def sweep(self) -> PassCost:
+    def sweep(self) -> Sweep[KernelProduct]:
         """One multiplication."""
         rows, iteration, most = self.rows, self.iteration, self.iteration.max_passes
         width = iteration.block + PROBES + 1
         kernel, held = self.settings.kernel, iteration.basis_bytes + 16 * rows.n_rows * width
         refinable = not kernel.taken_on_trust
-        cost = product_pass(rows, kernel, iteration.block, most=iteration.most_block, refinable=refinable)
-        return replace(cost, driver_bytes=held).repeated(min(TYPICAL_SWEEPS, most), most)
+        sweep = products(rows, kernel, iteration.block, most=iteration.most_block, refinable=refinable)
+        return sweep.costing(driver_bytes=held).repeated(min(TYPICAL_SWEEPS, most), most)
 
     @cached_property
     def start(self) -> Start | None:
@@ -368,11 +369,11 @@ class KernelKrylovFit(PairsFit):
         return Start(request, replace(self.settings, n_components=block - random))
 
     @property
-    def starting(self) -> tuple[PassCost, ...]:
+    def starting(self) -> tuple[Declared, ...]:
         return () if self.start is None else self.start.passes()
 
     def solve_cost(self) -> SolveCost:
-        k, between = self.iteration.components, self.iteration.flops(self.sweep.times)
+        k, between = self.iteration.components, self.iteration.flops(self.sweep.cost.times)
         return self.cost_of(k, between=between, beside=certificate_bytes(k, self.rows.n_rows))
 
     def spectrum(self, run: Run) -> KernelSpectrum:

@@ -36,8 +36,6 @@ from bigpca.estimators.kernel.spectrum import (
     completed,
     expansion_bytes,
     rounding_of,
-    row_shift,
-    row_shift_pass,
     warn_alike,
 )
 from bigpca.estimators.linear.choosing import plan_fit
@@ -69,7 +67,7 @@ from bigpca.passes.accumulators.landmark_moments import (
     square_block,
 )
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import Folded, NoRowsLeftError, first_rows, fold, row_pass, without_rows
+from bigpca.passes.fold import Declared, FirstRows, Folded, NoRowsLeftError, Read, costs, without_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
@@ -244,28 +242,28 @@ def planned_map(kernels: tuple[Kernel, ...], m: int, d: int) -> LandmarkMap:
     return LandmarkMap(kernels, landmarks, transforms, np.zeros(d))
 
 
-def features_pass(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> PassCost:
+def features_read(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> Read[Folded[LandmarkMoments]]:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
     template = LandmarkMoments.of(rows.n_columns, planned_map(kernels, m, rows.n_columns))
-    cost = row_pass(rows, "features", [template], refinable=True, dtype=features_dtype(rows, kernels[0], m))
+    read = Read.into(rows, "features", template, refinable=True, dtype=features_dtype(rows, kernels[0], m))
     evaluations = float(rows.n_rows) * m
     # A row has m kernel values; each kernel multiplies them by T (m, r), r <= m, and squares the result.
-    return replace(
-        cost,
+    return read.costing(
         evaluations=evaluations,
         flops=evaluations * (entry_flops(rows, kernels[0]) + len(kernels) * (2.0 * m + 1)),
     )
 
 
 def fold_features(
-    run: Run, cost: PassCost, rows: Rows, features: tuple[LandmarkFeatures, ...]
+    run: Run, read: Read[Folded[LandmarkMoments]], features: tuple[LandmarkFeatures, ...]
 ) -> Folded[LandmarkMoments]:
-    """Return the moments of the features of all rows: one read of X, declared by :func:`features_pass`."""
+    """Return the moments of the features of all rows: one read of X, declared by :func:`features_read`."""
     # The precision depends on T, which is known now only. Rows are not shifted: kernels subtract their own shift, and
     # features are accumulated about the mean of their first block.
-    template = LandmarkMoments.of(rows.n_columns, landmark_map(features))
-    exact = replace(cost, dtype=pass_dtype(rows, features))
-    found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
+    rows = read.rows
+    exact = read.holding(LandmarkMoments.of(rows.n_columns, landmark_map(features)))
+    exact = exact.costing(dtype=pass_dtype(rows, features))
+    found = exact(run, shift=np.zeros(rows.n_columns))  # one pass over X
     run.add_evaluations(found.state.evaluations)
     return found
 
@@ -371,7 +369,7 @@ def fit_landmarks(
     """Fit to given landmarks in one pass over X, in its precision: a start may miss small components."""
     precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
     features = features_of(settings.kernel, landmarks, shift, precision, settings.threads, 0)
-    found = fold_features(run, features_pass(rows, (settings.kernel,), len(landmarks.rows)), rows, (features,))
+    found = fold_features(run, features_read(rows, (settings.kernel,), len(landmarks.rows)), (features,))
     return replace(solve_features(found.state, features, settings, omitted=found.omitted), state=found.state)
 
 
@@ -482,17 +480,17 @@ class LandmarksFit(KernelFit):
         """Name of the solver, with the sampling."""
         return f"landmarks ({self.choice.name})"
 
-    def choosing_passes(self) -> tuple[PassCost, ...]:
+    def choosing_passes(self) -> tuple[Declared, ...]:
         """Declare the reads that choose the landmarks, unless they are chosen already."""
         if self.like is not None:
             return ()
         rows = self.rows
         chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
-        return (row_shift_pass(rows), *chosen)
+        return (self.first, *chosen)
 
     def choose(self, run: Run) -> tuple[Landmarks, Vector]:
         """Choose the landmarks, and return them with the shift."""
-        shift = row_shift(run, self.rows)
+        shift = self.first(run)
         request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)
         return select_landmarks(self.choice.sampling, request), shift
 
@@ -561,11 +559,11 @@ class NystromFit(LandmarksFit):
         )
 
     @cached_property
-    def features(self) -> PassCost:
+    def features(self) -> Read[Folded[LandmarkMoments]]:
         """The read of the features."""
-        return features_pass(self.rows, self.kernels, self.choice.count)
+        return features_read(self.rows, self.kernels, self.choice.count)
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         if self.like is not None:
             return (self.features,)
         return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *self.regression)
@@ -587,7 +585,7 @@ class NystromFit(LandmarksFit):
             return with_landmarks(tutorial_spectrum(run, self.rows.n_rows, features, self.settings), features)
         (kernel,), wanted = self.kernels, counted(self.settings.n_components)
         features = features_of(kernel, landmarks, shift, self.precision, threads, wanted)
-        found = fold_features(run, self.features, self.rows, (features,))
+        found = fold_features(run, self.features, (features,))
         state, settings = found.state, replace(self.settings, kernel=kernel)
         spectrum = solve_features(state, features, settings, omitted=found.omitted)
         spectrum = completed_features(spectrum, state, features, settings)
@@ -598,7 +596,7 @@ class NystromFit(LandmarksFit):
     def read(self, run: Run) -> KernelSpectrum:
         """Return the statistics of rows that are added."""
         like, features = cast("KernelSpectrum", self.like), self.features_of_fit(run)
-        found = fold_features(run, self.features, self.rows, (features,))
+        found = fold_features(run, self.features, (features,))
         return like.of_rows(found.state, found.state.moments[0].count, found.omitted, found.state.evaluations)
 
 
@@ -731,7 +729,7 @@ class FeaturesFit(KernelFit):
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
-        return (*self.given.prices.counting, *self.passes())
+        return (*self.given.prices.counting, *costs(self.passes()))
 
     @property
     def account(self) -> str:
@@ -743,13 +741,13 @@ class FeaturesFit(KernelFit):
     notes = of_part("pca", "notes")
 
     @property
-    def sample(self) -> tuple[PassCost, ...]:
+    def sample(self) -> tuple[FirstRows, ...]:
         """The read of the rows that determine the precision of scores."""
         if self.given.in_memory or scored_in_float64(self.settings.kernel, self.given.dtype):
             return ()
-        return (replace(row_shift_pass(self.given), name="precision of scores"),)
+        return (FirstRows(self.given, self.given.layout(0), "precision of scores"),)
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         return (*self.pca.passes(), *self.sample)
 
     def solve_cost(self) -> SolveCost:
@@ -764,7 +762,7 @@ class FeaturesFit(KernelFit):
         if given.in_memory and given.source is not None:
             rows = given.source.read(0, given.n_rows)
         else:
-            rows = first_rows(run, self.sample[0], given, given.layout(0))
+            rows = self.sample[0].values(run)
         rows = as_dense(spread_rows(rows, SCORED_ROWS))
         return rows[np.isfinite(rows).all(axis=1)]
 

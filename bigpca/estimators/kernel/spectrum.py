@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -34,8 +34,10 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
+from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.fold import Declared, FirstRows, Folded, Read
 from bigpca.passes.rows import Rows
+from bigpca.passes.sweeps import Sweep
 from bigpca.records import bytes_of, of_part, stored
 from bigpca.solvers.components import NComponents, check_n_components, counted, degrees_of_freedom, reject_folds
 from bigpca.storage.files import one_look
@@ -189,6 +191,11 @@ class KernelReading(Reading):
 class KernelFit(KernelReading, Fit[KernelSpectrum]):
     """One way to solve a kernel principal component problem."""
 
+    @property
+    def first(self) -> FirstRows:
+        """The read of the first rows, whose mean is close enough to that of all rows for accurate distances."""
+        return FirstRows(self.rows, self.rows.layout(0))
+
     @classmethod
     def choices(cls, rows: Rows, settings: KernelSettings) -> Sequence[KernelFit]:
         """Return the fit in each size that it may have, the best first; the first that fits in memory is taken."""
@@ -277,20 +284,20 @@ class PairsFit(KernelFit):
 
     @property
     @abstractmethod
-    def sweep(self) -> PassCost:
+    def sweep(self) -> Sweep[object]:
         """The sweeps over the kernel matrix."""
 
     @property
-    def starting(self) -> tuple[PassCost, ...]:
+    def starting(self) -> tuple[Declared, ...]:
         """The reads for a start of an iteration."""
         return ()
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         rows, kernel = self.rows, self.settings.kernel
         # Beside the sweeps: rows of a computation, and rows that determine the precision of scores.
-        held = (collect_pass(rows),) if kernel.needs_rows and rows.source is None else ()
+        held = (collecting(rows),) if kernel.needs_rows and rows.source is None else ()
         scoring = scoring_reads(rows, kernel)
-        return (row_shift_pass(rows), *self.starting, self.sweep, *held, *scoring, *self.regression)
+        return (self.first, *self.starting, self.sweep, *held, *scoring, *self.regression)
 
     def cost_of(self, k: int, flops: float = 0.0, *, between: float = 0.0, beside: int = 0) -> SolveCost:
         """Return the cost of a solve for k components, whose model has ``beside`` bytes other than their expansion."""
@@ -301,8 +308,9 @@ class PairsFit(KernelFit):
 
     def operator(self, run: Run, seed: int, *, shifted: bool = False) -> KernelOperator:
         """Return HKH, about the mean of the first rows."""
-        rows, shift = self.rows, row_shift(run, self.rows)
-        return KernelOperator(rows, self.settings.kernel, run, self.sweep, shift=shift, seed=seed, shifted=shifted)
+        return KernelOperator(
+            run, cast("Sweep[KernelProduct]", self.sweep), shift=self.first(run), seed=seed, shifted=shifted
+        )
 
     def solved(self, run: Run, found: EigenPairs, where: str, remedy: str = "") -> KernelSpectrum:
         """Return the components: scores are along ``H V / sqrt(lambda)``."""
@@ -338,21 +346,11 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
     reject_folds(n_components)
 
 
-def row_shift(run: Run, rows: Rows) -> Vector:
-    """Return the mean of the first rows (d,), close enough to the mean for accurate distances."""
-    return first_shift(run, rows, rows.layout(0))
-
-
-def row_shift_pass(rows: Rows) -> PassCost:
-    """Declare the read of :func:`row_shift`."""
-    return shift_pass(rows, rows.layout(0))
-
-
-def collect_pass(rows: Rows) -> PassCost:
+def collecting(rows: Rows) -> Read[Folded[RowSample]]:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
     template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(dtype))
-    return row_pass(rows, "collect", [template], dtype=dtype, collected=True, finish_bytes=template.state_bytes)
+    return Read.into(rows, "collect", template, dtype=dtype, collected=True, finish_bytes=template.state_bytes)
 
 
 def scoring_reads(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
@@ -496,15 +494,12 @@ def check_references(rows: Rows, kernel: Kernel, solver: str = "a sweep") -> Non
 
 def collect_rows(run: Run, rows: Rows) -> Array:
     """Return all rows, in one read."""
-    cost = collect_pass(rows)
-    template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(cost.dtype))
-    zero = np.zeros(rows.n_columns)
-    return fold_to(run, cost, rows, {"rows": template}, take_rows, shift=zero)  # one pass over X
+    return collecting(rows).to(run, take_rows, shift=np.zeros(rows.n_columns))  # one pass over X
 
 
 def take_rows(state: PassState) -> Array:
     """Return the rows of a state that kept them."""
-    return np.concatenate(state.part("rows", RowSample).rows())
+    return np.concatenate(state.part("state", RowSample).rows())
 
 
 def expansion_bytes(rows: Rows, settings: KernelSettings, k: int, landmarks: int | None = None) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.data.grids import Grid
 from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.choosing import null_fit, reject_undecided, undecided
 from bigpca.estimators.linear.maps import given_sketch
@@ -50,7 +50,7 @@ from bigpca.operators.covariance import (
 from bigpca.passes.accumulators.base import Weighted, WeightSums, broadcast, column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import FusedProduct, SketchFactor, probe_vectors
-from bigpca.passes.fold import fold, fold_to, row_pass
+from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
@@ -238,25 +238,25 @@ class SketchFit(Fit[PCAResult]):
         return f"{what[self.settings.approximation]}{after}; {d} x {self.settings.sketch.width(d)} products"
 
     @cached_property
-    def scale(self) -> PassCost:
+    def scale(self) -> Read[Folded[ColumnMoments]]:
         """The read for the columns' deviations, if they must be known before the sketch."""
-        return row_pass(self.rows, "scale", [ColumnMoments(self.rows.n_columns)])
+        return Read.into(self.rows, "scale", ColumnMoments(self.rows.n_columns))
 
     @cached_property
-    def sketched(self) -> PassCost:
+    def sketched(self) -> Read[Folded[FusedProduct]]:
         """The read for the products."""
         n, d = self.rows.n_rows, self.rows.n_columns
         settings, q = self.settings, self.settings.sketch.width(d)
         template = settings.template(d, np.ones(d) if settings.scaled_first else None)
         solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
-        return row_pass(self.rows, "sketch", [template], finish_bytes=solve)
+        return Read.into(self.rows, "sketch", template, finish_bytes=solve)
 
     @cached_property
     def ritz(self) -> CovariancePasses:
         """The read for the basis, if there is one."""
         return CovariancePasses.of(self.rows, self.settings.sketch.width(self.rows.n_columns))
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         before = (self.scale,) if self.settings.scaled_first else ()
         after = (self.ritz.product,) if self.settings.approximation == "ritz" else ()
         return (*before, self.sketched, *after)
@@ -274,7 +274,7 @@ class SketchFit(Fit[PCAResult]):
 
     def read(self, run: Run) -> KeptRows:
         """Return the products alone: the pass of ``partial_fit``."""
-        found = fold(run, self.sketched, self.rows, self.settings.template(self.rows.n_columns))  # one pass over X
+        found = self.sketched.holding(self.settings.template(self.rows.n_columns))(run)  # one pass over X
         return KeptRows(found.state, found.omitted, self.rows.roundings)
 
     def run(self, run: Run) -> PCAResult:
@@ -284,19 +284,19 @@ class SketchFit(Fit[PCAResult]):
         return found
 
     def _run_once(self, run: Run) -> PCAResult:
-        rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
+        settings, d, scale = self.settings, self.rows.n_columns, None
         if settings.scaled_first:
-            columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
+            columns = self.scale(run).state  # pass 1 over X
             scale = column_scale(columns.squares, columns.mean, columns.count, settings.fit.scale, columns.weight)
         template = settings.template(d, scale)
         finish = partial(_solve, settings=settings, scale=scale)
-        return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
+        return self.sketched.holding(template).to(run, finish)  # one pass over X
 
     def _run_ritz(self, run: Run) -> PCAResult:
         """One read for ``Y = A W``, one for the product with an orthonormal basis of Y."""
         rows, settings, fit = self.rows, self.settings, self.settings.fit
         template, finish = settings.template(rows.n_columns), partial(_take_basis, settings=settings)
-        found, basis = fold_to(run, self.sketched, rows, {"product": template}, finish)  # pass 1 over X
+        found, basis = self.sketched.holding(template).to(run, finish)  # pass 1 over X
         operator = CovarianceOperator(
             rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
         )
@@ -321,7 +321,7 @@ def warn_if_wide(spectrum: PCAResult) -> None:
 
 def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> PCAResult:
     """Solve in the task that holds the state."""
-    product = state.part("product", FusedProduct)
+    product = state.part("state", FusedProduct)
     return solve_product(product, settings, omitted=state.omitted, scale=scale)
 
 
@@ -396,7 +396,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
 
 def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:
     """Return an orthonormal basis of Y (d, q), and the statistics of the pass without the arrays of the sketch."""
-    found = unpack(state.part("product", FusedProduct), settings, omitted=state.omitted, scale=None)
+    found = unpack(state.part("state", FusedProduct), settings, omitted=state.omitted, scale=None)
     basis = np.linalg.qr(found.Y)[0]
     return replace(found, W=np.zeros((0, 0)), Y=np.zeros((0, 0)), probes=None), basis
 

@@ -23,7 +23,7 @@ from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check
 from bigpca.estimators.shared.fit import Fit, choose, first_that_fits
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
 from bigpca.passes.rows import Rows, check_dense
 from bigpca.records import of_part
@@ -127,13 +127,13 @@ class NullFit(Fit[PCAResult]):
     notes = of_part("main", "notes")
 
     @cached_property
-    def columns(self) -> PassCost:
+    def columns(self) -> Read[Folded[ColumnMoments]]:
         """The read for means and variances."""
-        return row_pass(self.rows, "null columns", [ColumnMoments(self.rows.n_columns)])
+        return Read.into(self.rows, "null columns", ColumnMoments(self.rows.n_columns))
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         flipped: list[PassCost] = []
-        for one in () if self.null is None else self.null.passes():
+        for one in () if self.null is None else costs(self.null.passes()):
             flips = self.rule.n_flips
             again = one.repeated(one.times * flips, one.most_times * flips)
             flipped.append(replace(again, name=f"{FLIPPED} {one.name}"))
@@ -152,7 +152,7 @@ class NullFit(Fit[PCAResult]):
         )
 
     def run(self, run: Run) -> PCAResult:
-        columns = fold(run, self.columns, self.rows, ColumnMoments(self.rows.n_columns)).state  # one read of X
+        columns = self.columns(run).state  # one read of X
         settings, scale = self.settings, None
         if settings.scale:
             scale = column_scale(columns.squares, columns.mean, columns.count, settings.scale, columns.weight)

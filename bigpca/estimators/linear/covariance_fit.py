@@ -11,7 +11,7 @@ import numpy as np
 
 from bigpca.costs import BlockForm
 from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import read_again
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes, remainder, solve_moments
@@ -19,7 +19,7 @@ from bigpca.estimators.shared.results import KeptRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import fold, fold_to, row_pass
+from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import naming_sides
 from bigpca.solvers.components import CrossValidated, by_name
@@ -61,7 +61,7 @@ class CovarianceFit(PCAFit):
         return Moments(self.rows.n_columns) if self.groups is None else self.groups
 
     @cached_property
-    def moments(self) -> PassCost:
+    def moments(self) -> Read[Folded[Accumulator]]:
         """The pass."""
         rows, template, layout = self.rows, self.template, None
         if self.before is not None:
@@ -71,13 +71,13 @@ class CovarianceFit(PCAFit):
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
         dtype, d = PRECISE if self.settings.covariates else None, rows.n_columns
         solving = template.state_bytes + 8 * d * d + eigh_bytes(d)  # the matrix, and what its eigenvectors take
-        return row_pass(rows, "moments", [template], work=work, layout=layout, dtype=dtype, finish_bytes=solving)
+        return Read.into(rows, "moments", template, work=work, layout=layout, dtype=dtype, finish_bytes=solving)
 
     @cached_property
-    def again(self) -> PassCost | None:
+    def again(self) -> Read[Folded[Accumulator]] | None:
         """The second read, if there may be one: of what covariates leave of the rows."""
         rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
-        return None if rows is None else row_pass(rows, "refined", [self._left], dtype=PRECISE).repeated(0, 1)
+        return None if rows is None else Read.into(rows, "refined", self._left, dtype=PRECISE).repeated(0, 1)
 
     @property
     def _left(self) -> Accumulator:
@@ -88,7 +88,7 @@ class CovarianceFit(PCAFit):
     @property
     def precision(self) -> float:
         """eps of the products."""
-        return float(np.finfo(self.moments.dtype).eps)
+        return float(np.finfo(self.moments.cost.dtype).eps)
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_present, self.rows.n_columns
@@ -97,7 +97,7 @@ class CovarianceFit(PCAFit):
         state = getattr(self.template, "n_folds", 1) * Moments(d).stored_bytes if kept else 0
         output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
-        size = self.moments.finish_bytes + 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
+        size = self.moments.cost.finish_bytes + 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
         flops = 4 / 3 * d**3 + 2.0 * d * d * k
         if isinstance(by_name(self.settings.n_components), CrossValidated):
             # The same for each fold, and products of (d, d) matrices, which are held beside all states.
@@ -108,7 +108,7 @@ class CovarianceFit(PCAFit):
     def read(self, run: Run) -> KeptRows:
         """Return the moments of X."""
         with naming_sides(self.rows):
-            found = fold(run, self.moments, self.rows, self.template)  # one pass over X
+            found = self.moments(run)  # one pass over X
         return KeptRows(found.state, found.omitted, self.rows.roundings)
 
     def run(self, run: Run) -> PCAResult:
@@ -116,13 +116,13 @@ class CovarianceFit(PCAFit):
         if self.again is None:
             solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
             with naming_sides(self.rows):
-                found = fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
+                found = self.moments.to(run, solve)  # one pass over X
         else:
             read = self.read(run)
             second = remainder(read.state, settings)
             if second is not None:
                 with naming_sides(self.rows):
-                    left = fold(run, self.again, second.applied(self.rows), self._left).state
+                    left = replace(self.again, rows=second.applied(self.rows))(run).state
                 second = replace(second, state=left)
             found = solve_moments(read.state, settings, omitted=read.n_omitted_, again=second)
         if found.regression is not None:
@@ -132,7 +132,7 @@ class CovarianceFit(PCAFit):
 
 def _solve(state: PassState, *, settings: Settings) -> PCAResult:
     """Solve in the task that holds the state."""
-    sums = cast("Accumulator", state.parts["moments"])
+    sums = cast("Accumulator", state.parts["state"])
     if isinstance(sums, FoldStates):
         sums = sums.here()
     return solve_moments(sums, settings, omitted=state.omitted)

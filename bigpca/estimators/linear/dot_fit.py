@@ -17,22 +17,19 @@ import scipy.linalg
 
 from bigpca.arrays import DType, Matrix, Vector
 from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import Layout, PassCost, SolveCost
+from bigpca.engine.planning import Layout, SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, linear_bytes
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
+from bigpca.passes.fold import Declared, FirstRows, Folded, Read
 from bigpca.passes.panels import (
+    ColumnRead,
+    PanelRead,
     column_layout,
-    column_pass,
     dot_dtype,
-    fold_columns,
-    fold_columns_to,
-    fold_panels,
-    panel_pass,
 )
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
@@ -106,10 +103,10 @@ def solve_dot_state(
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred)
 
 
-def components_pass(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> PassCost:
+def components_read(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> ColumnRead[ColumnProducts]:
     """Declare the read of column blocks that turns k vectors of the dot matrix into components."""
     template = ColumnProducts(rows.n_columns, np.broadcast_to(0.0, (rows.n_rows, k)))
-    return column_pass(rows, "components", template, layout, collected=True, dtype=dtype)
+    return ColumnRead.of_columns(rows, "components", template, layout, collected=True, dtype=dtype)
 
 
 def reject_omission(rows: Rows) -> None:
@@ -149,7 +146,8 @@ class DotFit(PCAFit):
 
     @property
     def account(self) -> str:
-        n, count, reads = self.rows.n_rows, len(self.panels.layout.groups), self.panels.reads
+        n, cost = self.rows.n_rows, self.panels.cost
+        count, reads = len(cost.layout.groups), cost.reads
         cut = f"{reads:g} reads in {count} row panels" if count > 1 else "one read"
         return f"{cut}, a {n} x {n} matrix, one read for the components"
 
@@ -175,7 +173,7 @@ class DotFit(PCAFit):
         return np.dtype(np.float64) if self.few or self.rows.sparse else None
 
     @cached_property
-    def panels(self) -> PassCost:
+    def panels(self) -> PanelRead[DotPanels]:
         """The fewest panels that fit and keep all threads busy (2 per thread), or as many as possible.
 
         One thread drives a device, of whose memory they take half.
@@ -186,31 +184,37 @@ class DotFit(PCAFit):
         busy = 2 * resources.threads if rows.sparse or rows.device[0] is None else 1
         count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
         while True:
-            cost = panel_pass(rows, count, dtype=self.dtype)
+            read = PanelRead.of_panels(rows, count, dtype=self.dtype)
+            cost = read.cost
             there = 0 if cost.device is None else cost.device_bytes - cost.device.share(2, 1 << 40)
             if (cost.peak_bytes <= room and there <= 0) or count >= most:
-                return replace(cost, finish_bytes=cost.finish_bytes + solving)
+                return read.costing(finish_bytes=cost.finish_bytes + solving)
             count = min(most, count + max(1, count // 4))
 
     @cached_property
-    def columns(self) -> PassCost:
+    def columns(self) -> Read[Folded[ColumnMoments]]:
         """The read for means and deviations, if columns are scaled."""
-        return row_pass(self.rows, "columns", [ColumnMoments(self.rows.n_columns)])
+        return Read.into(self.rows, "columns", ColumnMoments(self.rows.n_columns))
 
     @cached_property
-    def components(self) -> PassCost:
+    def components(self) -> Read[object]:
         """The read for the components."""
         n, d, sparse = self.rows.n_rows, self.rows.n_columns, self.rows.sparse
-        states: list[Accumulator] = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k + sparse)))]
-        states += [] if sparse else [ColumnMoments(d)]
-        return row_pass(self.rows, "components", states, dtype=self.components_dtype)
+        states: dict[str, Accumulator] = {"product": LeftProduct(d, np.broadcast_to(0.0, (n, self.k + sparse)))}
+        states |= {} if sparse else {"columns": ColumnMoments(d)}
+        return Read.of(self.rows, "components", states, _take_products, dtype=self.components_dtype)
 
     @property
-    def before(self) -> PassCost | None:
+    def before(self) -> Declared | None:
         """The read that finds the scales, or the first rows, which give the shift."""
         if self.settings.scale:
             return self.columns
-        return shift_pass(self.rows, self.panels.layout) if self.settings.center and not self.rows.sparse else None
+        return self.first if self.settings.center and not self.rows.sparse else None
+
+    @property
+    def first(self) -> FirstRows:
+        """The read of the first rows."""
+        return FirstRows(self.rows, self.panels.cost.layout)
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
@@ -246,26 +250,26 @@ class DotFit(PCAFit):
         d = rows.n_columns
         scale, shift, deviations = None, np.zeros(d), rows
         if settings.scale:
-            found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
+            found = self.columns(run).state  # one pass over X
             scale = column_scale(found.squares, found.mean, found.count, settings.scale, found.weight)
             about = found.mean if settings.center and not rows.sparse else shift
             deviations = rows.mapped(MapStep(Affine(about, 1 / scale), d, 2 * d))
         elif settings.center and not rows.sparse:
-            shift = first_shift(run, rows, self.panels.layout)
-        dot = fold_panels(run, self.panels, deviations, finish, shift=shift)  # (panels + 1) / 2 reads
+            shift = self.first(run)
+        dot = replace(self.panels, rows=deviations).to(run, finish, shift=shift)  # (panels + 1) / 2 reads
         V = unweighted(dot.V, rows.counted.weights)
         if rows.sparse:  # a column of ones sums the rows, beside which their squares would be dense
             V = np.column_stack([V, np.ones(len(V))])
-        parts: dict[str, Accumulator] = {"product": LeftProduct(d, V)}
-        parts |= {} if rows.sparse else {"columns": ColumnMoments(d)}
-        product, mean, squares = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
+        read = self.components
+        read = replace(read, states={**read.states, "product": LeftProduct(d, V)})
+        product, mean, squares = read.to(run, _take_products)  # one pass over X
         if not settings.center:
             sums = dot.V.sum(axis=0) if rows.counted.weights is None else rows.counted.weights @ V[:, : dot.V.shape[1]]
             product = product + np.multiply.outer(sums, mean)
         if scale is not None:
             product = product / scale
         dot = replace(dot, mean=mean, squares=squares)
-        return dot_spectrum(rows, settings, dot, product, scale, corrected=self.panels.single)
+        return dot_spectrum(rows, settings, dot, product, scale, corrected=self.panels.cost.single)
 
 
 @dataclass(frozen=True)
@@ -288,22 +292,20 @@ class DotColumnsFit(DotFit):
         return f"one read over column blocks, a {n} x {n} matrix, one read for the components"
 
     @cached_property
-    def sums(self) -> PassCost:
+    def sums(self) -> ColumnRead[DotSum]:
         """The read for the dot matrix."""
         n, template = self.rows.n_rows, DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
-        cost = column_pass(self.rows, "dot", template, self.layout, dtype=self.dtype)
-        return replace(cost, finish_bytes=template.state_bytes + 8 * n**2 + eigh_bytes(n, self.k))
+        read = ColumnRead.of_columns(self.rows, "dot", template, self.layout, dtype=self.dtype)
+        return read.costing(finish_bytes=template.state_bytes + 8 * n**2 + eigh_bytes(n, self.k))
 
     @cached_property
-    def components(self) -> PassCost:
+    def components(self) -> ColumnRead[ColumnProducts]:
         """The read for the components."""
-        return components_pass(self.rows, self.k, self.layout, self.components_dtype)
+        return components_read(self.rows, self.k, self.layout, self.components_dtype)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> PCAResult:
-        rows, settings = self.rows, self.settings
-        sums = DotSum(rows.n_rows, settings.center, settings.scale)
-        dot = fold_columns_to(run, self.sums, rows, sums, finish)  # one pass over X
-        return spectrum_by_columns(run, self.components, rows, settings, dot, corrected=self.sums.single)
+        dot = self.sums.to(run, finish)  # one pass over X
+        return spectrum_by_columns(run, self.components, self.settings, dot, corrected=self.sums.cost.single)
 
 
 def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
@@ -317,12 +319,13 @@ def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
 
 
 def spectrum_by_columns(
-    run: Run, cost: PassCost, rows: Rows, settings: Settings, dot: DotSpectrum, *, corrected: bool
+    run: Run, read: ColumnRead[ColumnProducts], settings: Settings, dot: DotSpectrum, *, corrected: bool
 ) -> PCAResult:
     """Return the result of vectors of the dot matrix, in the last read of the blocks of columns."""
     # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
+    rows, scale = read.rows, None
     products = ColumnProducts(rows.n_columns, unweighted(dot.V, rows.counted.weights), settings.center, settings.scale)
-    product, scale = fold_columns(run, cost, rows, products).product(), None  # one pass over X
+    product = read.holding(products)(run).product()  # one pass over X
     if settings.scale:
         scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)
     return dot_spectrum(rows, settings, dot, product, scale, corrected=corrected)

@@ -17,10 +17,10 @@ import numpy as np
 
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import solving_alone
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, reject_omission, spectrum_by_columns
+from bigpca.estimators.linear.dot_fit import DotSpectrum, components_read, reject_omission, spectrum_by_columns
 from bigpca.estimators.linear.spectrum import (
     IterationSettings,
     PCAFit,
@@ -32,8 +32,9 @@ from bigpca.estimators.linear.spectrum import (
 )
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
 from bigpca.operators.base import PROBES, Operator
-from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_pass
-from bigpca.passes.panels import column_layout
+from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_products
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct
+from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.rows import Rows
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
@@ -358,12 +359,12 @@ class KrylovFit(PCAFit):
             sampled=max(0, iteration.block - self.random),
             most=iteration.most_block,
         )
-        return replace(found, product=replace(found.product, driver_bytes=iteration.basis_bytes))
+        return replace(found, product=found.product.costing(driver_bytes=iteration.basis_bytes))
 
     def solve_cost(self) -> SolveCost:
         passes, d = self.operator_passes, self.rows.n_columns
-        sample = 0 if passes.sample is None else passes.sample.layout.n_rows
-        return self.solve_after(passes.product.times, axes_flops(sample, d, self.iteration.block))
+        sample = 0 if passes.sample is None else passes.sample.cost.layout.n_rows
+        return self.solve_after(passes.product.cost.times, axes_flops(sample, d, self.iteration.block))
 
     def solve_after(self, products: float, start: float = 0.0) -> SolveCost:
         """Return the cost of the solve: ``start`` operations for the first block, and those after each product."""
@@ -412,35 +413,33 @@ class KrylovDotFit(KrylovFit):
         )
 
     def solve_cost(self) -> SolveCost:
-        return self.solve_after(self.product.times)
+        return self.solve_after(self.product.cost.times)
 
     @cached_property
-    def product(self) -> PassCost:
+    def product(self) -> ColumnRead[DotProduct]:
         """One multiplication."""
         iteration, most = self.iteration, self.iteration.max_passes - 1  # the components take one read
         times = min(TYPICAL_PASSES, most), most
-        cost = dot_pass(self.rows, iteration.block, times, most=iteration.most_block)
-        return replace(cost, driver_bytes=iteration.basis_bytes)
+        read = dot_products(self.rows, iteration.block, times, most=iteration.most_block)
+        return read.costing(driver_bytes=iteration.basis_bytes)
 
     @cached_property
-    def components(self) -> PassCost:
+    def components(self) -> ColumnRead[ColumnProducts]:
         """The read for the components."""
         d = self.rows.n_columns
         k = min(self.iteration.columns, self.settings.wanted(self.rows.n_present, d))
-        return components_pass(self.rows, k, self.product.layout)
+        return components_read(self.rows, k, self.product.cost.layout)
 
     def run(self, run: Run) -> PCAResult:
         """Iterate on the dot matrix, then compute the components."""
         rows, settings = self.rows, self.settings
         check_enough_rows(rows.n_present, sums=rows.counted.sums)
         reject_omission(rows)
-        operator = DotOperator(
-            rows, run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed
-        )
+        operator = DotOperator(run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed)
         result = iterate(operator, None, settings, self.iteration)
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
         V = np.ascontiguousarray(result.vectors[:k].T)
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
-        found = spectrum_by_columns(run, self.components, rows, settings, dot, corrected=False)
+        found = spectrum_by_columns(run, self.components, settings, dot, corrected=False)
         return replace(found, certificate=certificate)

@@ -13,7 +13,7 @@ from math import inf
 from typing import ClassVar, Generic, TypeVar, cast
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import SecondRead, read_again
@@ -26,7 +26,7 @@ from bigpca.estimators.shared.results import KeptRows, Result, SummedRows
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows, naming_sides
 from bigpca.records import Held, stored
@@ -78,16 +78,16 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         return f"one read of both sides, {' + '.join(map(str, widths))} columns, and a {d} x {d} matrix{folds}"
 
     @cached_property
-    def sums(self) -> PassCost:
+    def sums(self) -> Read[Folded[Accumulator]]:
         """The read."""
-        return row_pass(self.rows, "sums", [self.template], dtype=PRECISE)
+        return Read.into(self.rows, "sums", self.template, dtype=PRECISE)
 
     @cached_property
-    def again(self) -> PassCost | None:
+    def again(self) -> Read[Folded[Accumulator]] | None:
         """The second read, if there may be one: of rows that can be read again, and are not added to others."""
         doubtful = self.like is None and (self.owner._enough < inf or len(self.rows.widths) > 2)
         rows = read_again(self.rows) if doubtful else None
-        return None if rows is None else row_pass(rows, "refined", [self.template], dtype=PRECISE).repeated(0, 1)
+        return None if rows is None else Read.into(rows, "refined", self.template, dtype=PRECISE).repeated(0, 1)
 
     def solve_cost(self) -> SolveCost:
         widths, d = self.rows.widths or (self.rows.n_columns,), self.rows.n_columns
@@ -100,14 +100,14 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         flops = FLOPS * problems * sets * sum(float(width) ** 3 for width in widths)
         return SolveCost(flops, bytes=held, output_bytes=size + 2 * sets * 8 * d * d)
 
-    def _sums_of(self, run: Run, cost: PassCost, rows: Rows) -> KeptRows:
+    def _sums_of(self, run: Run, read: Read[Folded[Accumulator]]) -> KeptRows:
         with naming_sides(self.rows):
-            found = fold(run, cost, rows, self.template)
+            found = read(run)  # one pass over X
         return replace(self.empty, state=found.state.finished(), n_omitted_=found.omitted)
 
     def read(self, run: Run) -> KeptRows:
         """Return the statistics of X."""
-        return self._sums_of(run, self.sums, self.rows)  # one pass over X
+        return self._sums_of(run, self.sums)
 
     def run(self, run: Run) -> Solved:
         kept, owner = self.read(run), self.owner
@@ -117,7 +117,8 @@ class SumsFit(Fit[Solved], Generic[Solved]):
             second = None if self.again is None else owner._doubt(kept, solved)
             if second is None:
                 return solved
-        state = self._sums_of(run, cast("PassCost", self.again), second.applied(self.rows)).state
+        again = replace(cast("Read[Folded[Accumulator]]", self.again), rows=second.applied(self.rows))
+        state = self._sums_of(run, again).state
         return owner._solve(kept, replace(second, state=state))
 
 

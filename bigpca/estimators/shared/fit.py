@@ -32,10 +32,11 @@ from bigpca.engine.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, pl
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.passes.fold import Declared, costs
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, on_device, unchanged, warn_repeats
 from bigpca.passes.speed import known_speed
-from bigpca.passes.summaries import Lesson, fill_pass, find_fill, lessons
+from bigpca.passes.summaries import Lesson, filling, find_fill, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
 
@@ -57,7 +58,7 @@ class Reading(ABC):
     Attributes
     ----------
     reads : tuple of str
-        Names of own attributes with the cost of a pass, or of several, or None.
+        Names of own attributes: a read, or the cost of one that is no pass of the engine, or several, or None.
     depends_on : tuple of str
         Names of own attributes, such as "settings.tol", on which the passes depend beside the rows; never threads or
         limits, nor what only the solve depends on: one checkpoint of moments serves any number of components.
@@ -83,12 +84,12 @@ class Reading(ABC):
     def account(self) -> str:
         """The method in a few words, with its numbers."""
 
-    def passes(self) -> tuple[PassCost, ...]:
-        """Declare all passes and other reads that a run may make: those that ``reads`` names."""
-        found = list[PassCost]()
+    def passes(self) -> tuple[Declared, ...]:
+        """Declare all reads that a run may make: those that ``reads`` names."""
+        found = list[Declared]()
         for name in self.reads:
             one = attrgetter(name)(self)
-            found += [one] if isinstance(one, PassCost) else one or ()
+            found += [*one] if isinstance(one, tuple) else [] if one is None else [one]
         return tuple(found)
 
     def solve_cost(self) -> SolveCost:
@@ -108,10 +109,10 @@ class Reading(ABC):
     @cached_property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
-        before = [*self.rows.prices.counting, *([] if self.rows.fill is None else fill_pass(self.rows))]
+        before: list[Declared] = [*self.rows.prices.counting, *([] if self.rows.fill is None else filling(self.rows))]
         if self.rows.steps:
-            before += [one.cost for one in self.lessons]
-        return (*before, *self.passes())
+            before += [one.read for one in self.lessons]
+        return costs((*before, *self.passes()))
 
     @property
     def reason(self) -> str:
@@ -310,7 +311,7 @@ def _compare(other: Plan, best: Plan) -> str:
     return f"{text}, but is not exact (preferred where an exact fit takes over {EXACT_SECONDS:g} s and twice as long)"
 
 
-Read = TypeVar("Read")
+Done = TypeVar("Done")
 log = logging.getLogger("bigpca")
 
 
@@ -382,14 +383,14 @@ def running(
 def execute(
     estimator: object,
     planned: Reading,
-    read: Callable[[Run], Read],
+    read: Callable[[Run], Done],
     call: str,
     *,
     progress: ProgressArgument,
     checkpoint: Path | None = None,
     seed: int | None = None,
     adds: bool = False,
-) -> tuple[Read, Provenance]:
+) -> tuple[Done, Provenance]:
     """Return the result of ``read`` in a run that is held to the plan, and the record of it.
 
     ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
@@ -405,7 +406,7 @@ def execute(
     return found, replace(with_plan(made, planned.plan), solve_threads=threads)
 
 
-def with_reads(found: Read, reads: float) -> Read:
+def with_reads(found: Done, reads: float) -> Done:
     """Return a result whose certificate, if it has one, says how often X was read."""
     certificate = getattr(found, "certificate", None)
     return found if certificate is None else replace(found, certificate=replace(certificate, n_passes=reads))  # type: ignore[type-var]

@@ -23,12 +23,12 @@ from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
 from bigpca.engine.events import ProgressArgument
-from bigpca.engine.planning import PassCost
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, viewed_as
+from bigpca.passes.fold import Declared
 from bigpca.passes.rows import Rows, as_given
-from bigpca.passes.summaries import search_columns, search_passes
+from bigpca.passes.summaries import search_columns, searches
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -145,8 +145,8 @@ class EmptyColumns(Reading):
     solver: ClassVar[str] = "columns without values"
     account: ClassVar[str] = "they are left out, so the fit is planned once they are known"
 
-    def passes(self) -> tuple[PassCost, ...]:
-        return search_passes(self.rows)
+    def passes(self) -> tuple[Declared, ...]:
+        return searches(self.rows)
 
 
 def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument = None) -> Rows:

@@ -19,7 +19,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.views import carrying
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here
-from bigpca.engine.planning import Layout, PassCost
+from bigpca.engine.planning import Layout
 from bigpca.engine.run import Run
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading, running
@@ -34,11 +34,11 @@ from bigpca.estimators.shared.labelled import naming_places, open_side, without_
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows, naming_sides, reject_weights, warn_repeats
-from bigpca.passes.summaries import search_passes
+from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 
@@ -121,7 +121,7 @@ def without_absent_columns(
         return rows
     begun = (rows if counted is None else replace(rows, counted=counted)).begun(**policies(model))
     if not read and not begun.in_memory:
-        return rows.shown(carrying(rows.X, search=ColumnSearch(search_passes(begun))))
+        return rows.shown(carrying(rows.X, search=ColumnSearch(tuple(one.cost for one in searches(begun)))))
     return without_empty_columns(rows, begun, progress)
 
 
@@ -310,7 +310,7 @@ class Measurement(Reading, Generic[State]):
         Whether rows are unshifted, so that sums of integers are exact.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ("pass_plan",)
+    reads: ClassVar[tuple[str, ...]] = ("whole",)
     depends_on: ClassVar[tuple[str, ...]] = ("name",)
     account: ClassVar[str] = "one read"
 
@@ -325,15 +325,15 @@ class Measurement(Reading, Generic[State]):
         return self.name
 
     @cached_property
-    def pass_plan(self) -> PassCost:
+    def whole(self) -> Read[Folded[State]]:
         """The read."""
         dtype = self.dtype if self.part is None else working_dtype(self.rows.dtype)
-        return row_pass(self.rows, self.name, [self.template], layout=self.part, dtype=dtype)
+        return Read.into(self.rows, self.name, self.template, layout=self.part, dtype=dtype)
 
     def read(self, run: Run) -> State:
         """Return the state."""
         unshifted = np.zeros(self.rows.n_columns) if self.about_zero or self.part is not None else None
-        return fold(run, self.pass_plan, self.rows, self.template, shift=unshifted).state  # one pass over X
+        return self.whole(run, shift=unshifted).state  # one pass over X
 
 
 def read_once(

@@ -14,18 +14,25 @@ import numpy as np
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.blas import blas_threads, one_blas_thread
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import projected, read_again
 from bigpca.estimators.shared.fit import Fit, Reading, first_that_fits
 from bigpca.estimators.shared.results import Result
 from bigpca.estimators.supervised.problems import Labelled, Problem, check_classes, reject_singular
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
+from bigpca.estimators.supervised.statistics import (
+    KeptStatistics,
+    LabelRead,
+    LabelStatistics,
+    Supervision,
+    fold_labels,
+    label_statistics,
+)
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import WithinFactor, WithinProduct
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.records import of_part, stored
@@ -156,13 +163,14 @@ class LabelledReading(Reading):
         return self.labelled.templates(self.rows.n_columns, whole=self.whole)
 
     @cached_property
-    def labels(self) -> PassCost:
+    def labels(self) -> LabelRead:
         """The read of rows and labels."""
-        return row_pass(self.rows, "labels", self.templates.values(), dtype=PRECISE if self.whole else None)
+        dtype = PRECISE if self.whole else None
+        return Read.of(self.rows, "labels", self.templates, label_statistics, dtype=dtype)
 
     def read(self, run: Run) -> KeptStatistics:
         """Read X."""
-        return self.labelled.kept(fold_labels(run, self.labels, self.rows, self.templates))
+        return self.labelled.kept(fold_labels(run, self.labels))
 
 
 @dataclass(frozen=True)
@@ -199,17 +207,17 @@ class LabelsFit(LabelledFit):
         return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
 
     @cached_property
-    def again(self) -> PassCost | None:
+    def again(self) -> LabelRead | None:
         """The second read, if there may be one: where R2^-1 divides by the scatter, and rows can be read again."""
         problem, labelled = self.problem, self.labelled
         divides = problem.divides and labelled.beside is None
         rows = read_again(self.rows) if divides else None
         if rows is None:
             return None
-        return row_pass(rows, "refined", self.templates.values(), dtype=PRECISE).repeated(0, 1)
+        return Read.of(rows, "refined", self.templates, label_statistics, dtype=PRECISE).repeated(0, 1)
 
     def solve_cost(self) -> SolveCost:
-        d, state = self.rows.n_columns, self.labels.state_bytes
+        d, state = self.rows.n_columns, self.labels.cost.state_bytes
         held = sum(template.V.nbytes for template in self.templates.values() if isinstance(template, LeftProduct))
         return SolveCost(
             35.0 * d**3 if self.whole else 4.0 * state / 8,
@@ -224,7 +232,7 @@ class LabelsFit(LabelledFit):
         if self.again is not None and scatter is not None and problem.error(scatter) > ENOUGH:
             # S_W again, in coordinates in which it is near the identity.
             frame = scatter.refined()
-            z = fold_labels(run, self.again, projected(self.rows, read.statistics.mean, frame.T), self.templates)
+            z = fold_labels(run, replace(self.again, rows=projected(self.rows, read.statistics.mean, frame.T)))
             refined = scatter = replace(scatter, S=z.within, frame=frame)
         axes = problem.solve(read.statistics, scatter)
         return SupervisedResult(read.statistics, read.supervision, axes, refined=refined)
@@ -312,7 +320,7 @@ class KrylovRoweisFit(LabelledFit):
         return min(self.rows.n_columns, self.k + EXTRA + labelled.n_classes + (self.problem.r2 == 1.0) + features)
 
     @cached_property
-    def product(self) -> PassCost:
+    def product(self) -> Read[Folded[WithinProduct]]:
         """One multiplication."""
         n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.most - 1
         means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
@@ -320,8 +328,8 @@ class KrylovRoweisFit(LabelledFit):
         # Basis and products, both copied as they grow, and the rotated basis: as large as the reads granted make them.
         columns = min(d, width * most)
         held = 8 * (d * (5 * columns + 6 * width) + 5 * columns**2)
-        cost = row_pass(self.rows, "within", [block], work=4.0 * n * d * width * TYPICAL_READS)
-        return replace(cost, driver_bytes=held).repeated(min(TYPICAL_READS - 1, most), most)
+        read = Read.into(self.rows, "within", block, work=4.0 * n * d * width * TYPICAL_READS)
+        return read.costing(driver_bytes=held).repeated(min(TYPICAL_READS - 1, most), most)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(output_bytes=self.output_bytes())
@@ -339,7 +347,7 @@ class KrylovRoweisFit(LabelledFit):
         while reads < self.most and Q.shape[1]:
             reads += 1
             template = WithinProduct(len(Q), Q.shape[1], codes, WithinFactor(statistics.moments.means, Q))
-            Y = fold(run, self.product, self.rows, template).state.product  # one pass over X
+            Y = self.product.holding(template)(run).state.product  # one pass over X
             basis, products = np.hstack([basis, Q]), np.hstack([products, Y])
             with blas_threads(problem.threads, 20.0 * len(basis) * basis.shape[1] ** 2):
                 family = family_in(basis, products, statistics, problem, self.added)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from bigpca.arrays import Input, Matrix, norm_of
 from bigpca.engine.events import ProgressArgument
-from bigpca.engine.planning import PassCost, SolveCost
+from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
@@ -50,13 +50,22 @@ from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.model import LABELS
 from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, read_labels
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision, fold_labels
+from bigpca.estimators.supervised.statistics import (
+    KeptStatistics,
+    LabelRead,
+    LabelStatistics,
+    Supervision,
+    fold_labels,
+    label_statistics,
+)
 from bigpca.estimators.supervised.supervised_pca import OfLabelKernel, SupervisedPCA
 from bigpca.kernels.base import Kernel
-from bigpca.operators.kernel import KernelOperator, product_pass
+from bigpca.operators.kernel import KernelOperator, products
 from bigpca.parameters import Parameter
-from bigpca.passes.fold import row_pass
+from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.fold import Declared, Read
 from bigpca.passes.rows import Rows
+from bigpca.passes.sweeps import Sweep
 from bigpca.records import of_part
 from bigpca.solvers.components import NComponents, check_total, counted
 from bigpca.solvers.roweis import Axes
@@ -102,25 +111,26 @@ class FeatureRead:
         return with_landmarks(replace(found, n_omitted_=omitted, state=self.kept, weight_sums=sums), features)
 
 
-def labelled_features_pass(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassCost:
+def labelled_features(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> LabelRead:
     """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
-    cost = row_pass(
+    read = Read.of(
         rows.mapped(planned_map((kernel,), m, rows.n_columns).step),
         "labelled-features",
-        labelled.templates(m, whole=whole).values(),
+        labelled.templates(m, whole=whole),
+        label_statistics,
         dtype=features_dtype(rows, kernel, m),
         refinable=True,
     )
-    return replace(cost, evaluations=float(rows.n_rows) * m)
+    return read.costing(evaluations=float(rows.n_rows) * m)
 
 
 def read_features(
-    run: Run, cost: PassCost, rows: Rows, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
+    run: Run, read: LabelRead, rows: Rows, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
 ) -> FeatureRead:
-    """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features_pass`."""
+    """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
-    exact = replace(cost, dtype=pass_dtype(rows, (features,)))
-    statistics = fold_labels(run, exact, rows.mapped(landmark_map((features,)).step), inner)  # one pass over X
+    exact = replace(read, rows=rows.mapped(landmark_map((features,)).step), states=inner)
+    statistics = fold_labels(run, exact.costing(dtype=pass_dtype(rows, (features,))))  # one pass over X
     run.add_evaluations(statistics.count * len(features.landmarks))
     return FeatureRead(features, labelled.kept(statistics), run.evaluations)
 
@@ -151,12 +161,12 @@ class FeatureLabelFit(LandmarksFit):
         return f"{self.choice.count} landmarks, features of all rows{self.labelled.supervision.note}"
 
     @cached_property
-    def features(self) -> PassCost:
+    def features(self) -> LabelRead:
         """The read of the features."""
         kernel, m = self.settings.kernel, self.choice.count
-        return labelled_features_pass(self.rows, kernel, self.labelled, m, whole=self.whole)
+        return labelled_features(self.rows, kernel, self.labelled, m, whole=self.whole)
 
-    def passes(self) -> tuple[PassCost, ...]:
+    def passes(self) -> tuple[Declared, ...]:
         return (*self.choosing_passes(), self.features, *(self.regression if self.like is None else ()))
 
     def solve_cost(self) -> SolveCost:
@@ -231,11 +241,11 @@ class DualFit(PairsFit):
         return f"one sweep over pairs of rows with {columns} label features{note}"
 
     @cached_property
-    def sweep(self) -> PassCost:
+    def sweep(self) -> Sweep[KernelProduct]:
         """The sweep."""
         columns = self.labelled.columns
         held = 3 * 8 * self.rows.n_rows * columns
-        return replace(product_pass(self.rows, self.settings.kernel, columns), driver_bytes=held)
+        return products(self.rows, self.settings.kernel, columns).costing(driver_bytes=held)
 
     def solve_cost(self) -> SolveCost:
         rank = self.labelled.rank

@@ -47,7 +47,7 @@ from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
-from bigpca.passes.fold import fold_to, row_pass
+from bigpca.passes.fold import Read, costs
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows, unchanged
@@ -276,19 +276,19 @@ class FoldScores(Reading):
         return cls(replace(rows, counted=labelled.counted), templates)
 
     @cached_property
-    def folds(self) -> PassCost:
+    def folds(self) -> Read[list[ClassMoments]]:
         """The read."""
         states = self.templates.values()
         rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
         layout = plan_layout(rows.origin.row_chunks, rows.n_columns, exact, sum(one.state_bytes for one in states))
-        return row_pass(rows, "folds", states, layout=layout, dtype=exact)
+        return Read.of(rows, "folds", self.templates, _take_folds, layout=layout, dtype=exact)
 
     def solve_cost(self) -> SolveCost:
-        return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
+        return SolveCost(4.0 * self.folds.cost.state_bytes / 8, bytes=3 * self.folds.cost.state_bytes)
 
     def read(self, run: Run) -> list[ClassMoments]:
         """Return the scatter of each fold."""
-        return fold_to(run, self.folds, self.rows, self.templates, _take_folds)  # one pass over X
+        return self.folds(run)  # one pass over X
 
 
 def _take_folds(state: PassState) -> list[ClassMoments]:
@@ -329,7 +329,7 @@ class Scoring(LabelledReading):
         return found, scores_of_numbers(found, mean, scatter)
 
     def solve_cost(self) -> SolveCost:
-        return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
+        return SolveCost(4.0 * self.labels.cost.state_bytes / 8, bytes=3 * self.labels.cost.state_bytes)
 
 
 OF_SHARES: Coding = (
@@ -413,7 +413,7 @@ class ScoredFit(Reading):
     def passes(self) -> tuple[PassCost, ...]:
         """Declare the passes of all parts."""
         names = ("scores", "folds", "fit") if self.folding else ("scores", "fit")
-        declared = (self.scoring.passes(), *(part.declared for part in self.parts[1:]))
+        declared = (costs(self.scoring.passes()), *(part.declared for part in self.parts[1:]))
         return tuple(
             replace(one, name=f"{name}: {one.name}")
             for name, passes in zip(names, declared, strict=True)

@@ -6,22 +6,19 @@ What a model keeps of its labelled rows, so that rows can be added to it, and mo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpack
 from bigpca.data.labels import merge_classes
 from bigpca.engine.jobs import PassState
-from bigpca.engine.planning import PassCost
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import fold_to
-from bigpca.passes.rows import Rows
+from bigpca.passes.fold import Read
 from bigpca.records import Held, of_part, pack, stored
 from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.eigh import rounded_squares
@@ -210,15 +207,19 @@ class LabelStatistics:
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
 
-def fold_labels(run: Run, cost: PassCost, rows: Rows, templates: dict[str, Accumulator]) -> LabelStatistics:
-    """Return the statistics of all labelled rows: one read of X."""
-    found = fold_to(run, cost, rows, templates, _statistics)  # one pass over X
+LabelRead: TypeAlias = Read[LabelStatistics]
+
+
+def fold_labels(run: Run, read: LabelRead) -> LabelStatistics:
+    """Return the statistics of all labelled rows, checked: one read of X."""
+    found = read(run)  # one pass over X
     with np.errstate(over="ignore", invalid="ignore"):  # which is then named
         check_total(found.total_scatter, mean=np.append(found.mean, found.moments.means))
-    return replace(found, precision=float(np.finfo(cost.dtype).eps))
+    return replace(found, precision=float(np.finfo(read.cost.dtype).eps))
 
 
-def _statistics(state: PassState) -> LabelStatistics:
+def label_statistics(state: PassState) -> LabelStatistics:
+    """Return the statistics of a merged state."""
     cross = state.part("cross", LeftProduct) if "cross" in state.parts else None
     return LabelStatistics(state.part("classes", ClassMoments), cross, state.omitted)
 

@@ -22,7 +22,7 @@ from bigpca.engine.run import Run
 from bigpca.errors import UndeclaredPassError
 from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
 from bigpca.estimators.kernel.maps import Expansion
-from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_pass, collect_rows
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_rows, collecting
 from bigpca.estimators.linear.choosing import FITS, plan_fit
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings
@@ -30,7 +30,7 @@ from bigpca.estimators.loading import CLASSES
 from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
 from bigpca.passes.speed import machine_speed
@@ -79,7 +79,7 @@ def test_a_graph_that_yields_other_values_at_each_read_is_rejected(name: str, sp
 def planned(**changes: Any) -> tuple[CovarianceFit, Run]:
     """A fit, and a run whose plan differs from it."""
     fit = CovarianceFit(Rows.of(LAZY), Settings(2))
-    return fit, Run(declared=Run.declares([replace(fit.moments, **changes)]))
+    return fit, Run(declared=Run.declares([replace(fit.moments.cost, **changes)]))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,12 @@ def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, groups: int,
 
 def test_riders_move_no_group_border_and_no_arithmetic() -> None:
     rows, small = Rows.of(da.from_array(np.zeros((60_000, 40)), chunks=(500, 40))), Moments(40)
-    alone = row_pass(rows, "a", [small], cut_bytes=small.state_bytes, work=1e9)
-    with_rider = row_pass(rows, "a", [small, Moments(40)], cut_bytes=small.state_bytes, work=1e9)
+    alone, with_rider = (
+        Read.of(
+            rows, "a", {f"{i}": one for i, one in enumerate(states)}, str, cut_bytes=small.state_bytes, work=1e9
+        ).cost
+        for states in ([small], [small, Moments(40)])
+    )
     assert with_rider.layout == alone.layout
     assert with_rider.dtype == alone.dtype
     assert with_rider.state_bytes == 2 * alone.state_bytes
@@ -184,13 +188,13 @@ class ToyFit(PCAFit):
         return "one read, and NumPy"
 
     @cached_property
-    def moments(self) -> PassCost:
+    def moments(self) -> Read[Folded[Moments]]:
         template = Moments(self.rows.n_columns)
-        cost = row_pass(self.rows, "toy", [template], cut_bytes=template.state_bytes, work=1.0)
-        return replace(cost, bytes_read=0, flops=0.0)  # the cheapest of all
+        read = Read.into(self.rows, "toy", template, cut_bytes=template.state_bytes, work=1.0)
+        return read.costing(bytes_read=0, flops=0.0)  # the cheapest of all
 
     def run(self, run: Run) -> PCAResult:
-        found = fold(run, self.moments, self.rows, Moments(self.rows.n_columns))
+        found = self.moments(run)
         values, vectors = np.linalg.eigh(found.state.scatter + np.triu(found.state.scatter, 1).T)
         k, n = self.settings.wanted(self.rows.n_rows, self.rows.n_columns), found.state.count
         total = float(values.sum()) / (n - 1)
@@ -239,8 +243,8 @@ class ToyKernelFit(KernelFit):
     def account(self) -> str:
         return "the rows at once, and NumPy"
 
-    def passes(self) -> tuple[PassCost, ...]:
-        return (collect_pass(self.rows),)
+    def passes(self) -> tuple[Declared, ...]:
+        return (collecting(self.rows),)
 
     @property
     def price(self) -> float:
@@ -299,11 +303,12 @@ def test_an_estimator_from_sums_as_it_is_described_adds_rows_merges_and_is_saved
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
 def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
     fit = plan_fit(Rows.of(LAZY), Settings(2), solver)
-    run = Run(declared=Run.declares(fit.passes()))
+    passes = costs(fit.passes())
+    run = Run(declared=Run.declares(passes))
     fit.run(run)
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
-    assert all(one.most_times >= made(one) for one in fit.passes())
-    assert run.reads == pytest.approx(sum(one.reads * made(one) for one in fit.passes()))
+    assert all(one.most_times >= made(one) for one in passes)
+    assert run.reads == pytest.approx(sum(one.reads * made(one) for one in passes))
 
 
 def test_a_speed_is_measured_once_and_where_nothing_can_be_kept_each_time(
