@@ -8,6 +8,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -50,34 +51,46 @@ def _contenders_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contenders, "run_apart", run_here)
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> Any:
-    found: Any = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-    return found
+Ran = Callable[..., str]
 
 
-def test_every_benchmark_says_how_it_is_used(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ran:
+    """Run a benchmark as the main program; returns what it printed."""
+
+    def said(name: str, *arguments: object) -> str:
+        run(name, *arguments, monkeypatch=monkeypatch)
+        return capsys.readouterr().out
+
+    return said
+
+
+def rows_in(said: str) -> list[Any]:
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def last_line(said: str) -> Any:
+    return json.loads(said.strip().splitlines()[-1])
+
+
+def test_every_benchmark_says_how_it_is_used(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     for name in SCRIPTS:
         with pytest.raises(SystemExit) as end:
-            run(name, "--help", monkeypatch=monkeypatch)
+            ran(name, "--help")
         assert end.value.code == 0
         assert f"usage: python examples/benchmarks/{name}" in capsys.readouterr().out
 
 
-def test_startup_measures_processes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run("startup.py", "--rounds", 1, "--programs", "bigpca --help", monkeypatch=monkeypatch)
-    assert last_line(capsys)["cpu_seconds"]["bigpca --help"] > 0
+def test_startup_measures_processes(ran: Ran) -> None:
+    row = last_line(ran("startup.py", "--rounds", 1, "--programs", "bigpca --help"))
+    assert row["cpu_seconds"]["bigpca --help"] > 0
 
 
-def test_a_device_has_equal_bits_and_exact_products(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_has_equal_bits_and_exact_products(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("array_api_compat", reason="array-api-compat is not installed")
     pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
-    run("device.py", "array_api_strict:device1", "--small", "--fits", 2, monkeypatch=monkeypatch)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    lines = rows_in(ran("device.py", "array_api_strict:device1", "--small", "--fits", 2))
     found = {row["row"]: row for row in lines}
     assert all(row["equal_bits"] for name, row in found.items() if name != "million")  # of one fit
     assert found["covariance"]["difference"] < 1e-5
@@ -85,12 +98,10 @@ def test_a_device_has_equal_bits_and_exact_products(
     assert all(found[name]["converged"] and found[name]["width_of_bounds_1"] < 1e-3 for name in ("kernel", "million"))
 
 
-def test_cores_prints_a_row_for_each_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cores_prints_a_row_for_each_fit(ran: Ran, tmp_path: Path) -> None:
     size = ("--size", 0.001, "--threads", 1, 2, "--rounds", 1)
-    run("cores.py", "--directory", tmp_path, *size, "--profile", monkeypatch=monkeypatch)
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    said = ran("cores.py", "--directory", tmp_path, *size, "--profile")
+    lines = [line for line in said.splitlines() if line.startswith("|")]
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert table[0] == ["seconds", "1 thread", "2 threads", "speed-up", "processor time", "scikit-learn"]
     assert len(table) == 10
@@ -98,40 +109,29 @@ def test_cores_prints_a_row_for_each_fit(
     assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in table[2:])
 
 
-def test_wide_agrees_with_the_svd(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wide_agrees_with_the_svd(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 120, "--columns", 600, "-k", 5, "--limit", 8192)
-    run("wide.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    assert last_line(capsys)["eigenvalue_error"] < 1e-6
+    assert last_line(ran("wide.py", "--directory", tmp_path, *size))["eigenvalue_error"] < 1e-6
 
 
-def test_accuracy_holds_1e_6_of_lambda_1_at_every_offset(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("accuracy.py", "--rows", 3000, "--columns", 64, monkeypatch=monkeypatch)
-    rows = [json.loads(line) for line in capsys.readouterr().out.strip().splitlines()]
+def test_accuracy_holds_1e_6_of_lambda_1_at_every_offset(ran: Ran) -> None:
+    rows = rows_in(ran("accuracy.py", "--rows", 3000, "--columns", 64))
     assert [row["mean_over_std"] for row in rows] == [0, 1, 10, 100, 1e4]
     assert max(row["bigpca_to_lambda_1"] for row in rows) < 1e-6
 
 
-def test_cross_validation_finds_a_planted_rank_in_any_noise_that_is_not_correlated(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("components.py", "--draws", 1, monkeypatch=monkeypatch)
-    chosen = {row["noise"]: row for row in map(json.loads, capsys.readouterr().out.strip().splitlines())}
+def test_cross_validation_finds_a_planted_rank_in_any_noise_that_is_not_correlated(ran: Ran) -> None:
+    chosen = {row["noise"]: row for row in rows_in(ran("components.py", "--draws", 1))}
     assert chosen.pop("correlated")["column"][0] > 15
     assert {tuple(row["column"]) for row in chosen.values()} == {(6, 6)}
     assert chosen["unequal, 5 times the rows"]["mle"][0] > 50
-    run("components.py", "--search", 2000, monkeypatch=monkeypatch)
-    found = json.loads(capsys.readouterr().out)
+    found = last_line(ran("components.py", "--search", 2000))
     assert found["bigpca"]["n_components"] == found["scikit-learn"]["n_components"]
 
 
-def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converged_answers_are_honest(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
-    run("honesty.py", "--spectra", 30, "--largest", 160, "--seed", 3, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("honesty.py", "--spectra", 30, "--largest", 160, "--seed", 3))
     assert row["over_tol"] <= 0.01
     assert row["over_3_tol"] == 0
     assert row["broken"] == 0
@@ -140,9 +140,7 @@ def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::PendingDeprecationWarning")
-def test_two_sides_agree_with_scikit_learn_and_xeofs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_sides_agree_with_scikit_learn_and_xeofs(tmp_path: Path) -> None:
     pytest.importorskip("xeofs")
     script = runpy.run_path(str(FOLDER / "pairs.py"))
     at = script["store_features"](tmp_path, 300, 24)
@@ -155,24 +153,18 @@ def test_two_sides_agree_with_scikit_learn_and_xeofs(
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_climate_agrees_with_xeofs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_climate_agrees_with_xeofs(ran: Ran, tmp_path: Path) -> None:
     for library in ("netCDF4", "eofs", "xeofs"):
         pytest.importorskip(library)
     size = ("--days", 60, "--lat", 5, "--lon", 6, "--modes", 3, "--rounds", 0, "--only", "sst", "generated")
-    run("climate.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    found = last_line(capsys)
+    found = last_line(ran("climate.py", "--directory", tmp_path, *size))
     assert max(found["sst"][what] for what in ("variances", "patterns", "scores")) < 1e-12
     assert max(found["generated"][what] for what in ("variances", "patterns", "scores")) < 1e-4  # of float32
 
 
-def test_sparse_counts_have_the_eigenvalues_of_arpack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sparse_counts_have_the_eigenvalues_of_arpack(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 300, "--columns", 200, "-k", 4, "--density", 0.1, "--only")  # each would be a process
-    run("sparse_counts.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    assert 0.08 < last_line(capsys)["density"] < 0.12
+    assert 0.08 < last_line(ran("sparse_counts.py", "--directory", tmp_path, *size))["density"] < 0.12
     contenders = runpy.run_path(str(FOLDER / "sparse_counts.py"))["CONTENDERS"]
     (store,) = tmp_path.glob("*.zarr")
     rows = {name: fit(str(store), 4) for name, fit in contenders.items()}
@@ -181,61 +173,44 @@ def test_sparse_counts_have_the_eigenvalues_of_arpack(
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("counts", [(), ("--counts", 20)])
-def test_cells_agree_with_the_oracle(
-    counts: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cells_agree_with_the_oracle(ran: Ran, counts: tuple[Any, ...]) -> None:
     pytest.importorskip("scanpy")
     size = ("--cells", 2000, "--genes", 60, "-k", 5, "--chunk", 500, "--rounds", 1, "--share", 0.1, *counts)
-    run("cells.py", *size, monkeypatch=monkeypatch)
-    found = last_line(capsys)
+    found = last_line(ran("cells.py", *size))
     assert found["bigpca"]["eigenvalue_error"] < 1e-6
     assert found["scanpy"]["eigenvalue_error"] < 1e-3  # which sums in float32
 
 
 @pytest.mark.usefixtures("_contenders_here")
-def test_slices_of_an_atlas_have_equal_eigenvalues_and_its_plan_reads_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slices_of_an_atlas_have_equal_eigenvalues_and_its_plan_reads_twice(ran: Ran, tmp_path: Path) -> None:
     size = ("--cells", 1_020_000, "--slices", 20_000, 40_000, "--genes", 20, "-k", 3, "--share", 0.3)
-    run("atlas.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    found = last_line(capsys)
+    found = last_line(ran("atlas.py", "--directory", tmp_path, *size))
     assert found["plan"]["reads"] == 2
     one, two = found["slices"].values()
     np.testing.assert_allclose([one["first"], one["last"]], [two["first"], two["last"]], rtol=1e-6)
 
 
-def test_overhead_counts_tasks_and_times_the_first_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("overhead.py", "--directory", tmp_path, "--rows", 4000, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+def test_overhead_counts_tasks_and_times_the_first_group(ran: Ran, tmp_path: Path) -> None:
+    row = last_line(ran("overhead.py", "--directory", tmp_path, "--rows", 4000))
     assert row["direct_tasks"] <= 2000
     assert 0 < row["direct_first_group_s"] <= row["direct_s"]
 
 
-def test_all_contenders_in_process_find_the_same_eigenvalue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_contenders_in_process_find_the_same_eigenvalue(ran: Ran, tmp_path: Path) -> None:
     store = tmp_path / "dump.zarr"
-    run("dump.py", store, 2000, 50, 500, monkeypatch=monkeypatch)
-    first = []
+    ran("dump.py", store, 2000, 50, 500)
     names = ("bigpca", "bigpca-one-pass", "dask-gram", "dask-compressed", "dask-ml-randomized")
-    for name in (*names, "sklearn-covariance", "sklearn-randomized", "sklearn-incremental"):
-        run("contenders.py", name, store, 5, monkeypatch=monkeypatch)
-        first.append(last_line(capsys)["first"])
+    names += ("sklearn-covariance", "sklearn-randomized", "sklearn-incremental")
+    first = [last_line(ran("contenders.py", name, store, 5))["first"] for name in names]
     assert max(first) / min(first) - 1 < 1e-3
     for name, bound in (("roofline", "bound_s"), ("roofline-multiply", "multiply_s")):
-        run("contenders.py", name, store, 5, "--cold", monkeypatch=monkeypatch)
-        assert last_line(capsys)[bound] > 0
+        assert last_line(ran("contenders.py", name, store, 5, "--cold"))[bound] > 0
 
 
 @pytest.mark.usefixtures("_contenders_here")
-def test_tall_prints_a_ratio_for_each_contender(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tall_prints_a_ratio_for_each_contender(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 2000, "--columns", 50, "--chunk-rows", 500, "-k", 5, "--rounds", 1)
-    run("tall.py", "roofline", "bigpca", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    said = capsys.readouterr().out
+    said = ran("tall.py", "roofline", "bigpca", "--directory", tmp_path, *size)
     assert "1.00 x bigpca" in said
     assert "bigpca less the eigenproblem" in said
 
@@ -255,13 +230,10 @@ def test_a_contender_runs_in_a_process_of_its_own_and_says_why_it_failed(tmp_pat
 
 
 @pytest.mark.usefixtures("_contenders_here")
-def test_features_compares_with_a_reference_and_counts_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_compares_with_a_reference_and_counts_reads(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 600, "--columns", 250, "--dtype", "float16", "-k", 3, "--rounds", 1)
     contenders = ("roofline-multiply", "bigpca solver=krylov tol=1e-4", "bigpca-one-pass")
-    run("features.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("features.py", *contenders, "--directory", tmp_path, *size))
     krylov, one_pass = (row[name] for name in contenders[1:])
     assert krylov["max_error"] < 1e-4
     assert krylov["reads"] < 5
@@ -274,23 +246,17 @@ def test_features_compares_with_a_reference_and_counts_reads(
     np.testing.assert_allclose(reference, exact, rtol=1e-5)  # what it settles to
 
 
-def test_features_takes_a_reference_that_is_there_and_rejects_a_short_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_takes_a_reference_that_is_there_and_rejects_a_short_one(ran: Ran, tmp_path: Path) -> None:
     np.save(tmp_path / "vgg16-60x20.zarr.eigenvalues.npy", np.ones(2))
     size = ("--directory", tmp_path, "--rows", 60, "--columns", 20, "--rounds", 0)
-    run("features.py", *size, "-k", 2, monkeypatch=monkeypatch)
-    assert "which was there" in capsys.readouterr().out
+    assert "which was there" in ran("features.py", *size, "-k", 2)
     with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
-        run("features.py", *size, "-k", 3, monkeypatch=monkeypatch)
+        ran("features.py", *size, "-k", 3)
 
 
-def test_one_pass_reads_once_and_warns_of_a_heavy_tail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_pass_reads_once_and_warns_of_a_heavy_tail(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 350, "--columns", 200, "-q", 60, "-k", 5, "--rounds", 1)
-    run("one_pass.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("one_pass.py", "--directory", tmp_path, *size))
     for power in ("i^-1", "i^-2"):
         nystrom, tutorial, ritz = (row[f"{power} {core}"] for core in ("nystrom", "tutorial", "ritz"))
         assert (nystrom["most_reads"], tutorial["most_reads"], ritz["most_reads"]) == (1, 1, 2)
@@ -300,9 +266,7 @@ def test_one_pass_reads_once_and_warns_of_a_heavy_tail(
     assert row["i^-0.5 nystrom"]["warned"] == 1
 
 
-def test_batches_have_the_eigenvalues_of_rows_in_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batches_have_the_eigenvalues_of_rows_in_memory(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_here(command: list[str], **options: Any) -> SimpleNamespace:  # a process of its own imports for seconds
         with redirect_stdout(StringIO()) as said:
             run("batches.py", *command[2:], monkeypatch=monkeypatch)
@@ -310,38 +274,31 @@ def test_batches_have_the_eigenvalues_of_rows_in_memory(
 
     monkeypatch.setattr(subprocess, "run", run_here)
     size = ("--rows", 500, "--columns", 20, "--batch", 64)
-    run("batches.py", *size, "-k", 3, "--rounds", 1, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("batches.py", *size, "-k", 3, "--rounds", 1))
     assert row["from_batches"]["error"] == 0
     assert row["from_batches, n unknown"]["error"] < 1e-5 < row["IncrementalPCA"]["error"]
     assert row["peak"] >= 0
 
 
-def test_patterns_and_judging_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_patterns_and_judging_are_compared(ran: Ran, tmp_path: Path) -> None:
     sizes = ("--samples", 20, "--channels", 6, "--side", 3, "--rows", 300, "--columns", 8, "-k", 3, "--rounds", 1)
-    run("patterns.py", *sizes, "--folder", tmp_path, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("patterns.py", *sizes, "--folder", tmp_path))
     assert {len(row["ratios"]["wall"]), len(row["ratios"]["cpu"])} == {2}
     maps, places = bp.open(tmp_path / "maps_20x6x3.zarr", pattern="n c h w -> (n h w) c"), "places_maps_20x6x3.zarr"
     np.testing.assert_array_equal(maps, bp.open(tmp_path / places))
 
 
-def test_reading_says_how_fast_warm_and_cold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("dump.py", tmp_path / "dump.zarr", 200, 50, 64, "--power", 1, monkeypatch=monkeypatch)
+def test_reading_says_how_fast_warm_and_cold(ran: Ran, tmp_path: Path) -> None:
+    ran("dump.py", tmp_path / "dump.zarr", 200, 50, 64, "--power", 1)
     for cold in (False, True):
-        run("reading.py", tmp_path / "dump.zarr", *(["--cold"] if cold else []), monkeypatch=monkeypatch)
-        row = last_line(capsys)
+        row = last_line(ran("reading.py", tmp_path / "dump.zarr", *(["--cold"] if cold else [])))
         assert row["cold"] is cold
         assert row["seconds"] >= 0
 
 
-def test_reads_are_counted_by_chunk_for_bigpca_and_for_zarr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_are_counted_by_chunk_for_bigpca_and_for_zarr(ran: Ran, tmp_path: Path) -> None:
     store, reading = tmp_path / "dump.zarr", runpy.run_path(str(FOLDER / "reading.py"))
-    run("dump.py", store, 200, 50, 50, monkeypatch=monkeypatch)
+    ran("dump.py", store, 200, 50, 50)
     X, by_rows = reading["open_counted"](store)
     array, by_chunks = reading["zarr_counted"](store)
     assert by_rows.summary() == by_chunks.summary() == {"reads": 0, "most_reads": 0}
@@ -354,11 +311,11 @@ def test_reads_are_counted_by_chunk_for_bigpca_and_for_zarr(tmp_path: Path, monk
     assert by_chunks.summary() == {"reads": 1.25, "most_reads": 2}  # whole chunks
 
 
-def test_known_rows_have_the_spectrum_and_the_axes_they_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_rows_have_the_spectrum_and_the_axes_they_state(ran: Ran, tmp_path: Path) -> None:
     d, k = 80, 6
     for power, rows in ((1.0, 300), (2.0, 50)):
         store = tmp_path / f"known-{rows}.zarr"
-        run("dump.py", store, rows, d, "--power", power, monkeypatch=monkeypatch)
+        ran("dump.py", store, rows, d, "--power", power)
         X = np.asarray(zarr.open_array(store, mode="r")[:], np.float64)
         _, s, V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
         np.testing.assert_allclose(s[:k] ** 2 / (rows - 1), np.arange(1.0, k + 1) ** -power, rtol=1e-5)  # float32 rows
@@ -366,21 +323,17 @@ def test_known_rows_have_the_spectrum_and_the_axes_they_state(tmp_path: Path, mo
         np.testing.assert_allclose(np.abs((V[:k] * axes).sum(axis=1)), 1.0, rtol=1e-8)
 
 
-def test_sketches_err_as_they_state(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run("sketches.py", "--rows", 30, "--columns", 490, "-q", 20, "--rounds", 1, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+def test_sketches_err_as_they_state(ran: Ran) -> None:
+    row = last_line(ran("sketches.py", "--rows", 30, "--columns", 490, "-q", 20, "--rounds", 1))
     assert row["Downsample"]["error"] == row["Downsample"]["stated"]
     assert all(row[name]["error"] < 2 * row[name]["stated"] for name in row if "stated" in row[name])
 
 
 @pytest.mark.usefixtures("_contenders_here")
-def test_supervised_compares_with_pca_of_the_same_rows_and_counts_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_supervised_compares_with_pca_of_the_same_rows_and_counts_reads(ran: Ran, tmp_path: Path) -> None:
     contenders = ("bigpca-pca", "bigpca-fisher", "bigpca-roweis-map grid=3", "bigpca-kernel-roweis landmarks=40")
     size = ("--shape", "600x12", "--classes", 5, "-k", 3, "--rounds", 1)
-    run("supervised.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("supervised.py", *contenders, "--directory", tmp_path, *size))
     assert list(row) == list(contenders)
     assert row["bigpca-pca"]["over_pca"] == 1
     assert [row[name]["reads"] for name in contenders[:3]] == [1, 1, 1]
@@ -392,13 +345,10 @@ def test_supervised_compares_with_pca_of_the_same_rows_and_counts_reads(
 
 
 @pytest.mark.usefixtures("_contenders_here")
-def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(ran: Ran, tmp_path: Path) -> None:
     contenders = ("roofline-sweep", "bigpca-krylov tol=1e-4", "bigpca-landmarks landmarks=100")
     size = ("--shape", "1200x20", "--landmarks", 50, "-k", 4, "--rounds", 1)
-    run("kernel.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
-    _, krylov, landmarks = (row := last_line(capsys)).values()
+    _, krylov, landmarks = (row := last_line(ran("kernel.py", *contenders, "--directory", tmp_path, *size))).values()
     assert list(row) == list(contenders)
     assert krylov["max_error"] < 1e-4
     assert krylov["max_error"] < landmarks["max_error"] < landmarks["bound_width"]
@@ -416,48 +366,37 @@ def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(
     np.testing.assert_allclose(reference, exact, rtol=1e-9)
 
 
-def test_all_contenders_of_kernel_pca_find_the_same_eigenvalue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
-    store, found = tmp_path / "clusters-500x10.zarr", []
-    for name in ("sklearn-arpack", "sklearn-randomized", "sklearn-nystroem", "bigpca-krylov", "bigpca-landmarks"):
-        run("kernel_contenders.py", name, store, 3, "gamma=1.0", "landmarks=300", monkeypatch=monkeypatch)
-        found.append(last_line(capsys)["first"])
+def test_all_contenders_of_kernel_pca_find_the_same_eigenvalue(ran: Ran, tmp_path: Path) -> None:
+    ran("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path)
+    given = (tmp_path / "clusters-500x10.zarr", 3, "gamma=1.0", "landmarks=300")
+    names = ("sklearn-arpack", "sklearn-randomized", "sklearn-nystroem", "bigpca-krylov", "bigpca-landmarks")
+    found = [last_line(ran("kernel_contenders.py", name, *given))["first"] for name in names]
     assert max(found) / min(found) - 1 < 1e-3
 
 
 @pytest.mark.parametrize("sampling", ["rpcholesky", "uniform"])
-def test_the_roofline_of_landmarks_counts_their_products_with_every_row(
-    sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
+def test_the_roofline_of_landmarks_counts_their_products_with_rows(ran: Ran, sampling: str, tmp_path: Path) -> None:
+    ran("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path)
     given = ("roofline-landmarks", tmp_path / "clusters-500x10.zarr", 3, "landmarks=300", f"sampling={sampling}")
-    run("kernel_contenders.py", *given, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("kernel_contenders.py", *given))
     assert row["evaluations"] == pytest.approx(0.6)  # m = 300 of n = 500
     assert row["seconds"] == pytest.approx(row["landmarks_s"], abs=1e-3)
     assert row["landmarks_s"] > 0
 
 
-def test_landmarks_follow_the_sequential_law(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("landmarks.py", "--draws", 150, "--seeds", 2, "--rows", 150, monkeypatch=monkeypatch)
-    found = last_line(capsys)
+def test_landmarks_follow_the_sequential_law(ran: Ran) -> None:
+    found = last_line(ran("landmarks.py", "--draws", 150, "--seeds", 2, "--rows", 150))
     assert found["law"]["p"] > 1e-3
     assert all(0.1 < one["ratio"] < 10 and one["reads"] <= 6 for one in found["sets"])
 
 
-def test_the_roofline_of_landmarks_rejects_samplings_that_it_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_roofline_of_landmarks_rejects_samplings_that_it_does_not_count(ran: Ran, tmp_path: Path) -> None:
     given = ("roofline-landmarks", tmp_path / "no.zarr", 3, "sampling=kmeans")
     with pytest.raises(SystemExit, match="sampling=kmeans has no roofline: uniform or rpcholesky was expected"):
-        run("kernel_contenders.py", *given, monkeypatch=monkeypatch)
+        ran("kernel_contenders.py", *given)
 
 
-def test_kernel_bounds_a_contender_by_the_roofline_of_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_bounds_a_contender_by_the_roofline_of_the_same_settings() -> None:
     medians_of = runpy.run_path(str(FOLDER / "kernel.py"))["medians_of"]
     seconds = {
         "roofline-sweep": 2.0, "bigpca-krylov tol=1e-4": 6.0, "roofline-landmarks": 4.0, "bigpca-landmarks": 5.0,
@@ -472,10 +411,10 @@ def test_kernel_bounds_a_contender_by_the_roofline_of_the_same_settings(monkeypa
     }  # fmt: skip
 
 
-def test_a_reference_is_of_one_kernel_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_is_of_one_kernel_width(ran: Ran, tmp_path: Path) -> None:
     for gamma in (1, 4):
         given = ("--shape", "60x5", "--gamma", gamma, "--rounds", 0, "-k", 3, "--directory", tmp_path)
-        run("kernel.py", *given, monkeypatch=monkeypatch)
+        ran("kernel.py", *given)
     X = np.asarray(zarr.open_array(tmp_path / "clusters-60x5.zarr", mode="r")[:], np.float64)
     H = np.eye(60) - 1 / 60
     for gamma in (1, 4):
@@ -484,34 +423,26 @@ def test_a_reference_is_of_one_kernel_width(tmp_path: Path, monkeypatch: pytest.
         np.testing.assert_allclose(reference, np.linalg.eigvalsh(H @ K @ H)[:-4:-1], rtol=1e-9)
 
 
-def test_kernel_says_what_data_is_missing_and_rejects_a_short_reference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernel_says_what_data_is_missing_and_rejects_a_short_reference(ran: Ran, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="apt-get install dataset-fashion-mnist, or give --fashion or --shape"):
-        run("kernel.py", "--fashion", tmp_path, "--directory", tmp_path, monkeypatch=monkeypatch)
+        ran("kernel.py", "--fashion", tmp_path, "--directory", tmp_path)
     np.save(tmp_path / "clusters-60x5.zarr.gamma-1.npy", np.ones(2))
     with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
-        run("kernel.py", "--shape", "60x5", "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
+        ran("kernel.py", "--shape", "60x5", "-k", 3, "--directory", tmp_path)
 
 
-def test_genotypes_agree_with_scikit_allel_and_numpy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_genotypes_agree_with_scikit_allel_and_numpy(ran: Ran) -> None:
     size = ("--samples", 40, "--variants", 120, "--missing", 0.05, "-k", 3, "--rounds", 1)
-    run("genotypes.py", *size, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("genotypes.py", *size))
     assert row["bigpca"]["error"] < 1e-8
     assert row["bigpca, missing calls"]["error"] < 1e-6
     assert row["scikit-allel, float64"]["error"] < 1e-8
 
 
-def test_places_reads_and_fits_the_same_bits_from_a_store(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_places_reads_and_fits_the_same_bits_from_a_store(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION", "ENDPOINT_URL"):
         monkeypatch.setenv(f"AWS_{name}", "")  # is set by the benchmark, and restored
     size = ("--objects", 4, "--rows", 512, "--columns", 64, "--listed", 30, "--rounds", 1, "--latency", 1)
-    run("places.py", *size, monkeypatch=monkeypatch)
-    row = last_line(capsys)
+    row = last_line(ran("places.py", *size))
     assert row["fitting"]["same bits"]
     assert row["listing requests"] == 1

@@ -537,7 +537,7 @@ def test_a_call_that_fails_changes_nothing(name: str) -> None:
     if name not in CONSTANT:
         calls.append((model.fit, np.zeros_like(X), y, ValueError))
     if name in GROWING:
-        calls += [(model.partial_fit, *one) for one in (*wrong, (X[:, :3], y, ValueError))]
+        calls += [(model.partial_fit, *one) for one in (*wrong, (unreadable(N, 3), y, ValueError))]
         if y is CLASSES:
             calls.append((model.partial_fit, X, CODES, TypeError))
     saved, before = bits(model), dict(vars(model))

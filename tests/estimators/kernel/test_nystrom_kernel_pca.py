@@ -7,8 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -245,13 +243,6 @@ def test_reads_and_evaluations_are_counted(sampling: str, tmp_path: Path, monkey
         assert model.kernel_evaluations_ == N * M
 
 
-def test_counting_rows_first_is_a_read_too() -> None:
-    lazy = da.from_array(X, chunks=(50, D))
-    known, unknown = (nystrom().fit(rows) for rows in (lazy, lazy[lazy[:, 0] > -np.inf]))
-    assert unknown.n_passes_ == known.n_passes_ + 1
-    assert_same(unknown, known)
-
-
 def test_landmarks_can_be_given_by_number_or_as_rows() -> None:
     numbers = np.random.default_rng(0).permutation(N)[:M]
     by_number, by_row = (nystrom(n_landmarks=None, sampling=s).fit(X) for s in (numbers, X[numbers]))
@@ -331,16 +322,6 @@ def test_any_split_into_batches_equals_one_fit_with_the_same_landmarks(cuts: lis
     assert model.kernel_evaluations_ == whole.kernel_evaluations_
 
 
-def test_a_saved_model_continues_by_partial_fit(tmp_path: Path) -> None:
-    model = nystrom(sampling="diagonal").fit(X[:100])
-    model.save(tmp_path / "model")
-    loaded = bp.load(tmp_path / "model")
-    assert_same(loaded.partial_fit(X[100:]), model.partial_fit(X[100:]))
-    numbers = model.landmark_indices_
-    assert_same(loaded, nystrom(sampling=X[numbers], n_landmarks=None).fit(X))
-    np.testing.assert_array_equal(loaded.landmark_indices_, numbers)
-
-
 def test_new_rows_cost_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, lazy = nystrom().fit(X[:100]), stored(tmp_path, X[100:], (20, D))
     before, reads = model.kernel_evaluations_, Reads().watch(monkeypatch)
@@ -369,37 +350,6 @@ def test_the_tutorial_extension_keeps_nothing_to_go_on_from_and_says_so() -> Non
     with pytest.raises(AttributeError) as caught:
         model.partial_fit(X)
     assert "does not keep the moments of the features" in str(caught.value.__cause__)
-
-
-def test_a_refit_forgets_what_only_the_earlier_one_knew() -> None:
-    model = nystrom().fit(X)
-    assert hasattr(model, "trace_error_")
-    assert hasattr(model, "n_passes_")
-    model.set_params(components_from="landmarks", sampling=X[:20], n_landmarks=20).fit(X)
-    for name in ("trace_error_", "landmark_indices_", "eigenvalue_bounds_"):
-        assert not hasattr(model, name), name
-
-
-def test_widths_share_the_landmarks_of_a_model() -> None:
-    first = nystrom(kernel="rbf", gamma=0.05).fit(X)
-    models = [nystrom(kernel="rbf", gamma=gamma, sampling=first.landmark_indices_).fit(X) for gamma in (0.01, 0.05)]
-    assert_same(models[1], first)
-    np.testing.assert_array_equal(models[0].landmarks_, first.landmarks_)
-
-
-@pytest.mark.parametrize("sampling", ["uniform", "column-norm"])
-def test_threads_do_not_change_a_bit_and_chunks_change_rounding_only(sampling: str, tmp_path: Path) -> None:
-    models: list[NystromKernelPCA] = []
-    for scheduler in ("sync", "threads"):
-        with dask.config.set(scheduler=scheduler):
-            models += [nystrom(sampling=sampling).fit(stored(tmp_path, X, (chunk, D))) for chunk in (40, 40, 77)]
-    for model in models:
-        np.testing.assert_array_equal(model.landmark_indices_, models[0].landmark_indices_)
-        assert_same(model, models[0])
-    for one, other in ((0, 1), (0, 3), (2, 5)):
-        for name in ("eigenvalues_", "eigenvalue_bounds_", "landmark_transform_", "trace_error_"):
-            np.testing.assert_array_equal(getattr(models[one], name), getattr(models[other], name))
-        np.testing.assert_array_equal(models[one].transform(NEW), models[other].transform(NEW))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -559,12 +509,6 @@ def test_samplings_that_need_complete_rows_reject_missing_values(sampling: str) 
     bad = np.where(np.arange(N)[:, None] == 7, np.nan, X)
     with pytest.raises(ValueError, match=r"missing|NaN"):
         nystrom(sampling=sampling, nan_policy="omit").fit(bad)
-
-
-@pytest.mark.parametrize("make", [lambda: -X, lambda: np.where(X > 2, -1.0, X)], ids=["negative", "some negative"])
-def test_histogram_kernels_reject_negative_data(make: Callable[[], Array]) -> None:
-    with pytest.raises(ValueError, match="ChiSquare needs numbers of at least 0"):
-        nystrom(kernel=ChiSquare()).fit(make())
 
 
 def test_polynomials_of_degree_5_on_raw_pixels_do_not_overflow(float32_products: None) -> None:

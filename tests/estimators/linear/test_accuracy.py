@@ -118,15 +118,6 @@ def test_wide_dtypes_are_computed_in_float64(dtype: type, tmp_path: Path) -> Non
         np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["covariance", "dot"])
-def test_the_chunking_does_not_matter(solver: str, tmp_path: Path) -> None:
-    X = offset(SPECTRA["gap"], 100)
-    fits = [PCA(K, solver=solver).fit(stored(tmp_path, X, c)) for c in ((N, D), (7, D), (90, 25), (N, 1), (399, 63))]
-    for other in fits[1:]:
-        largest = fits[0].explained_variance_[0]
-        np.testing.assert_allclose(other.explained_variance_, fits[0].explained_variance_, rtol=0, atol=1e-6 * largest)
-
-
 @pytest.mark.parametrize("chunks", [(11, 3000), (40, 500)])
 @pytest.mark.parametrize("ratio", [0, 1e4])
 def test_wide_data_by_dot_equals_the_svd(chunks: tuple[int, int], ratio: float, tmp_path: Path) -> None:
@@ -174,28 +165,6 @@ def test_scale_without_centring_divides_by_deviations_about_the_mean(route: str,
     pca = PCA(K, solver=solver, center=False, scale=True).fit(stored(tmp_path, X, chunks))
     np.testing.assert_allclose(pca.scale_, X.std(axis=0, dtype=np.float64), rtol=1e-6)
     np.testing.assert_allclose(pca.explained_variance_[0], expected[0], rtol=1e-6)
-
-
-@pytest.mark.parametrize("solver", ["covariance", "dot"])
-def test_whitened_scores_have_unit_covariance(solver: str) -> None:
-    X = data_with_spectrum(N, SPECTRA["gap"], mean=100.0)[0]
-    pca = PCA(K, solver=solver, whiten=True).fit(X)
-    scores = pca.transform(X)
-    np.testing.assert_allclose(np.cov(scores.T), np.eye(K), atol=1e-9)
-    plain = PCA(K, solver=solver).fit(X)
-    np.testing.assert_allclose(pca.inverse_transform(scores), plain.inverse_transform(plain.transform(X)), atol=1e-9)
-
-
-@pytest.mark.parametrize("options", [{}, {"center": False}, {"scale": True}, {"whiten": True}])
-@pytest.mark.parametrize("shape", [(80, 30), (30, 80), (50, 50)])
-def test_covariance_and_dot_agree(options: dict[str, bool], shape: tuple[int, int]) -> None:
-    X = np.random.default_rng(5).standard_normal(shape) * np.geomspace(3, 1, shape[1]) + 5
-    a, b = (PCA(10, solver=solver, **options).fit(X) for solver in ("covariance", "dot"))  # type: ignore[arg-type]
-    np.testing.assert_allclose(a.explained_variance_, b.explained_variance_, rtol=1e-9)
-    np.testing.assert_allclose(a.explained_variance_ratio_, b.explained_variance_ratio_, rtol=1e-9)
-    np.testing.assert_allclose(a.components_, b.components_, atol=1e-8)
-    np.testing.assert_allclose(a.noise_variance_, b.noise_variance_, rtol=1e-9)
-    np.testing.assert_allclose(a.transform(X), b.transform(X), atol=1e-7)
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e25])

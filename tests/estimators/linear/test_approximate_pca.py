@@ -15,9 +15,7 @@ from scipy.linalg import hadamard
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA
-from bigpca.engine import layout
 from bigpca.errors import ApproximationWarning
-from bigpca.passes.reading import blocks
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import exact, stored, unreadable
@@ -170,26 +168,6 @@ def test_reads_are_counted_per_chunk(core: str, scale: bool, tmp_path: Path, mon
     assert model.n_passes_ == model.plan_.passes == expected
 
 
-@pytest.mark.parametrize("core", CORES)
-def test_counting_rows_first_is_a_read_too(core: str) -> None:
-    lazy = da.from_array(X, chunks=(50, D))
-    known, unknown = (approximate(approximation=core).fit(rows) for rows in (lazy, lazy[lazy[:, 0] > -np.inf]))
-    assert unknown.n_passes_ == known.n_passes_ + 1 == unknown.plan_.passes
-    np.testing.assert_allclose(unknown.explained_variance_, known.explained_variance_, rtol=1e-10)
-
-
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_chunks_change_eigenvalues_by_rounding_only(core: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    rows = X.astype(dtype)
-    found = [approximate(approximation=core).fit(da.from_array(rows, chunks=(size, D)) + 0) for size in (N, 77, 8)]
-    for other in found[1:]:
-        first = found[0].explained_variance_
-        np.testing.assert_allclose(other.explained_variance_, first, rtol=0, atol=1e-6 * first[0])
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_an_offset_costs_no_digits(variant: dict[str, Any], offset: float) -> None:
@@ -201,22 +179,6 @@ def test_an_offset_costs_no_digits(variant: dict[str, Any], offset: float) -> No
     np.testing.assert_allclose(model.explained_variance_, values, rtol=1e-6, atol=1e-13 * values[0])
     if model.scale_ is not None:
         assert model.scale_[3] == 1
-
-
-@pytest.mark.parametrize("core", CORES)
-def test_omitted_rows_leave_the_fit_of_the_others(core: str) -> None:
-    bad = X.copy()
-    bad[::9, 4] = np.nan
-    good = np.delete(X, range(0, N, 9), axis=0)
-    model = approximate(approximation=core, nan_policy="omit").fit(bad)
-    assert (model.n_omitted_, model.n_samples_) == (N - len(good), len(good))
-    np.testing.assert_allclose(
-        model.explained_variance_, approximate(approximation=core).fit(good).explained_variance_, rtol=1e-9
-    )
-    with pytest.raises(bp.errors.NonFiniteError, match="NaN or infinite value"):
-        approximate(approximation=core).fit(bad)
-    with pytest.raises(ValueError, match=r"Found array with 1 sample after 299 rows with NaN"):
-        approximate(approximation=core, nan_policy="omit").fit(np.where(np.arange(N)[:, None] == 5, X, np.nan))
 
 
 def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> None:

@@ -71,14 +71,6 @@ def test_axes_of_counts_scaled_for_poisson_noise_are_these_after_the_first() -> 
     assert_same_up_to_sign(np.sqrt(model.mean_)[:, None] * model.components_.T, Vt[1:5].T, 1e-10)
 
 
-def test_rows_that_are_added_and_merged_models_are_one_table() -> None:
-    whole = bp.CorrespondenceAnalysis(3).fit(X)
-    halves = bp.CorrespondenceAnalysis(3).fit(X[:100]), bp.CorrespondenceAnalysis(3).fit(X[100:])
-    for model in (bp.merge(*halves), bp.CorrespondenceAnalysis(3).fit(X[:100]).partial_fit(X[100:])):
-        np.testing.assert_allclose(model.eigenvalues_, whole.eigenvalues_, rtol=1e-12)
-        np.testing.assert_allclose(model.total_inertia_, whole.total_inertia_, rtol=1e-12)
-
-
 def test_rows_of_zeros_weigh_nothing() -> None:
     given = np.insert(X, [0, 60, 60], 0.0, axis=0)
     for rows in (da.from_array(given, chunks=(1, D)), csr_array(given)):

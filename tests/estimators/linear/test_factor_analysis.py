@@ -110,25 +110,6 @@ def test_constant_columns_have_neither_loadings_nor_noise() -> None:
         bp.FactorAnalysis(1).fit(np.full((20, 3), 7.1))
 
 
-def test_weights_are_repetitions_and_rows_and_models_add_up() -> None:
-    counts = RNG.integers(0, 4, N)
-    weighted = bp.FactorAnalysis(K).fit(X, sample_weight=counts)
-    np.testing.assert_allclose(
-        weighted.noise_variance_, bp.FactorAnalysis(K).fit(np.repeat(X, counts, 0)).noise_variance_
-    )
-    whole = bp.FactorAnalysis(K).fit(X)
-    grown = bp.FactorAnalysis(K).fit(X[:200]).partial_fit(X[200:])
-    merged = bp.merge(bp.FactorAnalysis(K).fit(X[:200]), bp.FactorAnalysis(K).fit(X[200:]))
-    for model in (grown, merged):
-        np.testing.assert_allclose(model.noise_variance_, whole.noise_variance_, rtol=1e-5)
-        assert model.n_samples_ == N
-    with bp.config(keep_state_bytes=0):
-        small = bp.FactorAnalysis(K).fit(X)
-        for call in (lambda: small.partial_fit(X), lambda: bp.merge(small, small)):
-            with pytest.raises(ValueError, match="needs the sums of all rows"):
-                call()
-
-
 def test_an_iteration_that_stops_early_says_so() -> None:
     with pytest.warns(bp.errors.ApproximationWarning, match=r"a slope of .* after 2 iterations; tol = 1e-07 was"):
         model = bp.FactorAnalysis(K, max_iter=2).fit(X)

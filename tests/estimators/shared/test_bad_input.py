@@ -64,13 +64,6 @@ def test_no_columns_are_rejected() -> None:
         PCA().fit(np.zeros((5, 0)))
 
 
-@containers
-def test_one_dimension_is_rejected(lazy: bool) -> None:
-    match = "the Dask array has shape .* Reshape it" if lazy else "Expected 2D array, got 1D array"
-    with pytest.raises(ValueError, match=match):
-        PCA().fit(da.zeros(9) if lazy else np.zeros(9))
-
-
 @pytest.mark.parametrize("n_components", [0, -1, 7, 51, np.int64(7)])
 def test_an_impossible_number_of_components_is_rejected_unread(n_components: int) -> None:
     for call in ("fit", "plan"):
@@ -142,26 +135,6 @@ def test_dtypes_without_principal_components_are_rejected_unread(dtype: str) -> 
     for call in (PCA(2).fit, PCA(2).plan, PCA(2).partial_fit, pca.transform):
         with pytest.raises(TypeError, match=r"dtype .* cannot be used: PCA needs real numbers .* Nothing was read"):
             call(lazy)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "message"),
-    [
-        ("complex64", "Complex data not supported: X is complex64. Take real and imaginary parts as columns"),
-        ("S3", "arrays of bytes/strings"),
-        ("U3", "arrays of bytes/strings"),
-        ("M8[s]", "dtype datetime64.* cannot be used"),
-        ("f4,f4", "Choose one field"),
-    ],
-)
-def test_dtypes_without_principal_components_are_rejected_in_memory(dtype: str, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        PCA(2).fit(np.zeros((50, 6), dtype))
-
-
-def test_numbers_in_strings_are_rejected() -> None:
-    with pytest.raises(ValueError, match="could not convert string to float"):
-        PCA(2).fit(np.array([["a", "b"], ["c", "d"]], dtype=object))
 
 
 @pytest.mark.parametrize("method", ["transform", "score_samples", "score"])

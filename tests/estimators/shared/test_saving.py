@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, sketches
@@ -69,17 +68,6 @@ def test_an_approximate_model_comes_back_with_its_bounds_and_continues(name: str
         np.testing.assert_allclose(grown.eigenvalue_bounds_, expected.eigenvalue_bounds_, rtol=1e-6, atol=1e-9)
 
 
-def test_a_krylov_model_comes_back_with_its_certificate(tmp_path: Path) -> None:
-    model = PCA(3, solver="krylov").fit(X)
-    model.save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
-    for attribute in (*CERTIFIED, "converged_"):
-        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
-    assert not hasattr(loaded, "partial_fit")
-    with pytest.raises(ValueError, match=r'fitted by solver="krylov", which keeps none'):
-        loaded.set_params(solver="auto").partial_fit(X)
-
-
 @local_or_memory
 @pytest.mark.parametrize("name", MODELS)
 def test_everything_comes_back(name: str, place: Any) -> None:
@@ -96,15 +84,6 @@ def test_everything_comes_back(name: str, place: Any) -> None:
     ):  # fmt: skip
         assert np.array_equal(getattr(loaded, attribute), getattr(pca, attribute)), attribute
     assert (loaded.scale_ is None) == (pca.scale_ is None)
-
-
-@local_or_memory
-def test_partial_fit_continues_after_load(place: Any) -> None:
-    PCA(3, scale=True).fit(X[:20]).save(place)
-    pca = bp.load(place).partial_fit(X[20:])
-    expected = PCA(3, scale=True).fit(X)
-    np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-10)
-    np.testing.assert_allclose(pca.components_, expected.components_, atol=1e-9)
 
 
 METRIC = np.diag(np.arange(1.0, 81))
@@ -156,15 +135,6 @@ def test_a_loaded_model_without_state_cannot_go_on(tmp_path: Path) -> None:
         bp.load(tmp_path / "bare.zarr").partial_fit(X)
 
 
-def test_feature_names_come_back(tmp_path: Path) -> None:
-    frame = pd.DataFrame(X, columns=list("abcdef"))
-    PCA(2).fit(frame).save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
-    assert list(loaded.feature_names_in_) == list("abcdef")
-    with pytest.raises(ValueError, match="feature names should match"):
-        loaded.transform(frame[list("bacdef")])
-
-
 @everywhere
 def test_an_existing_model_is_replaced_only_when_asked(place: Any) -> None:
     PCA(2).fit(X).save(place)
@@ -173,12 +143,6 @@ def test_an_existing_model_is_replaced_only_when_asked(place: Any) -> None:
     assert bp.load(place).n_components_ == 2
     PCA(3).fit(X).save(place, overwrite=True)
     assert bp.load(place).n_components_ == 3
-
-
-def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        PCA(2).save(tmp_path / "model.zarr")
-    assert not (tmp_path / "model.zarr").exists()
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove"])

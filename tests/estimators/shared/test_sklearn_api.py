@@ -109,11 +109,6 @@ def test_dask_frames_give_lazy_frames_on_request(tmp_path: Path) -> None:
             rejected()
 
 
-def test_a_refit_on_unnamed_features_forgets_the_names() -> None:
-    pca = PCA(2).fit(pd.DataFrame(X, columns=list("abcde")))
-    assert not hasattr(pca.fit(X), "feature_names_in_")
-
-
 @pytest.mark.parametrize(
     ("method", "given"),
     [

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import (
@@ -206,17 +204,6 @@ def test_rows_without_labels_change_nothing() -> None:
         assert model.classes_.tolist() == [f"class {j}" for j in range(C)]
 
 
-def test_rows_with_missing_values_are_left_out_where_landmarks_are_complete() -> None:
-    bad = X.copy()
-    bad[50::7, 1] = np.nan
-    kept = ~np.isnan(bad).any(axis=1)
-    options: dict[str, Any] = {"r1": 0.5, "r2": 0.9, "gamma": GAMMA, "sampling": X[:30]}
-    model = KernelRoweisDiscriminantAnalysis(2, nan_policy="omit", **options).fit(bad, Y)
-    truth = KernelRoweisDiscriminantAnalysis(2, **options).fit(X[kept], Y[kept])
-    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-9)
-    assert model.n_omitted_ == (~kept).sum()
-
-
 def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> None:
     """n - c axes of the n are left; with fewer landmarks than n - c there are none to leave out."""
     with pytest.raises(ValueError, match=f"r2 = 1 is singular: {C} of its {N} eigenvalues are 0"):
@@ -363,14 +350,3 @@ def test_a_plan_reads_nothing_and_what_does_not_fit_is_rejected_before_any_read(
     message = r"dual needs about 1.3e.09 kernel evaluations, over max_kernel_evaluations"
     with pytest.raises(EvaluationBudgetError, match=message), bp.config(max_kernel_evaluations=1e6):
         KernelSupervisedPCA(solver="pairs").fit(lazy, y)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_pipeline_with_dask_ml_fits_and_transforms() -> None:
-    preprocessing = pytest.importorskip("dask_ml.preprocessing")
-    lazy = da.from_array(X * np.geomspace(1, 100, D), chunks=(40, D))
-    pipeline = make_pipeline(preprocessing.StandardScaler(), KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA))
-    scores = pipeline.fit(lazy, da.from_array(Y, chunks=40)).transform(lazy)
-    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    truth = KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA).fit(scaled, Y)
-    assert_same_scores(np.asarray(scores), truth.transform(scaled), 1e-7)
