@@ -356,7 +356,7 @@ def reaches() -> dict[str, int]:
         kinds = {
             "sparse rows": (fitted(sp.csr_array(X)), r"csr\.py|data/sparse\.py"),
             "weights": (fitted(X, sample_weight=np.arange(300) % 2 + 1.0), r"data/weights\.py"),
-            "covariates": (fitted(X, given=Z), r"estimators/pairs/|side_by_side"),
+            "covariates": (fitted(X, covariates=Z), r"estimators/pairs/|side_by_side"),
             "Dask arrays": (fitted(da.from_array(X, chunks=(100, 6))), r"passes/graphs\.py|data/views\.py"),
         }
     return {

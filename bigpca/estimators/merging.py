@@ -109,7 +109,7 @@ def _check_alike(a: Model, b: Model) -> None:
     if a._steps.covariates != b._steps.covariates:
         raise ValueError(
             f"the models were fitted with {a._steps.covariates} and {b._steps.covariates} covariates. Fit both "
-            "with the same covariates (given=)."
+            "with the same covariates (covariates=)."
         )
     for what in ("feature", "covariate"):
         names = [vars(model).get(f"{what}_names_in_") for model in (a, b)]

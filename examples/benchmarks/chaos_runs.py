@@ -59,7 +59,7 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "krylov": ("tall", lambda: bp.PCA(4, solver="krylov", tol=1e-2)),
     "dot": ("wide", lambda: bp.PCA(5, solver="dot")),
     "rotated": ("tall", lambda: bp.RotatedPCA(estimator=bp.PCA(4, solver="krylov", tol=1e-2))),
-    "given": ("tall", lambda: bp.PCA(3)),
+    "covariates": ("tall", lambda: bp.PCA(3)),
     "approximate": ("tall", lambda: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(20))),
     "kernel krylov": ("short", lambda: bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2)),
     "kernel dense": ("short", lambda: bp.KernelPCA(3, kernel="rbf", solver="dense")),
@@ -95,7 +95,7 @@ GIVEN = {  # name -> what fit takes beside X
     **dict.fromkeys(("kernel supervised", "kernel pairs", "kernel roweis"), ("y", "labels")),
     **dict.fromkeys(("cca", "pls", "pls of folds", "ridge"), ("y", "responses")),
     "groups": ("groups", "labels"),
-    "given": ("given", "responses"),
+    "covariates": ("covariates", "responses"),
 }
 
 

@@ -65,7 +65,7 @@ def test_a_first_line_that_was_read_as_a_header_is_named_for_files_alone(
     calls = {
         "y": lambda: bp.SupervisedPCA(1).fit(X, given),
         "Y": lambda: bp.CCA(1).fit(X, given),
-        "Z": lambda: bp.PCA(1).fit(X, given=given),
+        "Z": lambda: bp.PCA(1).fit(X, covariates=given),
         "groups": lambda: bp.PCA(1).fit(X, groups=given),
         "sample_weight": lambda: bp.PCA(1).fit(X, sample_weight=given),
     }

@@ -171,12 +171,12 @@ def of_pair(make: Callable[..., Any], method: str) -> Callable[[Any], Array]:
 
 def of_partial_cca(method: str) -> Callable[[Any], Array]:
     def call(z: Any) -> Array:
-        model = bp.CCA(1, nan_policy="omit").fit(X[::-1], Y[::-1], given=z if method == "fit" else WEIGHTS)
+        model = bp.CCA(1, nan_policy="omit").fit(X[::-1], Y[::-1], covariates=z if method == "fit" else WEIGHTS)
         if method == "partial_fit":
-            model.partial_fit(X, Y, given=z)
+            model.partial_fit(X, Y, covariates=z)
         elif method != "fit":
             sides = {"transform_y": (Y,), "score": (X, Y)}.get(method, (X,))
-            return numbers(np.nan_to_num(getattr(model, method)(*sides, given=z)))
+            return numbers(np.nan_to_num(getattr(model, method)(*sides, covariates=z)))
         return numbers(model.n_samples_, model.coef_)
 
     return call
@@ -186,12 +186,12 @@ def of_covariates(method: str) -> Callable[[Any], Array]:
     def call(z: Any) -> Array:
         model = bp.PCA(2, nan_policy="omit")
         if method == "partial_fit":
-            return numbers(model.fit(X[::-1] + 1, given=Y).partial_fit(X, given=z).components_)
+            return numbers(model.fit(X[::-1] + 1, covariates=Y).partial_fit(X, covariates=z).components_)
         if method == "fit":
-            return numbers(model.fit(X, given=z).components_, model.n_samples_)
+            return numbers(model.fit(X, covariates=z).components_, model.n_samples_)
         if method == "fit_transform":
-            return numbers(np.nan_to_num(model.fit_transform(X, given=z)))
-        return numbers(np.nan_to_num(model.fit(X, given=Y).transform(X, given=z)))
+            return numbers(np.nan_to_num(model.fit_transform(X, covariates=z)))
+        return numbers(np.nan_to_num(model.fit(X, covariates=Y).transform(X, covariates=z)))
 
     return call
 
@@ -208,11 +208,11 @@ SIDES: dict[str, Argument] = {
         for method in methods
     },
     **{
-        f"PCA.{method}(given)": Argument("Z", of_covariates(method))
+        f"PCA.{method}(covariates)": Argument("Z", of_covariates(method))
         for method in ("fit", "partial_fit", "transform", "fit_transform")
     },
     **{
-        f"CCA.{method}(given)": Argument("Z", of_partial_cca(method))
+        f"CCA.{method}(covariates)": Argument("Z", of_partial_cca(method))
         for method in ("fit", "partial_fit", "transform", "transform_y", "predict", "score")
     },
     "cka": Argument("Y", lambda y: numbers(quality.cka(X, y, nan_policy="omit").value)),
@@ -457,7 +457,7 @@ def test_parameters_are_real_numbers(form: str, tmp_path: Path) -> None:
 def test_every_side_keeps_its_mask_and_notices_lost_chunks(name: str, tmp_path: Path) -> None:
     for form in ("masked", "HDF5, a chunk lost", "tensor with grad"):
         check(SIDES[name], FORMS[form], tmp_path, Y)
-    if ".transform" not in name or "given" in name:  # which maps rows of Y alone
+    if ".transform" not in name or "covariates" in name:  # which maps rows of Y alone
         with pytest.raises(ValueError, match=r"40 rows, and .* 39"):
             SIDES[name].call(Y[:-1])
 
@@ -478,7 +478,7 @@ def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str)
     calls = [model.fit, model.plan, *([model.partial_fit] if name == "ApproximatePCA" else [])]
     for call in calls if "covariates" not in model._traits.accepts else ():
         with pytest.raises(TypeError, match=f"to {name}, which cannot remove the effect of covariates"):
-            call(X, y, given=Y)
+            call(X, y, covariates=Y)
     for call in calls[: 0 if name in GROUPED else 2]:
         with pytest.raises(TypeError, match=f"to this {name}, which uses none"):
             call(X, X[:, :2] if name in ("CCA", "PLSSVD", "PLSRegression") else y, groups=y)
@@ -486,16 +486,16 @@ def test_covariates_and_groups_are_rejected_by_what_does_not_use_them(name: str)
 
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 OTHER = FRAME[["c", "b", "a"]]
-BY_COVARIATES = bp.PCA(1).fit(Y[:, None] + X[:, :2], given=FRAME)
+BY_COVARIATES = bp.PCA(1).fit(Y[:, None] + X[:, :2], covariates=FRAME)
 OF_TARGETS = bp.CCA(1).fit(X, FRAME)
 NAMED = xr.DataArray(OTHER.to_numpy(), dims=("t", "f"), coords={"f": list("cba")})
 REORDERED: dict[str, Callable[[], Any]] = {
-    "Z of transform": lambda: BY_COVARIATES.transform(X[:, :2], given=OTHER),
-    "Z of partial_fit": lambda: BY_COVARIATES.partial_fit(X[:, :2], given=OTHER),
+    "Z of transform": lambda: BY_COVARIATES.transform(X[:, :2], covariates=OTHER),
+    "Z of partial_fit": lambda: BY_COVARIATES.partial_fit(X[:, :2], covariates=OTHER),
     "Z as a DataArray": lambda: BY_COVARIATES.transform(
-        X[:, :2], given=xr.DataArray(X, dims=("t", "f"), coords={"f": list("cba")})
+        X[:, :2], covariates=xr.DataArray(X, dims=("t", "f"), coords={"f": list("cba")})
     ),
-    "Z of a merged model": lambda: bp.merge(BY_COVARIATES, BY_COVARIATES).transform(X[:, :2], given=OTHER),
+    "Z of a merged model": lambda: bp.merge(BY_COVARIATES, BY_COVARIATES).transform(X[:, :2], covariates=OTHER),
     "Y of transform_y": lambda: OF_TARGETS.transform_y(OTHER),
     "Y of score": lambda: OF_TARGETS.score(X, OTHER),
     "Y of partial_fit": lambda: OF_TARGETS.partial_fit(X, OTHER),
@@ -541,10 +541,10 @@ def test_names_of_covariates_are_kept_with_the_model(tmp_path: Path) -> None:
     loaded = bp.load(tmp_path / "m.zarr")
     assert loaded.covariate_names_in_.tolist() == ["a", "b", "c"]
     with pytest.warns(UserWarning, match="Z does not have valid feature names, but PCA was fitted with feature names"):
-        loaded.transform(X[:, :2], given=X)
+        loaded.transform(X[:, :2], covariates=X)
     with pytest.raises(ValueError, match=r"the models name covariate 0 'a' and 'c'. Fit both on the same"):
-        bp.merge(loaded, bp.PCA(1).fit(X[:, :2], given=OTHER))
-    assert not hasattr(bp.PCA(1).fit(FRAME, given=FRAME).fit(FRAME, given=X[:, :1]), "covariate_names_in_")
+        bp.merge(loaded, bp.PCA(1).fit(X[:, :2], covariates=OTHER))
+    assert not hasattr(bp.PCA(1).fit(FRAME, covariates=FRAME).fit(FRAME, covariates=X[:, :1]), "covariate_names_in_")
 
 
 def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs() -> None:
@@ -553,15 +553,15 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 
 
 OPENED = {  # by a row of the tables above, or by the same function as one
-    "Y", "given", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center", "scale",
-    "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "latitude", "means",
+    "Y", "covariates", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center",
+    "scale", "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "latitude", "means",
     "covariances", "metric",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
     "a", "alpha", "b", "absent", "alphas", "background", "column", "columns", "components", "description", "dtype",
-    "ends", "errors", "estimator", "f", "feature_names", "found", "function", "gammas", "grid", "images",
-    "input_features", "kernel", "lag", "levels", "model", "models", "names", "neighbours", "path", "pictures",
+    "ends", "errors", "estimator", "f", "feature_names", "found", "function", "gammas", "given", "grid",
+    "images", "input_features", "kernel", "lag", "levels", "model", "models", "names", "neighbours", "path", "pictures",
     "preprocess", "sample_dims", "score", "standard_errors", "write",
 }  # fmt: skip
 LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")
@@ -591,7 +591,7 @@ def test_columns_of_one_name_are_named(table: Any) -> None:
     rows = np.random.default_rng(0).standard_normal((9, 3))
     for call in (
         lambda: bp.PCA(1).fit(table),
-        lambda: bp.PCA(1).fit(rows, given=table),
+        lambda: bp.PCA(1).fit(rows, covariates=table),
         lambda: bp.PCA(1).fit(rows).transform(table),
         lambda: bp.PCA(1).fit(bp.from_batches([table])),
         lambda: bp.Ridge(1.0).fit(rows, table),

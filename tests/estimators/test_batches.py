@@ -637,9 +637,9 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2).fit(X).transform(bp.from_batches(iter([X]), (230, 6))),
         "more rows than the 230, which shape",
     ),
-    "covariates beside": (lambda: bp.PCA(2).fit(bp.from_batches(_pairs(X[:, :2], 50)), given=X[:, :2]),
+    "covariates beside": (lambda: bp.PCA(2).fit(bp.from_batches(_pairs(X[:, :2], 50)), covariates=X[:, :2]),
         "^X comes in batches, but X and Z are read side by side, in any order, but batches"),
-    "covariates in batches": (lambda: bp.PCA(2).fit(X, given=bp.from_batches([X])), "^Z comes .* Write the batches"),
+    "covariates in batches": (lambda: bp.PCA(2).fit(X, covariates=bp.from_batches([X])), "^Z comes .* Write"),
     "Dask": (lambda: bp.from_batches([X]).compute(), "Dask, in any order"),
     "computed": (lambda: bp.PCA(2).fit(bp.from_batches([X]) * 2), "Dask array mul-.* in any order"),
 }  # fmt: skip

@@ -151,7 +151,7 @@ NAMED = pd.DataFrame(X, columns=list("abcdef"))
 GIVEN = NAMED[["b"]] ** 2
 INDEFINITE = {"kernel": "sigmoid", "gamma": 0.1}
 FITS: list[Callable[[], Any]] = [  # with attributes that fits of the table above have not
-    lambda: bp.PCA(2).fit(NAMED, given=GIVEN, groups=CODES),
+    lambda: bp.PCA(2).fit(NAMED, covariates=GIVEN, groups=CODES),
     lambda: bp.PCA(bp.rules.CrossValidated(3)).fit(X),
     lambda: bp.PCA(2).fit(csr_matrix(X)),
     lambda: bp.SketchTransformer(bp.sketches.Gaussian(3)).fit(NAMED),
@@ -161,7 +161,7 @@ FITS: list[Callable[[], Any]] = [  # with attributes that fits of the table abov
     lambda: bp.KernelSupervisedPCA(2, label_kernel="rbf", label_gamma=0.1, **LANDMARKS).fit(X, NUMBERS),
     lambda: bp.ScoredPCA(2, n_features_to_select="cv").fit(X, CLASSES),
     *(
-        lambda make=CASES[name].make: make().fit(NAMED, NUMBERS, given=GIVEN)
+        lambda make=CASES[name].make: make().fit(NAMED, NUMBERS, covariates=GIVEN)
         for name in ("CCA", "PLSSVD", "PLSRegression", "Ridge")
     ),
 ]

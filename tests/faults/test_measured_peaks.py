@@ -246,7 +246,9 @@ def measure(name, grown):
     y, model, grouped = labels(name, X.shape[0]), make(), numpy.arange(X.shape[0]) % 6
     covariates = numpy.random.default_rng(3).standard_normal((X.shape[0], 200), dtype="f4")
     def beside(n):
-        return {"groups": grouped[:n]} if name == "groups" else {"given": covariates[:n]} if "partial c" in name else {}
+        if name == "groups":
+            return {"groups": grouped[:n]}
+        return {"covariates": covariates[:n]} if "partial c" in name else {}
     shown = small.shape[0]
     model.fit(small, labels(name, shown), **beside(shown))  # libraries, BLAS buffers and thread stacks are there now
     if grown:

@@ -422,7 +422,7 @@ def test_a_store_that_cannot_be_sent_is_read_here_beside_others_and_in_graphs() 
     fill(session.store, OLD)
     held, beside = zarr.open_array(session.store, mode="r"), OLD[:, :2]
     for found, expected in (
-        (bp.PCA(2).fit(held, given=beside), bp.PCA(2).fit(OLD, given=beside)),
+        (bp.PCA(2).fit(held, covariates=beside), bp.PCA(2).fit(OLD, covariates=beside)),
         (bp.PCA(2).fit(bp.open(held) * 2), bp.PCA(2).fit(OLD * 2)),
     ):
         np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)

@@ -56,7 +56,7 @@ def test_axes_that_span_the_rows_leave_nothing_that_differs() -> None:
 
 
 def test_drift_of_residuals_is_that_without_the_covariates() -> None:
-    found = drift(bp.PCA(K).fit(X, groups=DAYS, given=Z))
+    found = drift(bp.PCA(K).fit(X, groups=DAYS, covariates=Z))
     for i, day in enumerate(found.groups):
         rest = day != DAYS
         coef = np.linalg.lstsq(Z[rest] - Z[rest].mean(), X[rest] - X[rest].mean(0), rcond=None)[0]

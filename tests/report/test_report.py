@@ -510,7 +510,10 @@ DONE: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
         lambda: bp.PCA(2, nan_policy="omit").fit(bp.open(GAPS, missing_value=-9)),
         {"missing value": "-9", "n_components": "2", "nan_policy": "omit"},
     ),
-    "covariates": (lambda: bp.PCA("mle").fit(X, given=X[:, :1]), {"covariates removed": "1", "n_components": "mle"}),
+    "covariates": (
+        lambda: bp.PCA("mle").fit(X, covariates=X[:, :1]),
+        {"covariates removed": "1", "n_components": "mle"},
+    ),
     "a rotation": (
         lambda: bp.RotatedPCA(2, method="promax", estimator=bp.PCA(5, whiten=True)).fit(X),
         {"estimator__n_components": "5", "n_components": "2", "method": "promax", "estimator__whiten": "True"},

@@ -168,7 +168,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
-        opened = replace(with_covariates(self, opened, more.given), seed=fit_seed(self), groups=more.groups)
+        opened = replace(with_covariates(self, opened, more.covariates), seed=fit_seed(self), groups=more.groups)
         kept, made, solver = read_more(self, opened, more.y, KeptRows(None, 0, ()), more.progress)
         self._remember(opened)
         self.solver_ = solver
@@ -178,7 +178,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
-        beside = (more.progress, more.weights, more.given, more.groups)
+        beside = (more.progress, more.weights, more.covariates, more.groups)
         rows, most = None, apart_bytes(kept.state)
         if all(one is None for one in beside):
             rows = small_batch(self, more.X, most)

@@ -120,10 +120,10 @@ class PCA(LinearModel[Moments]):
         The centre that is subtracted: the mean, the given one, or zeros.
     scale_ : ndarray of shape (d,) or None
     covariate_coef_ : ndarray of shape (d, q), covariate_mean_ : ndarray of shape (q,)
-        Of ``fit(X, given=Z)``, where all attributes describe the residuals ``x - mean_ - covariate_coef_ (z -
+        Of ``fit(X, covariates=Z)``, where all attributes describe the residuals ``x - mean_ - covariate_coef_ (z -
         covariate_mean_)``; divisors remain n - 1.
     solve_error_ : float
-        Of ``fit(X, given=Z)``: estimated relative error of the residuals' variance by rounding; above 1e-3 with a
+        Of ``fit(X, covariates=Z)``: estimated relative error of the residuals' variance by rounding; above 1e-3 with a
         warning. Where it would be above 1e-6 after one read, the rows are read once more.
     covariate_names_in_ : ndarray of str, if Z had names
     noise_variance_ : float
@@ -308,7 +308,7 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
 
     q, groups = 0 if rows.covariates is None else rows.covariates.viewed_columns, rows.groups
     rule = _cross_validated(model)
-    named = {"covariates (given)": q, "groups": groups is not None, "CrossValidated": rule is not None}
+    named = {"covariates": q, "groups": groups is not None, "CrossValidated": rule is not None}
     what = " and ".join(name for name, there in named.items() if there)
     # Given numbers and rules would be applied to the columns before the covariates are taken out.
     plain = not q or all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))

@@ -378,7 +378,7 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
     def _of_models(self, state: Accumulator, model: PCA, other: PCA, omitted: int) -> Self:
         """Return itself, fitted to what two PCAs keep of their rows; raises ValueError for those with covariates."""
         if model._steps.covariates or other._steps.covariates:
-            raise ValueError("models with covariates (given) cannot be contrasted. Fit both without.")
+            raise ValueError("models with covariates cannot be contrasted. Fit both without.")
         roundings = tuple(map(max, kept_by(other).roundings, kept_by(model).roundings))
         self._found = self._solve(KeptRows(state, omitted, roundings))
         self.n_features_in_, self.solver_ = model.n_features_in_, model.solver_

@@ -466,7 +466,7 @@ class PairModel(SumsModel[PairResult]):
     n_components_ : int
         Columns of the output of ``transform``.
     x_covariate_coef_, y_covariate_coef_ : ndarray of shape (p, r), (q, r)
-        Of ``fit(X, Y, given=Z)``: effects of the covariates, which are taken out of both sides. All other attributes
+        Of ``fit(X, Y, covariates=Z)``: their effects, which are taken out of both sides. All other attributes
         describe what is left, ``x - x_mean_ - x_covariate_coef_ (z - covariate_mean_)``. A second read is made where
         one read leaves too few digits of that, but not where columns of what is left are nearly dependent.
     covariate_mean_ : ndarray of shape (r,)
@@ -554,17 +554,17 @@ class PairModel(SumsModel[PairResult]):
         paired = counted.weights is not None and len(counted.weights) == side.n_rows
         return without_absent_columns(self, side, counted if paired else None, read=read, progress=progress)
 
-    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, given: Unchecked) -> Rows:
+    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, covariates: Unchecked) -> Rows:
         """Return new rows of both sides as those of the fit."""
         check_same_steps(self)
         y = y if y is None else self._side_like(y)
-        joined = self._rows(open_like(self, X, given).weighted(weights), y)
+        joined = self._rows(open_like(self, X, covariates).weighted(weights), y)
         self._check_targets(joined.widths[1])
         return joined
 
     def _check(self, widths: tuple[int, ...]) -> None:
         if len(widths) > 2 and not self._centred:
-            raise ValueError("fit_intercept = False cannot be used with covariates (given), whose effect has one.")
+            raise ValueError("fit_intercept = False cannot be used with covariates, whose effect has one.")
 
     def _kept(self, rows: Rows, state: Accumulator) -> KeptSides:
         p, q = rows.widths[:2]
@@ -642,7 +642,7 @@ class PairModel(SumsModel[PairResult]):
         progress: ProgressArgument = None,
         keys: Input | None = None,
         dtype: DTypeLike | None = None,
-        given: Input | None = None,
+        covariates: Input | None = None,
     ) -> Lazy:
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
@@ -655,7 +655,7 @@ class PairModel(SumsModel[PairResult]):
         progress : True for a bar, or a callable that receives events, default None
         dtype : {"float16", "float32", "float64"}, default None
             Dtype of the scores.
-        given : array-like, Dask array, path and so on, of shape (n, r), default None
+        covariates : array-like, Dask array, path and so on, of shape (n, r), default None
             Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
@@ -668,13 +668,13 @@ class PairModel(SumsModel[PairResult]):
             For Y, if the model has scores of X alone.
         """
         check_is_fitted(self)
-        of_y = None if Y is None else self._scores_of_y(X, Y, given)
+        of_y = None if Y is None else self._scores_of_y(X, Y, covariates)
         scores = super().transform(
-            X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, given=given
+            X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, covariates=covariates
         )
         return scores if Y is None else (scores, of_y)
 
-    def _scores_of_y(self, X: Input, Y: Input, given: Input | None) -> Lazy:
+    def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:
         """Return the scores of Y, whose rows belong to those of X."""
         raise TypeError(f"{type(self).__name__} has no scores of Y: they are those of X. Pass X alone.")
 
@@ -705,13 +705,13 @@ class SideScores(PairModel, Inverts):
     preprocess_y: Preprocess = None
     _axes: ClassVar[str]
 
-    def _scores_of_y(self, X: Input, Y: Input, given: Input | None) -> Lazy:
-        check_paired([open_like(self, X, given), self._side_like(Y)], "XY")
-        return self.transform_y(Y, given=given)
+    def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:
+        check_paired([open_like(self, X, covariates), self._side_like(Y)], "XY")
+        return self.transform_y(Y, covariates=covariates)
 
     @maps_rows
     def transform_y(
-        self, X: Input, *, out: Path | None = None, overwrite: bool = False, given: Input | None = None
+        self, X: Input, *, out: Path | None = None, overwrite: bool = False, covariates: Input | None = None
     ) -> Lazy:
         """Return the scores of rows of Y (n, q): lazily if they are lazy.
 
@@ -719,7 +719,7 @@ class SideScores(PairModel, Inverts):
         ----------
         X : array-like, Dask array, path and so on, of shape (n, q)
             Rows of Y.
-        given : array-like, Dask array, path and so on, of shape (n, r), default None
+        covariates : array-like, Dask array, path and so on, of shape (n, r), default None
             Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
@@ -731,7 +731,7 @@ class SideScores(PairModel, Inverts):
         rows = self._side_like(X)
         self._check_targets(rows.viewed_columns)
         to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
-        beside = beside_covariates(covariates_like(self, rows, given))
+        beside = beside_covariates(covariates_like(self, rows, covariates))
         maps = chained(of_first_side(self._maps_of_sides()[1], beside), of_targets)
         scores = mapped_as_given(self, beside, maps, len(of_targets.components), to)
         labels = rows.origin.labels if is_labelled(X) else None
@@ -811,7 +811,7 @@ class Predicts(PairModel):
 
     @maps_rows
     def predict(
-        self, X: Input, *, out: Path | None = None, overwrite: bool = False, given: Input | None = None
+        self, X: Input, *, out: Path | None = None, overwrite: bool = False, covariates: Input | None = None
     ) -> Lazy:
         """Predict Y (n, q) from X (n, p), row by row: lazily if X is lazy.
 
@@ -819,7 +819,7 @@ class Predicts(PairModel):
 
         Parameters
         ----------
-        given : array-like, Dask array, path and so on, of shape (n, r), default None
+        covariates : array-like, Dask array, path and so on, of shape (n, r), default None
             Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
@@ -830,7 +830,7 @@ class Predicts(PairModel):
         """
         check_is_fitted(self)
         to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
-        rows = open_like(self, X, given)
+        rows = open_like(self, X, covariates)
         found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
         if self._result.targets.single and out is None:
             labels = rows.origin.labels if is_labelled(X) else None
@@ -849,7 +849,7 @@ class Predicts(PairModel):
 
     @solving
     def score(
-        self, X: Input, y: Input | None = None, sample_weight: Input | None = None, *, given: Input | None = None
+        self, X: Input, y: Input | None = None, sample_weight: Input | None = None, *, covariates: Input | None = None
     ) -> float:
         """Return the mean R^2 over the columns of Y, from one read of both sides.
 
@@ -857,7 +857,7 @@ class Predicts(PairModel):
         ----------
         X, y : as for :meth:`fit`, default None
         sample_weight : array-like of shape (n,), default None
-        given : covariates as for :meth:`predict`, default None
+        covariates : covariates as for :meth:`predict`, default None
 
         Returns
         -------
@@ -866,7 +866,7 @@ class Predicts(PairModel):
             exactly.
         """
         check_is_fitted(self)
-        joined = self._joined_like(X, y, sample_weight, given)
+        joined = self._joined_like(X, y, sample_weight, covariates)
         (p, q), f = joined.widths[:2], self._prediction()
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)

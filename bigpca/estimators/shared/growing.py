@@ -35,20 +35,20 @@ class MoreRows:
 
     Attributes
     ----------
-    X, y, weights, given, groups : as for ``fit``
+    X, y, weights, covariates, groups : as for ``fit``
     progress : ProgressArgument
     """
 
     X: Unchecked
     y: Unchecked
     weights: Unchecked
-    given: Unchecked
+    covariates: Unchecked
     groups: Unchecked
     progress: ProgressArgument
 
     def opened(self, model: BaseEstimator) -> Rows:
         """Return the rows as those of the fit, with what belongs to them."""
-        return replace(open_like(model, self.X, self.given).weighted(self.weights), groups=self.groups)
+        return replace(open_like(model, self.X, self.covariates).weighted(self.weights), groups=self.groups)
 
 
 def grows(model: BaseEstimator) -> bool:
@@ -179,7 +179,7 @@ class Grows(BaseEstimator):
         y: Input | None = None,
         *,
         sample_weight: Input | None = None,
-        given: Input | None = None,
+        covariates: Input | None = None,
         groups: Input | None = None,
         classes: Input | None = None,
         progress: ProgressArgument = None,
@@ -197,7 +197,7 @@ class Grows(BaseEstimator):
             New rows, as for :meth:`fit`.
         y : labels or targets of the new rows as for :meth:`fit`, default None
         sample_weight : weights of the new rows as for :meth:`fit`, default None
-        given : covariates of the new rows as for :meth:`fit`, default None
+        covariates : covariates of the new rows as for :meth:`fit`, default None
         groups : labels of groups of the new rows as for :meth:`fit`, default None
             Rows of a known label join its group.
         classes : array-like, or None, default None
@@ -222,7 +222,7 @@ class Grows(BaseEstimator):
         """
         if classes is not None:
             check_among(self, y, classes)
-        more = MoreRows(X, y, sample_weight, given, groups, progress)
+        more = MoreRows(X, y, sample_weight, covariates, groups, progress)
         if "_found" not in vars(self):
             return self._first(more)
         check_parameters(self)
@@ -253,7 +253,12 @@ class Grows(BaseEstimator):
 
     def _first(self, more: MoreRows) -> Self:
         """Fit the first rows."""
-        own = {"sample_weight": more.weights, "given": more.given, "groups": more.groups, "progress": more.progress}
+        own = {
+            "sample_weight": more.weights,
+            "covariates": more.covariates,
+            "groups": more.groups,
+            "progress": more.progress,
+        }
         return self.fit(more.X, more.y, **own)  # type: ignore[no-any-return]
 
 

@@ -55,7 +55,7 @@ def open_weighted(
     model: BaseEstimator,
     X: Unchecked,
     weights: Unchecked,
-    given: Unchecked = None,
+    covariates: Unchecked = None,
     groups: Unchecked = None,
     *,
     y: Unchecked = None,
@@ -78,11 +78,11 @@ def open_weighted(
         values = aligned(y, rows.X, absent=None).values
         counted = counted.among(-one_each(values, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
     rows = without_absent_columns(model, rows, counted, read=read, progress=progress)
-    rows = with_covariates(model, rows, given)
+    rows = with_covariates(model, rows, covariates)
     return replace(rows, groups=groups, preprocessing=tuple([one.begun() for one in model._preprocessors()]))
 
 
-def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
+def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
     """Return the rows with their covariates, which every call of the class passes through here.
 
     Raises
@@ -90,15 +90,15 @@ def with_covariates(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
     TypeError
         If the class has no use for them.
     """
-    if given is None:
+    if covariates is None:
         return rows
     if "covariates" not in model._traits.accepts:
         raise TypeError(
-            f"given = Z was passed to {type(model).__name__}, which cannot remove the effect of covariates: "
+            f"covariates = Z was passed to {type(model).__name__}, which cannot remove the effect of covariates: "
             "bigpca.PCA, CCA, PLSSVD, PLSRegression and Ridge can, from one read. Fit one of those, or pass the "
             "residuals as X."
         )
-    return replace(rows, covariates=open_side(given, type(model).__name__, "Z"))
+    return replace(rows, covariates=open_side(covariates, type(model).__name__, "Z"))
 
 
 def without_absent_columns(
@@ -204,7 +204,7 @@ def rows_of_fit(
     return rows
 
 
-def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Rows:
+def open_like(model: BaseEstimator, X: Unchecked, covariates: Unchecked = None) -> Rows:
     """Open new rows as those of the fit, and compare the number and names, or the grid, of their features.
 
     Raises
@@ -212,7 +212,7 @@ def open_like(model: BaseEstimator, X: Unchecked, given: Unchecked = None) -> Ro
     TypeError, ValueError
         Without the covariates of these rows, if there were some in the fit; and for others.
     """
-    return covariates_like(model, model._open(X, fitted=True), given)
+    return covariates_like(model, model._open(X, fitted=True), covariates)
 
 
 def rows_like(
@@ -229,14 +229,14 @@ def rows_like(
     return rows_of_fit(model, open_like(model, X).weighted(weights), memory_limit=memory_limit)
 
 
-def covariates_like(model: BaseEstimator, rows: Rows, given: Unchecked) -> Rows:
+def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
     """Return the rows with their covariates, as those of the fit; raises as :func:`open_like`."""
-    rows = with_covariates(model, rows, given)
+    rows = with_covariates(model, rows, covariates)
     known, q = model._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
     if known and not q:
         raise TypeError(
             f"{type(model).__name__} was fitted with {known} covariates, which these rows need too: "
-            "transform(X, given=Z). Methods without given cannot remove the effect of covariates: pass the residuals "
+            "transform(X, covariates=Z). Methods without this argument cannot remove their effect: pass the residuals "
             "to a model without covariates."
         )
     if q != known:

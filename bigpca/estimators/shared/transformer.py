@@ -288,7 +288,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         y: Input | None = None,
         *,
         sample_weight: Input | None = None,
-        given: Input | None = None,
+        covariates: Input | None = None,
         groups: Input | None = None,
     ) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
@@ -303,7 +303,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Rows, as for :meth:`fit`.
         y : labels as for :meth:`fit`, default None
         sample_weight : weights of the rows as for :meth:`fit`, default None
-        given : covariates as for :meth:`fit`, default None
+        covariates : covariates as for :meth:`fit`, default None
         groups : labels of groups as for :meth:`fit`, default None
 
         Returns
@@ -316,7 +316,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        rows = replace(open_weighted(self, X, sample_weight, given, groups, y=y, read=False), seed=fit_seed(self))
+        rows = replace(open_weighted(self, X, sample_weight, covariates, groups, y=y, read=False), seed=fit_seed(self))
         planned = planned_fit(self, rows, self._opened_targets(y, rows.counted, read=False))
         planned.check_readable()
         return planned.plan.timed(speed_with(planned.device))
@@ -328,7 +328,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         y: Input | None = None,
         *,
         sample_weight: Input | None = None,
-        given: Input | None = None,
+        covariates: Input | None = None,
         groups: Input | None = None,
         checkpoint: Path | None = None,
         progress: ProgressArgument = None,
@@ -349,7 +349,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum
             replaces n. Joined as labels are. For weights that are not counts, see :func:`bigpca.data.reliability`.
             Not for every estimator and solver; the others reject it.
-        given : array-like, Dask array, path and so on, of shape (n, q), default None
+        covariates : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
             of the regression of X on Z and a constant, from one read of both; of CCA, PLSSVD, PLSRegression and Ridge,
             that of the residuals of X and Y. Others reject it.
@@ -380,14 +380,14 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        rows = open_weighted(self, X, sample_weight, given, groups, y=y, progress=progress)
+        rows = open_weighted(self, X, sample_weight, covariates, groups, y=y, progress=progress)
         rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
         planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, rows.counted, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
         beside = ", Y" if planned.rows.widths else ", y" if "labels" in self._traits.accepts and y is not None else ""
         beside += "" if rows.counted.weights is None else ", sample_weight=w"
-        beside += "" if rows.covariates is None else ", given=Z"
+        beside += "" if rows.covariates is None else ", covariates=Z"
         beside += "" if rows.groups is None else ", groups=groups"
         labels = None if planned.rows.widths else rows.origin.labels  # whose columns are those that are read
         with nullcontext() if labels is None else naming_places(labels):
@@ -407,7 +407,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         progress: ProgressArgument = None,
         keys: Input | None = None,
         dtype: DTypeLike | None = None,
-        given: Input | None = None,
+        covariates: Input | None = None,
     ) -> Lazy:
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
@@ -430,7 +430,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         dtype : {"float16", "float32", "float64"}, default None
             Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
             it cannot hold are rejected.
-        given : array-like, Dask array, path and so on, of shape (n, q), default None
+        covariates : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
 
         Returns
@@ -460,7 +460,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             f, width = self._row_map(), self._result.width
             if dtype is not None:
                 f = Stored(f, Copy(check_float(dtype)))
-            rows = open_like(self, X, given)
+            rows = open_like(self, X, covariates)
             scores = mapped(self, rows, f, width, to)
         labels = rows.origin.labels if is_labelled(X) else None
         if labels is None:
@@ -476,7 +476,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Rows, as for :meth:`fit`.
         y : labels as for :meth:`fit`, default None
         **options
-            ``given``, ``checkpoint`` and ``progress``, as for :meth:`fit`.
+            ``covariates``, ``checkpoint`` and ``progress``, as for :meth:`fit`.
 
         Returns
         -------
@@ -492,7 +492,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
                     "in another order. Call fit(X) and then transform(X) with what from_batches returns."
                 )
             reject_batches(opened, self._traits.output)
-        own = {"given": options["given"]} if options.get("given") is not None else {}
+        own = {"covariates": options["covariates"]} if options.get("covariates") is not None else {}
         if "scores of y" in self._traits.accepts:
             own["Y"] = y
         return self.fit(X, y, **options).transform(X, **own)

@@ -506,7 +506,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         y: Input | None = None,
         *,
         sample_weight: Input | None = None,
-        given: Input | None = None,
+        covariates: Input | None = None,
         groups: Input | None = None,
         checkpoint: Path | None = None,
         progress: ProgressArgument = None,
@@ -521,7 +521,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
             Labels of the rows; required.
         sample_weight : default None
             Weights of rows are not supported yet: anything but None is rejected.
-        given, groups : default None
+        covariates, groups : default None
             For :class:`bigpca.PCA` and :class:`bigpca.Ridge`: anything but None is rejected.
         checkpoint : path of a directory, default None
             Folder with one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
@@ -540,7 +540,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(
-            open_weighted(self, X, sample_weight, given, groups, y=y), seed=draw_fit_seed(self, places["folds"])
+            open_weighted(self, X, sample_weight, covariates, groups, y=y), seed=draw_fit_seed(self, places["folds"])
         )
         y = labels_of_fit(self, opened.X, y)
         planned = cast("ScoredFit", planned_fit(self, opened, y))

@@ -71,7 +71,11 @@ def test_two_fitted_models_are_contrasted_without_a_read() -> None:
     assert (model.n_samples_, model.n_features_in_) == (350, D)
     with pytest.raises(TypeError, match="a KernelPCA was given; two fitted PCAs were expected"):
         bp.ContrastivePCA.of(models[0], bp.KernelPCA(1).fit(X))
-    for other in (bp.PCA(1).fit(X[:, :3]), bp.PCA(1, preprocess=bp.rows.L2()).fit(X), bp.PCA(1).fit(X, given=X[:, 0])):
+    for other in (
+        bp.PCA(1).fit(X[:, :3]),
+        bp.PCA(1, preprocess=bp.rows.L2()).fit(X),
+        bp.PCA(1).fit(X, covariates=X[:, 0]),
+    ):
         with pytest.raises(
             ValueError, match=r"models of 5 and [35] features, preprocessed by \(\) and|with covariates"
         ):
@@ -127,7 +131,7 @@ def direct_of(rows: Array, w: Array) -> Any:
 
 def test_a_metric_of_a_model_is_of_other_rows_and_of_all_directions() -> None:
     model = bp.PCA(1).fit(OF_INTEREST)
-    few, covariates = bp.PCA(1).fit(BACKGROUND[:4]), bp.PCA(1).fit(X, given=X[:, 0])
+    few, covariates = bp.PCA(1).fit(BACKGROUND[:4]), bp.PCA(1).fit(X, covariates=X[:, 0])
     with pytest.raises(ValueError, match="metric has 3 directions of positive length to rounding; 5 were expected"):
         bp.GeneralizedPCA.of(model, few)
     with pytest.raises(ValueError, match=r"models with covariates \(given\) cannot be"):

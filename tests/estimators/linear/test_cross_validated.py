@@ -70,18 +70,18 @@ def test_covariates_are_regressed_on_in_the_other_folds(size: float, scale: bool
         beside = np.c_[np.ones(N), given - given[fold != FOLDS].mean(0)]
         effect = np.linalg.lstsq(beside[fold != FOLDS], rows[fold != FOLDS])[0]
         expected.append(by_brute_force(rows - beside[:, 1:] @ effect[1:], FOLDS, scale, True)[fold])
-    model = bp.PCA(CrossValidated(), scale=scale).fit(rows, given=given, groups=FOLDS)
+    model = bp.PCA(CrossValidated(), scale=scale).fit(rows, covariates=given, groups=FOLDS)
     np.testing.assert_allclose(model.cv_errors_, expected, rtol=rtol)
     if size == 1:
-        grown = bp.PCA(CrossValidated(), scale=scale).fit(rows[:50], given=given[:50], groups=FOLDS[:50])
-        grown.partial_fit(rows[50:], given=given[50:], groups=FOLDS[50:])
+        grown = bp.PCA(CrossValidated(), scale=scale).fit(rows[:50], covariates=given[:50], groups=FOLDS[:50])
+        grown.partial_fit(rows[50:], covariates=given[50:], groups=FOLDS[50:])
         np.testing.assert_allclose(grown.cv_errors_, expected, rtol=rtol)
 
 
 def test_rows_added_to_a_fit_with_covariates_have_the_folds_of_one_fit() -> None:
     given = RNG.standard_normal((N, 2))
-    whole = bp.PCA(CrossValidated(3)).fit(X, given=given)
-    grown = bp.PCA(CrossValidated(3)).fit(X[:40], given=given[:40]).partial_fit(X[40:], given=given[40:])
+    whole = bp.PCA(CrossValidated(3)).fit(X, covariates=given)
+    grown = bp.PCA(CrossValidated(3)).fit(X[:40], covariates=given[:40]).partial_fit(X[40:], covariates=given[40:])
     assert [one.count for one in grown._result.state.states] == [one.count for one in whole._result.state.states]
     np.testing.assert_allclose(grown.cv_errors_, whole.cv_errors_, rtol=1e-9)
 
@@ -207,7 +207,11 @@ def test_the_read_and_the_solve_of_folds_are_planned() -> None:
             "needs the moments of folds",
         ),
         (lambda: bp.PCA(CrossValidated()).fit(X, groups=FOLDS * 0), ValueError, "at least 2"),
-        (lambda: bp.PCA(CrossValidated()).fit(X, given=np.eye(len(X))[:, :-2]), ValueError, "of all other folds count"),
+        (
+            lambda: bp.PCA(CrossValidated()).fit(X, covariates=np.eye(len(X))[:, :-2]),
+            ValueError,
+            "of all other folds count",
+        ),
         (
             lambda: bp.PCA(CrossValidated()).partial_fit(X, groups=FOLDS * 0).components_,
             ValueError,

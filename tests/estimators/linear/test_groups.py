@@ -42,7 +42,7 @@ FORMS: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]] = {  
     "scaled": (lambda: X, {"scale": True, "center": False}, {}),
     "weighted": (lambda: X, {}, {"sample_weight": WEIGHTS}),
     "sparse": (lambda: csr_array(np.where(X > 0, X, 0)), {}, {}),
-    "covariates": (lambda: X, {}, {"given": Z}),
+    "covariates": (lambda: X, {}, {"covariates": Z}),
     "batches": (lambda: bp.from_batches([X[:50], X[50:]], (N, D)), {}, {}),
     "gaps": (lambda: np.where(np.arange(N)[:, None] % 10 == 3, np.nan, X), {"nan_policy": "omit"}, {}),
     "mapped": (lambda: X, {"preprocess": bp.rows.L2()}, {}),

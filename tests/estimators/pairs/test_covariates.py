@@ -39,41 +39,44 @@ def same_scores(own: Any, other: Any, tolerance: float = 1e-8) -> None:
 def test_it_is_the_pca_of_the_residuals_of_scikit_learn(weights: Any, scale: bool) -> None:
     left = residuals(X, Z, weights)
     model, truth = bp.PCA(K, scale=scale), bp.PCA(K, scale=scale).fit(left, sample_weight=weights)
-    model.fit(X, given=Z, sample_weight=weights)
+    model.fit(X, covariates=Z, sample_weight=weights)
     if weights is None and not scale:
         theirs = decomposition.PCA(K).fit(left)
         np.testing.assert_allclose(model.explained_variance_, theirs.explained_variance_, rtol=1e-9)
         np.testing.assert_allclose(model.explained_variance_ratio_, theirs.explained_variance_ratio_, rtol=1e-9)
-        same_scores(model.transform(X, given=Z), theirs.transform(left))
+        same_scores(model.transform(X, covariates=Z), theirs.transform(left))
     np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=1e-9)
     np.testing.assert_allclose(model.components_, truth.components_, atol=1e-9)
-    same_scores(model.transform(X, given=Z), truth.transform(left))
+    same_scores(model.transform(X, covariates=Z), truth.transform(left))
     np.testing.assert_allclose(model.noise_variance_, truth.noise_variance_, rtol=1e-9)
     np.testing.assert_allclose(model.feature_correlations(), truth.feature_correlations(), atol=1e-9)
     assert model.n_features_in_ == P
-    assert abs(np.corrcoef(np.asarray(model.transform(X, given=Z)).T, Z.T)[:K, K:]).max() < 1e-6 or weights is not None
+    assert (
+        abs(np.corrcoef(np.asarray(model.transform(X, covariates=Z)).T, Z.T)[:K, K:]).max() < 1e-6
+        or weights is not None
+    )
 
 
 def test_stores_parts_files_and_merged_models_give_one_answer(tmp_path: Path) -> None:
-    whole = bp.PCA(K).fit(X, given=Z)
+    whole = bp.PCA(K).fit(X, covariates=Z)
     bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17)
     stored, beside = str(tmp_path / "x.zarr"), da.from_array(Z, chunks=(40, 2))
-    planned = bp.PCA(K).plan(stored, given=beside)
+    planned = bp.PCA(K).plan(stored, covariates=beside)
     assert (planned.passes, planned.fits) == (1, True)
     assert "one read of X and 2 covariates and a 9 x 9 matrix" in planned.reason
-    first, again = (bp.PCA(K).fit(stored, given=beside, checkpoint=tmp_path / "c") for _ in range(2))
+    first, again = (bp.PCA(K).fit(stored, covariates=beside, checkpoint=tmp_path / "c") for _ in range(2))
     assert first.components_.tobytes() == again.components_.tobytes()
-    grown = bp.PCA(K).partial_fit(X[:70], given=Z[:70]).partial_fit(X[70:], given=Z[70:])
-    both = bp.merge(bp.PCA(K).fit(X[:70], given=Z[:70]), bp.PCA(K).fit(X[70:], given=Z[70:]))
-    truth = whole.transform(X, given=Z)
+    grown = bp.PCA(K).partial_fit(X[:70], covariates=Z[:70]).partial_fit(X[70:], covariates=Z[70:])
+    both = bp.merge(bp.PCA(K).fit(X[:70], covariates=Z[:70]), bp.PCA(K).fit(X[70:], covariates=Z[70:]))
+    truth = whole.transform(X, covariates=Z)
     for model in (first, grown, both):
         np.testing.assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-9)
-        same_scores(model.transform(X, given=Z), truth)
+        same_scores(model.transform(X, covariates=Z), truth)
     whole.save(tmp_path / "m.zarr")
     loaded = bp.load(tmp_path / "m.zarr")
-    assert np.asarray(loaded.transform(X, given=Z)).tobytes() == np.asarray(truth).tobytes()
-    assert loaded.partial_fit(X[:9], given=Z[:9]).n_samples_ == N + 9
-    written = whole.transform(stored, given=beside, out=tmp_path / "s.zarr")
+    assert np.asarray(loaded.transform(X, covariates=Z)).tobytes() == np.asarray(truth).tobytes()
+    assert loaded.partial_fit(X[:9], covariates=Z[:9]).n_samples_ == N + 9
+    written = whole.transform(stored, covariates=beside, out=tmp_path / "s.zarr")
     same_scores(written, truth, 1e-9)
     assert repr(whole.fit(X).transform(X).shape) == f"({N}, {K})"  # a later fit has none
 
@@ -81,7 +84,7 @@ def test_stores_parts_files_and_merged_models_give_one_answer(tmp_path: Path) ->
 def test_a_column_that_covariates_determine_has_no_variance_left() -> None:
     rows = np.column_stack([X, Z @ [2.0, -1.0] + 4])
     for dtype in ("f4", "f8"):
-        model = bp.PCA(scale=True).fit(rows.astype(dtype), given=Z.astype(dtype))
+        model = bp.PCA(scale=True).fit(rows.astype(dtype), covariates=Z.astype(dtype))
         assert abs(model.components_[:P, P]).max() == 0
         np.testing.assert_allclose(model.explained_variance_[P:], 0, atol=1e-12)
 
@@ -89,30 +92,30 @@ def test_a_column_that_covariates_determine_has_no_variance_left() -> None:
 def test_dependent_covariates_are_reported_by_rank_and_change_nothing() -> None:
     twice = np.column_stack([Z, Z @ [3.0, -1.0], np.ones(N)])
     with pytest.warns(ApproximationWarning, match="of 4 covariates, 2 are linearly independent"):
-        model = bp.PCA(K).fit(X, given=twice)
-    same_scores(model.transform(X, given=twice), bp.PCA(K).fit(X, given=Z).transform(X, given=Z), 1e-6)
+        model = bp.PCA(K).fit(X, covariates=twice)
+    same_scores(model.transform(X, covariates=twice), bp.PCA(K).fit(X, covariates=Z).transform(X, covariates=Z), 1e-6)
 
 
 def test_sparse_rows_missing_values_preprocessing_and_units() -> None:
     sparse = np.where(np.median(X) < X, X, 0)
-    model = bp.PCA(K).fit(csr_array(sparse), given=Z)
+    model = bp.PCA(K).fit(csr_array(sparse), covariates=Z)
     left = residuals(sparse, Z)
     np.testing.assert_allclose(model.explained_variance_, bp.PCA(K).fit(left).explained_variance_, rtol=1e-8)
     holed, other = X.copy(), Z.copy()
     holed[3, 1] = other[7, 1] = np.nan
     kept = np.setdiff1d(np.arange(N), [3, 7])
-    model = bp.PCA(K, nan_policy="omit").fit(holed, given=other)
+    model = bp.PCA(K, nan_policy="omit").fit(holed, covariates=other)
     assert (model.n_samples_, model.n_omitted_) == (N - 2, 2)
-    scores = np.asarray(model.transform(holed, given=other))
+    scores = np.asarray(model.transform(holed, covariates=other))
     assert np.isnan(scores[[3, 7]]).all()
     same_scores(scores[kept], bp.PCA(K).fit(residuals(X[kept], Z[kept])).transform(residuals(X[kept], Z[kept])))
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    model = bp.PCA(K, preprocess=bp.rows.L2()).partial_fit(csr_array(X[:70]), given=Z[:70])
-    model.partial_fit(X[70:], given=Z[70:])
+    model = bp.PCA(K, preprocess=bp.rows.L2()).partial_fit(csr_array(X[:70]), covariates=Z[:70])
+    model.partial_fit(X[70:], covariates=Z[70:])
     left = residuals(unit, Z)
-    same_scores(model.transform(csr_array(X), given=Z), bp.PCA(K).fit(left).transform(left))
-    moved = bp.PCA(K).fit(X * 2.0**60, given=Z * [2.0**-60, 2.0**40])
-    expected = bp.PCA(K).fit(X, given=Z).explained_variance_
+    same_scores(model.transform(csr_array(X), covariates=Z), bp.PCA(K).fit(left).transform(left))
+    moved = bp.PCA(K).fit(X * 2.0**60, covariates=Z * [2.0**-60, 2.0**40])
+    expected = bp.PCA(K).fit(X, covariates=Z).explained_variance_
     np.testing.assert_allclose(moved.explained_variance_ / 2.0**120, expected, rtol=1e-9)
 
 
@@ -134,37 +137,37 @@ def test_two_sides_are_those_of_the_residuals(name: str, weights: Any, tmp_path:
     x, y = residuals(X2, Z, weights), residuals(Y2, Z, weights)
     truth, model = PAIRS[name]().fit(x, y, sample_weight=weights), PAIRS[name]()
     beside = da.from_array(Z, chunks=(40, 2))
-    planned = model.plan(X2, Y2, given=beside)
+    planned = model.plan(X2, Y2, covariates=beside)
     assert (planned.passes, planned.fits, "7 + 4 + 2 columns" in planned.reason) == (1, True, True)
-    model.fit(X2, Y2, given=beside, sample_weight=weights)
+    model.fit(X2, Y2, covariates=beside, sample_weight=weights)
     halves = [(X2[i], Y2[i], Z[i], None if weights is None else weights[i]) for i in (slice(70), slice(70, None))]
-    parts = [PAIRS[name]().fit(a, b, given=z, sample_weight=w) for a, b, z, w in halves]
+    parts = [PAIRS[name]().fit(a, b, covariates=z, sample_weight=w) for a, b, z, w in halves]
     model.save(tmp_path / "m.zarr")
-    grown = bp.load(tmp_path / "m.zarr").fit(*halves[0][:2], given=halves[0][2], sample_weight=halves[0][3])
-    grown.partial_fit(*halves[1][:2], given=halves[1][2], sample_weight=halves[1][3])
+    grown = bp.load(tmp_path / "m.zarr").fit(*halves[0][:2], covariates=halves[0][2], sample_weight=halves[0][3])
+    grown.partial_fit(*halves[1][:2], covariates=halves[1][2], sample_weight=halves[1][3])
     for one in (model, bp.load(tmp_path / "m.zarr"), bp.merge(*parts), grown):
         np.testing.assert_allclose(one.x_covariate_coef_, linear_model.LinearRegression().fit(Z, X2, weights).coef_)
         assert one.y_covariate_coef_.shape == (4, 2)
         assert one.covariate_mean_ == pytest.approx(np.average(Z, axis=0, weights=weights))
         if hasattr(one, "transform_y"):
-            same_scores(one.transform(X2, given=Z), truth.transform(x), 1e-7)
-            same_scores(one.transform(X2, Y2, given=Z)[1], truth.transform_y(y), 1e-7)
-            same_scores(one.transform_y(Y2, given=Z), truth.transform_y(y), 1e-7)
+            same_scores(one.transform(X2, covariates=Z), truth.transform(x), 1e-7)
+            same_scores(one.transform(X2, Y2, covariates=Z)[1], truth.transform_y(y), 1e-7)
+            same_scores(one.transform_y(Y2, covariates=Z), truth.transform_y(y), 1e-7)
             back, other = (m.inverse_transform(*m.transform(a, b, **given)) for m, a, b, given in (
-                (one, X2, Y2, {"given": Z}), (truth, x, y, {})
+                (one, X2, Y2, {"covariates": Z}), (truth, x, y, {})
             ))  # fmt: skip
             np.testing.assert_allclose(back[0] - one.x_mean_, other[0] - truth.x_mean_, atol=1e-7)
             np.testing.assert_allclose(back[1] - one.y_mean_, other[1] - truth.y_mean_, atol=1e-7)
         if hasattr(one, "predict"):
             expected = truth.predict(x) + Y2 - y
-            np.testing.assert_allclose(one.predict(X2, given=Z), expected, atol=1e-7)
-            assert one.score(X2, Y2, given=Z) == pytest.approx(r2_score(Y2, expected), abs=1e-9)
+            np.testing.assert_allclose(one.predict(X2, covariates=Z), expected, atol=1e-7)
+            assert one.score(X2, Y2, covariates=Z) == pytest.approx(r2_score(Y2, expected), abs=1e-9)
     assert not hasattr(truth, "covariate_mean_")
 
 
 def test_left_out_groups_are_predicted_by_covariates_and_penalties_of_the_others() -> None:
     groups, alphas = np.arange(N) % 5, [0.1, 10.0, 1000.0]
-    model = bp.Ridge(alphas).fit(X2, Y2, given=Z, groups=groups)
+    model = bp.Ridge(alphas).fit(X2, Y2, covariates=Z, groups=groups)
     errors = np.zeros((3, 4))
     for own in range(5):
         train, test = groups != own, groups == own
@@ -182,26 +185,26 @@ def test_left_out_groups_are_predicted_by_covariates_and_penalties_of_the_others
 def test_what_covariates_leave_of_two_sides_says_how_well_it_is_known() -> None:
     twice = np.column_stack([Z, Z @ [3.0, -1.0], np.ones(N)])
     with pytest.warns(ApproximationWarning, match="of 4 covariates, 2 are linearly independent"):
-        model = bp.CCA(2).fit(X2, Y2, given=twice)
-    np.testing.assert_allclose(model.correlations_, bp.CCA(2).fit(X2, Y2, given=Z).correlations_, rtol=1e-6)
+        model = bp.CCA(2).fit(X2, Y2, covariates=twice)
+    np.testing.assert_allclose(model.correlations_, bp.CCA(2).fit(X2, Y2, covariates=Z).correlations_, rtol=1e-6)
     far, near = ([A + size * BATCH[:, None] for A in (X2, Y2)] for size in (1e8, 1.0))
     for make in PAIRS.values():
-        model, truth = (make().fit(*sides, given=BATCH[:, None].astype("f8")) for sides in (far, near))
+        model, truth = (make().fit(*sides, covariates=BATCH[:, None].astype("f8")) for sides in (far, near))
         assert model.provenance_.reads == 2
         if hasattr(model, "coef_"):
             np.testing.assert_allclose(model.coef_, truth.coef_, atol=1e-6)
         if hasattr(model, "transform_y"):
-            same_scores(model.transform(far[0], given=BATCH), truth.transform(near[0], given=BATCH), 1e-5)
+            same_scores(model.transform(far[0], covariates=BATCH), truth.transform(near[0], covariates=BATCH), 1e-5)
         with pytest.warns(ApproximationWarning, match="the covariates explain so nearly everything"):
-            make().fit(*(A.astype("f4") for A in far), given=BATCH[:, None].astype("f4"))
+            make().fit(*(A.astype("f4") for A in far), covariates=BATCH[:, None].astype("f4"))
     determined = np.column_stack([Y2, Z @ [2.0, -1.0] + 4])  # a column of which nothing is left is constant
-    model = bp.PLSSVD(2).fit(X2, determined, given=Z)
+    model = bp.PLSSVD(2).fit(X2, determined, covariates=Z)
     assert abs(model.y_weights_[4]).max() == 0
-    preprocessed = bp.CCA(2, preprocess=bp.rows.L2(), preprocess_y=bp.rows.L2()).fit(X2, Y2, given=Z)
+    preprocessed = bp.CCA(2, preprocess=bp.rows.L2(), preprocess_y=bp.rows.L2()).fit(X2, Y2, covariates=Z)
     x, y = (residuals(A / np.linalg.norm(A, axis=1, keepdims=True), Z) for A in (X2, Y2))
     truth = bp.CCA(2).fit(x, y)
-    same_scores(preprocessed.transform(X2, given=Z), truth.transform(x), 1e-6)
-    same_scores(preprocessed.transform_y(Y2, given=Z), truth.transform_y(y), 1e-6)
+    same_scores(preprocessed.transform(X2, covariates=Z), truth.transform(x), 1e-6)
+    same_scores(preprocessed.transform_y(Y2, covariates=Z), truth.transform_y(y), 1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:(the covariates explain so nearly|the covariance of|1 components)")
@@ -212,7 +215,7 @@ def test_covariates_of_short_floats_are_the_numbers_that_are_stored(name: str, t
     clock = (2000 + 20 * np.random.default_rng(0).random((N, 1))).astype("f4")
     effect = trend * (clock.astype("f8") - 2010)
     sides = [A + effect * np.linspace(-1, 2, A.shape[1]) for A in (X2, Y2)]
-    found, truth = (PAIRS[name]().fit(*sides, given=given) for given in (clock, clock.astype("f8")))
+    found, truth = (PAIRS[name]().fit(*sides, covariates=given) for given in (clock, clock.astype("f8")))
     for attribute in ("coef_", "correlations_", "singular_values_", "cv_scores_", "solve_error_"):
         if hasattr(truth, attribute):
             np.testing.assert_allclose(getattr(found, attribute), getattr(truth, attribute), rtol=1e-6)
@@ -228,50 +231,52 @@ def test_rows_in_short_floats_are_the_numbers_that_are_stored_however_little_cov
     clock = np.random.default_rng(0).random((N, 1))
     sides = [(A + 3e8 * clock * np.linspace(-1, 2, A.shape[1])).astype("f4") for A in (X2, Y2)]
     makes = {"scale": False} if "scale" in PAIRS[name]().get_params() else {}
-    models = [PAIRS[name]().set_params(**makes).fit(*(A.astype(t) for A in sides), given=clock) for t in ("f4", "f8")]
+    models = [
+        PAIRS[name]().set_params(**makes).fit(*(A.astype(t) for A in sides), covariates=clock) for t in ("f4", "f8")
+    ]
     found, truth = models
     for attribute in ("coef_", "correlations_", "singular_values_", "cv_scores_"):
         if hasattr(truth, attribute):
             np.testing.assert_allclose(getattr(found, attribute), getattr(truth, attribute), rtol=1e-6)
 
 
-FITTED = bp.PCA(K).fit(X, given=Z)
-PARTIAL = bp.CCA(2).fit(X2, Y2, given=Z)
+FITTED = bp.PCA(K).fit(X, covariates=Z)
+PARTIAL = bp.CCA(2).fit(X2, Y2, covariates=Z)
 HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: bp.PCA(K).fit(X, given=Z[1:]), ValueError, "X has 150 rows, and Z 149"),
-        (lambda: bp.PCA(K).fit(X, given=HOLED), bp.errors.NonFiniteError, "column 1 of Z"),
-        (lambda: bp.PCA(K, solver="krylov").fit(X, given=Z), ValueError, "solver = 'krylov' cannot be used with"),
-        (lambda: bp.PCA(K, nan_policy="mean").fit(X, given=Z), ValueError, "nan_policy = 'mean' cannot be used with"),
-        (lambda: bp.PCA(K, center=np.ones(P)).fit(X, given=Z), ValueError, "center and scale"),
-        (lambda: bp.PCA(8).fit(X, given=Z), ValueError, "n_components = 8 is out of range: 150 samples of 7 features"),
-        (lambda: bp.PCA(K).fit(X, given=np.eye(N)), ValueError, "149 covariates determine all columns of 150 rows"),
-        (lambda: bp.KernelPCA(K).fit(X, given=Z), TypeError, "KernelPCA, which cannot remove the effect of covariates"),
-        (lambda: bp.ApproximatePCA(K).plan(X, given=Z), TypeError, "ApproximatePCA, which cannot"),
-        (lambda: bp.CCA(1).fit(X2, Z, given=Z), ValueError, "the covariates determine Y, or it is constant"),
-        (lambda: bp.CCA(1).fit(X2, Y2, given=HOLED), bp.errors.NonFiniteError, "column 1 of Z"),
-        (lambda: bp.Ridge(fit_intercept=False).fit(X2, Y2, given=Z), ValueError, "fit_intercept = False cannot be"),
+        (lambda: bp.PCA(K).fit(X, covariates=Z[1:]), ValueError, "X has 150 rows, and Z 149"),
+        (lambda: bp.PCA(K).fit(X, covariates=HOLED), bp.errors.NonFiniteError, "column 1 of Z"),
+        (lambda: bp.PCA(K, solver="krylov").fit(X, covariates=Z), ValueError, "solver = 'krylov' cannot be"),
+        (lambda: bp.PCA(K, nan_policy="mean").fit(X, covariates=Z), ValueError, "nan_policy = 'mean' cannot be"),
+        (lambda: bp.PCA(K, center=np.ones(P)).fit(X, covariates=Z), ValueError, "center and scale"),
+        (lambda: bp.PCA(8).fit(X, covariates=Z), ValueError, "n_components = 8 is out of range: 150 samples"),
+        (lambda: bp.PCA(K).fit(X, covariates=np.eye(N)), ValueError, "149 covariates determine all columns"),
+        (lambda: bp.KernelPCA(K).fit(X, covariates=Z), TypeError, "KernelPCA, which cannot remove"),
+        (lambda: bp.ApproximatePCA(K).plan(X, covariates=Z), TypeError, "ApproximatePCA, which cannot"),
+        (lambda: bp.CCA(1).fit(X2, Z, covariates=Z), ValueError, "the covariates determine Y, or it is constant"),
+        (lambda: bp.CCA(1).fit(X2, Y2, covariates=HOLED), bp.errors.NonFiniteError, "column 1 of Z"),
+        (lambda: bp.Ridge(fit_intercept=False).fit(X2, Y2, covariates=Z), ValueError, "fit_intercept = False"),
         (lambda: PARTIAL.transform(X2), TypeError, "CCA was fitted with 2 covariates"),
         (lambda: PARTIAL.transform_y(Y2), TypeError, "CCA was fitted with 2 covariates"),
-        (lambda: PARTIAL.transform_y(Y2, given=Z[1:]), ValueError, "150 rows, and Z 149"),
+        (lambda: PARTIAL.transform_y(Y2, covariates=Z[1:]), ValueError, "150 rows, and Z 149"),
         (lambda: PARTIAL.predict(X2), TypeError, "CCA was fitted with 2 covariates"),
-        (lambda: PARTIAL.predict(X2, given=Z[:, :1]), ValueError, "Z has 1 columns, but CCA was fitted with 2"),
+        (lambda: PARTIAL.predict(X2, covariates=Z[:, :1]), ValueError, "Z has 1 columns, but CCA was fitted with 2"),
         (lambda: PARTIAL.score(X2, Y2), TypeError, "CCA was fitted with 2 covariates"),
-        (lambda: bp.CCA(2).fit(X2, Y2).predict(X2, given=Z), ValueError, "was fitted with 0 covariates"),
-        (lambda: bp.CCA(2).fit(X2, Y2, given=Z).partial_fit(X2, Y2), TypeError, "was fitted with 2 covariates"),
+        (lambda: bp.CCA(2).fit(X2, Y2).predict(X2, covariates=Z), ValueError, "was fitted with 0 covariates"),
+        (lambda: bp.CCA(2).fit(X2, Y2, covariates=Z).partial_fit(X2, Y2), TypeError, "was fitted with 2 covariates"),
         (lambda: bp.merge(PARTIAL, bp.CCA(2).fit(X2, Y2)), ValueError, "with 2 and 0 covariates"),
         (lambda: FITTED.transform(X), TypeError, "was fitted with 2 covariates"),
         (lambda: FITTED.score_samples(X), TypeError, "was fitted with 2 covariates"),
         (lambda: FITTED.spe(X), TypeError, "was fitted with 2 covariates"),
         (lambda: bp.quality.standard_errors(FITTED, X), TypeError, "was fitted with 2 covariates"),
-        (lambda: FITTED.transform(X, given=Z[:, :1]), ValueError, "Z has 1 columns, but PCA was fitted with 2"),
-        (lambda: FITTED.transform(X, given=Z[1:]), ValueError, "X has 150 rows, and Z 149"),
-        (lambda: bp.PCA(K).fit(X).transform(X, given=Z), ValueError, "was fitted with 0 covariates"),
-        (lambda: bp.PCA(K).fit(X, given=Z).partial_fit(X), TypeError, "was fitted with 2 covariates"),
+        (lambda: FITTED.transform(X, covariates=Z[:, :1]), ValueError, "Z has 1 columns, but PCA was fitted with 2"),
+        (lambda: FITTED.transform(X, covariates=Z[1:]), ValueError, "X has 150 rows, and Z 149"),
+        (lambda: bp.PCA(K).fit(X).transform(X, covariates=Z), ValueError, "was fitted with 0 covariates"),
+        (lambda: bp.PCA(K).fit(X, covariates=Z).partial_fit(X), TypeError, "was fitted with 2 covariates"),
         (lambda: bp.merge(FITTED, bp.PCA(K).fit(X)), ValueError, "with 2 and 0 covariates"),
         (lambda: bp.RotatedPCA.of(FITTED), TypeError, "fitted with covariates"),
         (lambda: FITTED.to_sklearn(), TypeError, "with 2 covariates"),
@@ -306,7 +311,7 @@ def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str, tmp_pa
     Q = U[:, s > 1e-13 * s[0]]
     left = rows.astype("f8") - rows.mean(axis=0, dtype="f8")
     left -= Q @ (Q.T @ left)
-    model = bp.PCA(K).fit(rows, given=beside)
+    model = bp.PCA(K).fit(rows, covariates=beside)
     assert model.provenance_ is not None
     assert (model.provenance_.reads, model.solve_error_ < 1e-6) == (reads, True)
     np.testing.assert_allclose(model.explained_variance_, bp.PCA(K).fit(left).explained_variance_, rtol=1e-6)
@@ -321,15 +326,15 @@ def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str, tmp_pa
 def test_batches_too_far_apart_for_the_stored_values_or_for_one_read_say_so() -> None:
     rows, beside = X + 1e9 * BATCH[:, None], BATCH[:, None].astype("f8")
     with pytest.warns(ApproximationWarning, match="everything that the rounding of the stored values is 1 of"):
-        assert bp.PCA(K).fit(rows.astype("f4"), given=beside.astype("f4")).solve_error_ < 1e-3
-    grown = bp.PCA(K).partial_fit(rows[:70], given=beside[:70]).partial_fit(rows[70:], given=beside[70:])
+        assert bp.PCA(K).fit(rows.astype("f4"), covariates=beside.astype("f4")).solve_error_ < 1e-3
+    grown = bp.PCA(K).partial_fit(rows[:70], covariates=beside[:70]).partial_fit(rows[70:], covariates=beside[70:])
     with pytest.warns(ApproximationWarning, match=r"the covariates explain so nearly everything.* \(solve_error_\)"):
         assert grown.solve_error_ > 1e-3
     normal = X[:, 3:5] / X[:, 3:5].std(axis=0)
     beside = normal @ [[1.0, 1.0], [0.0, 1e-6]]
     for pair in (bp.Ridge(1.0), bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1)):
-        pair.partial_fit(X[:70, :3], X[:70, 5:], given=beside[:70])
+        pair.partial_fit(X[:70, :3], X[:70, 5:], covariates=beside[:70])
         with pytest.warns(
             ApproximationWarning, match=r"the covariates explain so nearly everything.* \(solve_error_\)"
         ):
-            assert pair.partial_fit(X[70:, :3], X[70:, 5:], given=beside[70:]).solve_error_ > 1e-3
+            assert pair.partial_fit(X[70:, :3], X[70:, 5:], covariates=beside[70:]).solve_error_ > 1e-3

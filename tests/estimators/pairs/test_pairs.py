@@ -493,7 +493,7 @@ WAYS: dict[str, Any] = {
     "CCA": lambda a, b: bp.CCA(1).fit(a, b),
     "PLSSVD": lambda a, b: bp.PLSSVD(1).fit(a, b),
     "Ridge": lambda a, b: bp.Ridge([0.1, 1.0]).fit(a, b),
-    "given": lambda a, b: bp.PCA(1).fit(a, given=b),
+    "given": lambda a, b: bp.PCA(1).fit(a, covariates=b),
 }
 HOLED = np.where(np.arange(N * Q).reshape(N, Q) == 9, np.nan, Y)
 OTHER = "[YZ]|layer 'Y'"

@@ -162,7 +162,7 @@ def test_folds_of_added_rows_of_merged_models_and_beside_covariates_are_those_of
         np.testing.assert_allclose(model.cv_errors_, whole.cv_errors_, rtol=1e-9)
         assert model.groups_.tolist() == [0, 1, 2, 3]
     assert loaded.n_components == rule
-    beside = bp.PLSRegression(rule, scale=False).fit(X, Y, given=given, groups=FOLDS)
+    beside = bp.PLSRegression(rule, scale=False).fit(X, Y, covariates=given, groups=FOLDS)
     for fold in range(4):
         own = fold == FOLDS
         effects = [np.linalg.lstsq(np.c_[np.ones(N), given][~own], one[~own])[0] for one in (X, Y)]

@@ -284,7 +284,7 @@ def test_correlations_that_are_one_whatever_the_rows_are_told() -> None:
     with pytest.warns(
         ApproximationWarning, match="20 .*, and 20 rows beside the covariates can tell at most 19 apart: 1 of the"
     ):
-        assert bp.CCA(1).fit(X[:, :10], Y[:, :10], given=RNG.standard_normal((30, 10))).correlations_[0] > 1 - 1e-9
+        assert bp.CCA(1).fit(X[:, :10], Y[:, :10], covariates=RNG.standard_normal((30, 10))).correlations_[0] > 1 - 1e-9
     bp.CCA(4, regularization=0.1).fit(X, Y)
 
 
@@ -417,7 +417,7 @@ SOLVED: dict[str, Callable[[Array], Any]] = {
     "PLSSVD": lambda X: bp.PLSSVD(2).fit(X[:, :5], X[:, 5:]),
     "Fisher": lambda X: bp.FisherDiscriminantAnalysis().fit(X, Y4),
     "Roweis": lambda X: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5).fit(X, Y4),
-    "covariates": lambda X: bp.PCA(2).fit(X[:, :5], given=X[:, 5:]),
+    "covariates": lambda X: bp.PCA(2).fit(X[:, :5], covariates=X[:, 5:]),
 }
 
 

@@ -216,10 +216,10 @@ PAIRED = [
 HOLED_SIDES: dict[str, Callable[[Any, Any], Any]] = {  # X, and rows of three columns without values in the second
     **{f"Y of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, Z), one) for one in PAIRED},
     **{
-        f"Z of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, X[:, :2], given=Z), one)
+        f"Z of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, X[:, :2], covariates=Z), one)
         for one in PAIRED
     },
-    "Z of PCA": lambda X, Z: PCA(2, nan_policy="omit").fit(X, given=Z),
+    "Z of PCA": lambda X, Z: PCA(2, nan_policy="omit").fit(X, covariates=Z),
     "Y of a score": lambda X, Z: bp.Ridge(1.0).fit(X, X[:, :3]).set_params(nan_policy="omit").score(X, Z),
     "Y of cka": lambda X, Z: bp.quality.cka(X, Z, nan_policy="omit"),
     "second of layers": lambda X, Z: bp.compare_layers({"first": X, "second": Z}, nan_policy="omit"),

@@ -223,9 +223,9 @@ def test_the_median_of_any_number_of_rows_takes_bounded_memory(monkeypatch: pyte
 def test_what_no_read_finds_is_rejected_before_a_read_and_by_the_plan(first: Any) -> None:
     rows = unreadable(*COUNTS.shape)
     for model, beside in (
-        (bp.PCA(2), {"given": Y[:, None]}),
+        (bp.PCA(2), {"covariates": Y[:, None]}),
         (bp.CCA(2), {"y": COUNTS[:, :3]}),
-        (bp.PLSRegression(2), {"y": COUNTS[:, :3], "given": Y[:, None]}),
+        (bp.PLSRegression(2), {"y": COUNTS[:, :3], "covariates": Y[:, None]}),
         (bp.Ridge(), {"y": COUNTS[:, :2]}),
         (bp.ScoredPCA(n_features_to_select=3), {"y": Y}),
     ):
@@ -233,7 +233,7 @@ def test_what_no_read_finds_is_rejected_before_a_read_and_by_the_plan(first: Any
         for call in (
             model.plan,
             model.fit,
-            *([] if "given" in beside or isinstance(model, bp.ScoredPCA) else [model.partial_fit]),
+            *([] if "covariates" in beside or isinstance(model, bp.ScoredPCA) else [model.partial_fit]),
         ):
             with pytest.raises(ValueError, match=r"only a fit to X alone finds: .* Give (t|mean and )"):
                 call(rows, **beside)
