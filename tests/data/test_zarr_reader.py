@@ -321,32 +321,11 @@ def edit(path: str, **changes: Any) -> None:
     document.write_text(json.dumps(json.loads(document.read_text()) | changes))
 
 
-def test_a_pickle_filter_is_rejected_before_any_chunk(tmp_path: Path) -> None:
-    path = store(tmp_path, zarr_format=2)
-    Path(path, "0.0").write_bytes(pickle.dumps(Explosive()))
-    edit(path, filters=[{"id": "pickle", "protocol": 5}])
-    with pytest.raises(ValueError, match="uses the codec or filter 'pickle', which is not one of the decoders"):
-        sources.open(path)
-    edit(path, dtype="|O")
-    with pytest.raises(TypeError, match=r"dtype object cannot be used"):
-        sources.open(path)
-    assert not Explosive.went_off
-
-
 class Explosive:
     went_off = False
 
     def __reduce__(self) -> Any:
         return setattr, (Explosive, "went_off", True)
-
-
-def test_unknown_codecs_inside_shards_are_rejected(tmp_path: Path) -> None:
-    path = store(tmp_path, shards=(8, 12))
-    document = json.loads(Path(path, "zarr.json").read_text())
-    document["codecs"][0]["configuration"]["codecs"].append({"name": "numcodecs.pickle", "configuration": {}})
-    edit(path, **document)
-    with pytest.raises(ValueError, match=r"codec or filter 'numcodecs.pickle'"):
-        ZarrReader(path)
 
 
 @pytest.mark.parametrize("stored", ["<c8", "|S5", "<U3", "<M8[s]", [["a", "<f4"]], "nonsense"])

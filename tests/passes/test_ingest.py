@@ -4,19 +4,15 @@ nothing.
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
-import dask
 import numpy as np
 import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.engine.events import Event
-from tests.engine.conftest import fill_disk
-from tests.passes.kit import normal, rows_read, write_store
+from tests.passes.kit import normal, write_store
 
 
 def test_a_folder_of_float16_shards_becomes_one_array_of_the_same_values_and_dtype(tmp_path: Path) -> None:
@@ -74,37 +70,3 @@ def test_nan_in_the_source_is_copied_as_it_is(tmp_path: Path) -> None:
     X = normal(30, 4)
     X[3, 2] = np.nan
     np.testing.assert_array_equal(bp.ingest(X, tmp_path / "a.zarr").compute(), X)
-
-
-def test_a_disk_without_room_is_rejected_before_any_read(tmp_path: Path, small_disk: Path) -> None:
-    write_store(tmp_path / "big.zarr", normal(300_000, 4), (100_000, 4))
-    with pytest.raises(
-        bp.errors.MemoryBudgetError, match=r"out\.zarr needs [\d,]+ bytes of disk .* but [\d,]+ are free"
-    ):
-        bp.ingest(tmp_path / "big.zarr", small_disk / "out.zarr")
-
-
-def test_a_disk_that_fills_up_is_an_error_with_numbers_and_finished_chunks_are_kept(
-    tmp_path: Path, small_disk: Path
-) -> None:
-    X = np.random.default_rng(0).random((40_000, 8), dtype="f4")  # 1.2 MiB, hardly compressible
-    np.save(tmp_path / "x.npy", X)
-    seen: list[Event] = []
-
-    def fill(event: Event) -> None:
-        seen.append(event)
-        if rows_read(seen) == 12_000 and not (small_disk / "filler").exists():
-            fill_disk(small_disk, leave=0)
-
-    with dask.config.set(scheduler="sync"):
-        with pytest.raises(
-            OSError, match=r"the disk is full: chunk \d+ needs [\d,]+ bytes, and [\d,]+ are free at"
-        ) as caught:
-            bp.ingest(tmp_path / "x.npy", small_disk / "out.zarr", chunk_rows=4000, progress=fill)
-        assert caught.value.errno == errno.ENOSPC
-        assert not (small_disk / "out.zarr").exists()
-        (small_disk / "filler").unlink()
-        seen.clear()
-        found = bp.ingest(tmp_path / "x.npy", small_disk / "out.zarr", chunk_rows=4000, progress=seen.append)
-    assert rows_read(seen) == 28_000
-    np.testing.assert_array_equal(found.compute(), X)

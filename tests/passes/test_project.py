@@ -16,13 +16,12 @@ from distributed import Client
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.engine.events import Event, GroupEvent
+from bigpca.engine.events import Event
 from bigpca.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
 from bigpca.storage.forms import STORE, Form, NpyForm
-from tests.forks import kill_after
 from tests.passes.kit import interrupt_after, logged, normal, reads_in, rows_read, write_store
 
 N, D, K = 1000, 12, 3
@@ -160,30 +159,6 @@ def test_another_map_or_a_changed_input_does_not_continue_an_unfinished_output(s
     assert len(reads_in(tmp_path / "log")) == 18
 
 
-CHILD = """
-import sys
-from pathlib import Path
-import dask
-from bigpca.engine.events import resolve_progress
-from tests.passes.kit import logged
-from tests.passes.test_project import written
-folder = Path(sys.argv[1])
-dask.config.set(scheduler="threads", num_workers=2)
-X = logged(folder / "x.zarr", folder / "log", delay=0.05)
-progress = resolve_progress(lambda event: print(type(event).__name__, flush=True))  # one thread at a time
-written(X, folder / "out.zarr", progress=progress)
-"""
-
-
-def test_an_output_whose_writer_was_killed_resumes_with_what_is_missing(store: Path, tmp_path: Path) -> None:
-    kill_after("GroupEvent", 4, CHILD, tmp_path)
-    assert not (tmp_path / "out.zarr").exists()
-    before = len(reads_in(tmp_path / "log"))
-    found = written(logged(store, tmp_path / "log"), tmp_path / "out.zarr")
-    assert len(reads_in(tmp_path / "log")) - before <= 6
-    np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
-
-
 def test_an_existing_output_is_rejected_before_any_read_and_replaced_where_that_was_asked_for(
     store: Path, tmp_path: Path
 ) -> None:
@@ -195,19 +170,6 @@ def test_an_existing_output_is_rejected_before_any_read_and_replaced_where_that_
     assert reads_in(tmp_path / "log") == before
     found = written(X, out, Multiply(3.0), overwrite=True)
     np.testing.assert_allclose(found.compute(), 3 * A @ W, rtol=1e-4, atol=1e-4)
-
-
-def test_two_writers_of_one_output_are_rejected(store: Path, tmp_path: Path) -> None:
-    out, X = tmp_path / "out.zarr", bp.open(store)
-
-    def second(event: Event) -> None:
-        if isinstance(event, GroupEvent):
-            with pytest.raises(bp.errors.OutputLockedError, match=r"the output .*out\.zarr"):
-                written(X, out)
-            raise KeyboardInterrupt
-
-    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
-        written(X, out, progress=second)
 
 
 def test_output_chunks_are_whole_input_chunks_of_about_16_mib(tmp_path: Path) -> None:
@@ -228,11 +190,3 @@ def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_rejected_before_a
 
 def _must_not_run(block: np.ndarray) -> np.ndarray:
     raise AssertionError("a block was read")
-
-
-def test_an_output_never_replaces_the_input_that_it_is_made_of(store: Path) -> None:
-    rows = Rows.of(bp.open(store))
-    for out in (store, store.parent):
-        with pytest.raises(bp.errors.OutputExistsError, match="is, or contains, the input"):
-            project_to(rows, Multiply(), K, out, name="scores", run=Run(), overwrite=True)
-    assert bp.open(store).shape == rows.X.shape

@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -94,15 +93,6 @@ def test_an_array_beside_longer_rows_of_a_store_is_read_with_them_and_gives_the_
     assert type(direct.reader(0, 10)[0]) is SidesReader
     assert {type(rows.reader(0, 10)[0]) for rows in others} == {GraphReader}
     assert bits(moments(direct)) == bits(moments(graph))
-
-
-@pytest.mark.cluster
-def test_worker_processes_give_the_bits_of_one_thread(stores: tuple[str, str], client: Client) -> None:
-    found = bits(moments(beside(*stores)))
-    with dask.config.set(scheduler="sync"):
-        assert bits(moments(beside(*stores))) == found
-    with dask.config.set(scheduler="threads", num_workers=3):
-        assert bits(moments(beside(*stores))) == found
 
 
 def test_each_chunk_of_both_sides_is_decoded_once_where_chunks_agree(tmp_path: Path) -> None:

@@ -109,13 +109,6 @@ def test_missing_chunks_are_an_error_or_fill_values_again_when_training_rows_are
     np.testing.assert_allclose(model.transform(X), expected.transform(X), rtol=0, atol=1e-10)
 
 
-def test_transform_rejects_rows_of_another_width() -> None:
-    model = KernelPCA(2, kernel="rbf").fit(X)
-    for given in (X[:, :3], da.from_array(X[:, :3], chunks=(40, 3))):
-        with pytest.raises(ValueError, match="X has 3 features, but KernelPCA is expecting 6 features"):
-            model.transform(given)
-
-
 def test_features_of_numpy_rows_are_made_in_this_process_whatever_client_there_is() -> None:
     model, rows = KernelPCA(2, kernel=kernels.Hellinger(), solver="features"), np.abs(X)
     cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0")

@@ -109,12 +109,6 @@ def test_every_input_and_variant_has_the_eigenvalues_of_numpy(
     assert pca.components_.dtype == np.float64
 
 
-def test_whitened_scores_have_unit_variance() -> None:
-    X = data_with_spectrum(500, power_law(D, 2.0), mean=2.0)[0]
-    scores = krylov(3, whiten=True, tol=1e-8, max_passes=30).fit(X).transform(X)
-    np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-6)
-
-
 def test_a_class_that_the_sample_lacks_is_found() -> None:
     n, d, k = 3000, 60, 3
     block = 20  # columns of the first block, of which 18 come from the sample
@@ -327,16 +321,6 @@ def test_rows_of_length_1_with_small_deviations_are_scaled(offset: float) -> Non
     np.testing.assert_allclose(krylov(1, **options).fit(X).explained_variance_, exactly.explained_variance_, rtol=TOL)
 
 
-def test_omitted_rows_leave_the_fit_of_the_others() -> None:
-    X = data_with_spectrum(600, power_law(D), mean=3.0)[0]
-    bad = X.copy()
-    bad[::9, 4] = np.nan
-    good = np.delete(X, range(0, 600, 9), axis=0)
-    pca = krylov(nan_policy="omit").fit(bad)
-    assert (pca.n_omitted_, pca.n_samples_) == (67, 533)
-    assert_certified(pca, good)
-
-
 @pytest.mark.parametrize("seed", [0, 9])  # where the whole spectrum's values sum to more than the trace, by rounding
 def test_rules_count_the_rows_that_are_left(seed: int) -> None:
     X = np.random.default_rng(seed).permutation(data_with_spectrum(600, power_law(70), mean=2.0)[0])
@@ -400,13 +384,6 @@ def test_parameters_out_of_range_are_rejected_unread(
     for call in ("fit", "plan"):
         with pytest.raises(error, match=message):
             getattr(krylov(**parameters), call)(unreadable(50, D))
-
-
-def test_a_model_without_moments_cannot_go_on_and_says_so() -> None:
-    X = data_with_spectrum(300, power_law(D))[0]
-    pca = krylov().fit(X)
-    with pytest.raises(ValueError, match=r'merge needs the moments .* solver="krylov" never computes'):
-        bp.merge(pca, krylov().fit(X))
 
 
 @pytest.mark.parametrize("blocks_held", [2, 3])

@@ -142,11 +142,6 @@ def test_a_dense_covariance_over_16_gib_is_rejected_before_it_is_allocated() -> 
         low_rank_plus_diagonal(np.ones((1, 46_340)), wrong, 1.0)
 
 
-def test_oblique_axes_come_back_from_disk(oblique: PCA, tmp_path: Path) -> None:
-    oblique.save(tmp_path / "model.zarr")
-    assert np.array_equal(bp.load(tmp_path / "model.zarr").components_, oblique.components_)
-
-
 def test_models_of_two_classes_or_of_one_that_depends_on_its_rows_are_not_merged() -> None:
     with pytest.raises(TypeError, match="a PCA and a SketchTransformer cannot be merged"):
         bp.merge(PCA(2).fit(X), bp.SketchTransformer(bp.sketches.Gaussian(2)).fit(X))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
-import zarr
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bigpca as bp
 from bigpca import PCA, SketchTransformer
@@ -33,20 +27,6 @@ SKETCHES: dict[str, Sketch] = {
     "downsample": Downsample((4, 6), (2, 3)),
 }
 sketches = pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES)
-
-
-WEIGHT_CHECKS = ("weights_pandas_series", "weights_not_an_array", "weights_list", "weights_shape",
-                 "weights_not_overwritten", "weight_equivalence_on_dense_data",
-                 "weight_equivalence_on_sparse_data")  # fmt: skip
-
-
-@parametrize_with_checks(
-    [SketchTransformer(FeatureHash(1), nan_policy="omit")],
-    expected_failed_checks=lambda _: {f"check_sample_{name}": "it rejects weights in words" for name in WEIGHT_CHECKS},
-)
-def test_scikit_learn_check(estimator: SketchTransformer, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else checks of arrays of other libraries are skipped
-    check(estimator)
 
 
 @sketches
@@ -74,15 +54,6 @@ def test_fit_and_lazy_transform_read_nothing() -> None:
     assert lazy.shape == (50, 3)
     with pytest.raises(AssertionError, match="a row was read"):
         lazy.compute()
-
-
-def test_out_is_written_once_and_not_over_another(tmp_path: Path) -> None:
-    transformer, out = SketchTransformer(Gaussian(3)).fit(X), tmp_path / "sketches.zarr"
-    transformer.transform(stored(tmp_path, X, (20, 24)), out=out)
-    with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
-        transformer.transform(X, out=out)
-    transformer.transform(2 * X, out=out, overwrite=True)
-    np.testing.assert_allclose(zarr.open_array(out, mode="r")[...], transformer.transform(2 * X), rtol=1e-12)
 
 
 @sketches
@@ -124,53 +95,12 @@ def test_an_overflow_is_not_mistaken_for_missing_values(dtype: str, remedy: str)
         SketchTransformer(FeatureHash(1, signed=False)).fit_transform(huge)
 
 
-def test_names_number_the_sketches_and_names_of_features_are_checked() -> None:
-    frame = pd.DataFrame(X[:, :3], columns=list("abc"))
-    transformer = SketchTransformer(Gaussian(2)).set_output(transform="pandas").fit(frame)
-    assert list(transformer.get_feature_names_out()) == ["sketch0", "sketch1"]
-    assert list(transformer.transform(frame).columns) == ["sketch0", "sketch1"]
-    with pytest.raises(ValueError, match="feature names should match"):
-        transformer.transform(frame[list("bac")])
-    assert not hasattr(transformer.fit(X), "feature_names_in_")
-
-
-def test_set_output_pandas_does_not_load_lazy_sketches(tmp_path: Path) -> None:
-    transformer = SketchTransformer(Gaussian(2)).set_output(transform="pandas").fit(X)
-    lazy = da.from_array(X, chunks=(20, 24))
-    for call in (transformer.transform, transformer.fit_transform):
-        with pytest.raises(TypeError, match=r"would load all lazy sketches"):
-            call(lazy)
-    with pytest.raises(TypeError, match=r"would load all lazy sketches"):
-        transformer.transform(X, out=tmp_path / "sketches.zarr")
-    assert not (tmp_path / "sketches.zarr").exists()
-
-
 def test_a_sketch_before_pca_stays_lazy_and_is_the_pca_of_the_sketch() -> None:
     lazy = da.from_array(X, chunks=(20, 24))
     pipeline = make_pipeline(SketchTransformer(Gaussian(8)), PCA(2)).fit(lazy)
     expected = PCA(2).fit(Gaussian(8).apply(X))
     np.testing.assert_allclose(pipeline[-1].explained_variance_, expected.explained_variance_, rtol=1e-10)
     assert isinstance(pipeline.transform(lazy), da.Array)
-
-
-def test_clone_and_pickle_keep_the_sketch() -> None:
-    transformer = SketchTransformer(SparseSign(5, nnz=2, seed=9), nan_policy="omit").fit(X)
-    assert clone(transformer).get_params() == transformer.get_params()
-    assert np.array_equal(pickle.loads(pickle.dumps(transformer)).transform(X), transformer.transform(X))
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        clone(transformer).transform(X)
-
-
-@sketches
-def test_a_saved_transformer_comes_back(sketch: Sketch, tmp_path: Path) -> None:
-    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(24)])
-    transformer = SketchTransformer(sketch, nan_policy="omit", memory_limit="8 GiB").fit(frame)
-    transformer.save(tmp_path / "sketch.zarr")
-    loaded = bp.load(tmp_path / "sketch.zarr")
-    assert isinstance(loaded, SketchTransformer)
-    assert loaded.get_params() == transformer.get_params()
-    assert list(loaded.feature_names_in_) == list(frame.columns)
-    assert np.array_equal(loaded.transform(frame), transformer.transform(frame))
 
 
 @pytest.mark.parametrize("d", [24, 300])
@@ -182,11 +112,6 @@ def test_the_default_is_a_gaussian_sketch_of_a_hundred_columns_at_most(d: int, t
     assert transformer.fit(rows[:, :9]).transform(rows[:, :9]).shape == (30, 9)
     transformer.save(tmp_path / "sketch.zarr")
     assert bp.load(tmp_path / "sketch.zarr").sketch_ == Gaussian(9)
-
-
-def test_an_unfitted_transformer_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        SketchTransformer(Gaussian(2)).save(tmp_path / "sketch.zarr")
 
 
 @pytest.mark.parametrize(
@@ -222,11 +147,6 @@ def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_rejected_by_fit() -
             SketchTransformer(Gaussian(25)).fit(lazy)
         with pytest.raises(ValueError, match="24"):
             SketchTransformer(Downsample((5, 5), (2, 2))).fit(lazy)
-
-
-def test_an_unknown_policy_is_rejected_before_any_read() -> None:
-    with pytest.raises(ValueError, match=r"nan_policy = 'drop' is unknown. Use 'raise' or 'omit'"):
-        SketchTransformer(Gaussian(2), nan_policy="drop").fit(unreadable(50, 24))
 
 
 def test_sketches_are_reached_through_the_package() -> None:

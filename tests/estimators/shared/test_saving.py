@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,8 @@ from bigpca.errors import ModelFormatError
 from bigpca.estimators.loading import restored
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.rules import RelativeThreshold
-from bigpca.storage import MODEL_FORMAT
 from tests.builders import data_with_spectrum, power_law
-from tests.conftest import everywhere, local_or_memory
+from tests.conftest import local_or_memory
 from tests.estimators.stores import save_changed
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
@@ -135,55 +132,6 @@ def test_a_loaded_model_without_state_cannot_go_on(tmp_path: Path) -> None:
         bp.load(tmp_path / "bare.zarr").partial_fit(X)
 
 
-@everywhere
-def test_an_existing_model_is_replaced_only_when_asked(place: Any) -> None:
-    PCA(2).fit(X).save(place)
-    with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
-        PCA(3).fit(X).save(place)
-    assert bp.load(place).n_components_ == 2
-    PCA(3).fit(X).save(place, overwrite=True)
-    assert bp.load(place).n_components_ == 3
-
-
-@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove"])
-def test_every_damaged_file_is_noticed(damage: str, tmp_path: Path) -> None:
-    whole = tmp_path / "model.zarr"
-    PCA(3, scale=True).fit(X).save(whole)
-    files = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]
-    rejected = 0
-    for file in files:
-        copy = tmp_path / "copy.zarr"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(whole, copy)
-        content = (copy / file).read_bytes()
-        middle = len(content) // 2
-        if damage == "remove":
-            (copy / file).unlink()
-        else:
-            flipped = content[:middle] + bytes([content[middle] ^ 0x11]) + content[middle + 1 :]
-            (copy / file).write_bytes({"flip": flipped, "truncate": content[:middle], "empty": b""}[damage])
-        try:
-            loaded = bp.load(copy)
-        except ModelFormatError:
-            rejected += 1
-        else:  # white space or redundant metadata
-            assert file.name == "zarr.json"
-            assert np.array_equal(loaded.components_, bp.load(whole).components_)
-    assert rejected >= len(files) - 2
-
-
-def test_a_newer_format_is_rejected_with_both_versions(tmp_path: Path) -> None:
-    PCA(2).fit(X).save(tmp_path / "model.zarr")
-    header = tmp_path / "model.zarr" / "zarr.json"
-    content = json.loads(header.read_text())
-    content["attributes"]["bigpca"]["format"] = [MODEL_FORMAT[0] + 1, 0]
-    header.write_text(json.dumps(content))
-    with pytest.raises(
-        ModelFormatError, match=rf"format {MODEL_FORMAT[0] + 1}.0, newer than {MODEL_FORMAT[0]}.*Upgrade"
-    ):
-        bp.load(tmp_path / "model.zarr")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -199,14 +147,6 @@ def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: s
     path = save_changed(PCA(3).fit(X), changes, tmp_path / "model.zarr")
     with pytest.raises(ModelFormatError, match=message):
         bp.load(path)
-
-
-def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"does not exist\. Check the path"):
-        bp.load(tmp_path / "absent.zarr")
-    bp.ingest(X, tmp_path / "rows.zarr")
-    with pytest.raises(ModelFormatError, match="is a Zarr array, such as data or scores"):
-        bp.load(tmp_path / "rows.zarr")
 
 
 DETERMINE_NOTHING = {

@@ -25,7 +25,10 @@ X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
 
 
 STEPPED = (bp.SlowFeatureAnalysis, bp.MinimumNoiseFraction, bp.TICA)
-WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA, bp.CorrespondenceAnalysis, *STEPPED)
+WEIGHTLESS = (
+    KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA, bp.CorrespondenceAnalysis, bp.SketchTransformer,
+    *STEPPED,
+)  # fmt: skip
 WEIGHT_CHECKS = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
 EQUIVALENCE = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
@@ -69,6 +72,7 @@ CHECKED = [
     bp.CCA(1), bp.PLSSVD(1), bp.PLSRegression(1), bp.Ridge([0.1, 1.0]),
     bp.ContrastivePCA(1, background=1), bp.GeneralizedPCA(), bp.CorrespondenceAnalysis(),
     bp.FactorAnalysis(1), bp.SlowFeatureAnalysis(), bp.MinimumNoiseFraction(), bp.TICA(),
+    bp.SketchTransformer(bp.sketches.FeatureHash(1), nan_policy="omit"),
 ]  # fmt: skip
 
 

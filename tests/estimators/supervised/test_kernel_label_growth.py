@@ -4,14 +4,14 @@ on.
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 from sklearn.base import clone
 
 import bigpca as bp
@@ -21,7 +21,6 @@ from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
 
-Array = NDArray[Any]
 N, D, C, M = 150, 5, 4, 30
 X, Y = labelled_rows(N, D, C, apart=1.0)
 NAMES = np.array(["dog", "ape", "cod", "bee"])
@@ -118,19 +117,6 @@ def test_batches_may_be_lazy_and_miss_values_or_labels() -> None:
     assert_same(model, truth, skip=("n_omitted_", "n_unlabelled_", "kernel_evaluations_"))
 
 
-@pytest.mark.parametrize(
-    ("name", "labels"),
-    [*product(["supervised PCA", "kernel PCA", "Roweis"], ["strings", "integers"]),
-     ("supervised PCA", "real"), ("kernel PCA", "real")],  # r2 > 0 takes classes only
-)  # fmt: skip
-def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, tmp_path: Path) -> None:
-    y = {"strings": NAMES[Y], "integers": 10 * Y - 3, "real": REAL}[labels]
-    template = clone(MODELS[name]).set_params(sampling=X[:M])
-    clone(template).fit(X[:80], y[:80]).save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr").partial_fit(X[80:], y[80:])
-    assert_same(loaded, clone(template).fit(X, y), 1e-8)
-
-
 @pytest.mark.parametrize("labels", ["strings", "real"])
 def test_statistics_of_other_shapes_than_the_labels_are_rejected(labels: str, tmp_path: Path) -> None:
     template = clone(MODELS["supervised PCA"]).set_params(sampling=X[:M], label_kernel="rbf")
@@ -173,11 +159,3 @@ def test_a_stored_model_with_arrays_of_other_shapes_is_rejected(name: str, tmp_p
     save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
     with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
         bp.load(tmp_path / "model.zarr")
-
-
-def test_rows_may_come_one_by_one() -> None:
-    template = clone(MODELS["Roweis"]).set_params(sampling=X[:M])
-    model = clone(template).fit(X[:140], Y[:140])
-    for i in range(140, N):
-        model.partial_fit(X[i : i + 1], Y[i : i + 1])
-    assert_same(model, clone(template).fit(X, Y))

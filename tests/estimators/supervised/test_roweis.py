@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -27,8 +25,6 @@ from tests.estimators.labelled import (
     roweis_matrices,
     unit_of,
 )
-from tests.estimators.stores import stored
-from tests.operators.counting import Reads
 
 N, D, C, K = 400, 9, 4, 3
 X, Y = labelled_rows(N, D, C, mean=5.0)
@@ -173,8 +169,7 @@ def test_a_constant_feature_is_survived_where_something_is_said_about_it(options
 
 def test_the_robust_form_warns_where_it_had_to_strengthen_the_diagonal() -> None:
     with pytest.warns(
-        ApproximationWarning,
-        match=r"account for the whole sum.* was added to it. Use a smaller share than robust = ",
+        ApproximationWarning, match=r"account for the whole sum.* was added to it. Use a smaller share than robust = "
     ):
         FisherDiscriminantAnalysis(1, robust=0.999999).fit(X[:7], [0, 1, 0, 1, 1, 0, 1])
 
@@ -275,24 +270,6 @@ def test_rounding_of_float32_makes_no_axes_in_the_null_space_of_few_rows(float32
 
 
 # One read, any chunks, checkpoints
-
-
-def test_a_fit_reads_every_chunk_once_wherever_it_is_in_the_family(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given, reads = stored(tmp_path, X, (25, D)), Reads().watch(monkeypatch)
-    for r1, r2 in ((0, 0), (1, 0), (0, 1), (0.4, 0.6)):
-        model = RoweisDiscriminantAnalysis(2, r1=r1, r2=r2).fit(given, Y)
-        assert (reads.per_chunk((N, D), (25, D)) == 1).all()
-        assert model.plan_.passes == 1
-
-
-@pytest.mark.parametrize("chunks", [(N, D), (7, D), (1, 4)])
-def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
-    """Tolerance: 1e-11 of the entries, for an S_W of condition below 100."""
-    model = FisherDiscriminantAnalysis().fit(da.from_array(X, chunks=chunks), Y)
-    truth = FisherDiscriminantAnalysis().fit(X, Y)
-    np.testing.assert_allclose(model.components_, truth.components_, rtol=0, atol=1e-11)
 
 
 UNITS = 10.0 ** np.array([8, -2, 2.5, 0, -9, 12, 1, -5, 3])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
 from bigpca import (
@@ -165,28 +164,6 @@ def test_real_labels_that_say_nothing_are_rejected_before_any_read(kind: type, l
         kind().fit(unreadable(N, D), labels)
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_one_row_is_rejected(kind: type) -> None:
-    with pytest.raises(ValueError, match=r"1 sample\(s\).*minimum of 2 is required"):
-        kind().fit(X[:1], Y[:1])
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_missing_values_are_found_with_their_row(kind: type) -> None:
-    bad = X.copy()
-    bad[33, 2] = np.nan
-    with pytest.raises(bp.errors.NonFiniteError, match="row 33, column 2"):
-        kind().fit(bad, Y)
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_nothing_is_transformed_before_a_fit(kind: type) -> None:
-    asked = {"fit_inverse_transform": True} if "fit_inverse_transform" in kind().get_params() else {}
-    for call in ("transform", "inverse_transform", "save"):
-        with pytest.raises(NotFittedError):
-            getattr(kind(**asked), call)(X)
-
-
 # Known from the read only
 
 
@@ -329,11 +306,6 @@ def test_one_class_that_is_left_of_several_is_rejected(model: Any) -> None:
     rows = np.where((Y == 1)[:, None], X, np.nan)
     with pytest.raises(ValueError, match=r"only one of 3 classes has rows left, out of 20 rows\. Give rows"):
         model.fit(rows, Y)
-
-
-def test_scores_of_another_width_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"scores have 3 columns; 2 \(n_components_\) were expected"):
-        SupervisedPCA().fit(X, Y).inverse_transform(X[:, :3])
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1e-8, 1.0, 1e8, 1e150])

@@ -6,9 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis, Super
 from bigpca.errors import ModelFormatError
 from bigpca.estimators.shared.files import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
-from tests.estimators.stores import stored, unreadable
+from tests.estimators.stores import unreadable
 
 Array = NDArray[Any]
 N, D, C = 120, 6, 4
@@ -137,15 +135,6 @@ def test_a_class_that_comes_later_equals_a_fit_on_all_rows(name: str, late: int)
     assert model.classes_.tolist() == sorted(NAMES)
 
 
-def test_batches_may_be_single_rows_lazy_stored_or_frames(tmp_path: Path) -> None:
-    model = FisherDiscriminantAnalysis(1).fit(X[:60], Y[:60])
-    model.partial_fit(da.from_array(X[60:80], chunks=(7, 3)), da.from_array(Y[60:80], chunks=9))
-    model.partial_fit(stored(tmp_path, X[80:100], (6, D)), pd.Series(Y[80:100]))
-    for i in range(100, N):
-        model.partial_fit(X[i : i + 1], Y[i : i + 1])
-    assert_same(model, FisherDiscriminantAnalysis(1).fit(X, Y))
-
-
 @pytest.mark.parametrize("write",
     [np.asarray, lambda y: y[:, None], lambda y: np.eye(C, dtype=int)[y], lambda y: y.astype(float)],
                          ids=["flat", "column", "one-hot", "whole numbers"])  # fmt: skip
@@ -248,31 +237,6 @@ def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, t
         loaded.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
     )
     assert_same(loaded.partial_fit(X[80:], y[80:]), fresh(model).fit(X, y))
-
-
-@pytest.mark.parametrize("name", REAL_MODELS)
-def test_a_loaded_model_of_real_labels_continues(name: str, tmp_path: Path) -> None:
-    model = fresh(REAL_MODELS[name]).fit(X[:80], REAL[:80])
-    model.save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
-    assert_same(loaded.partial_fit(X[80:], REAL[80:]), fresh(model).fit(X, REAL), 1e-8)
-
-
-def test_a_loaded_gaussian_label_kernel_continues(tmp_path: Path) -> None:
-    model = SupervisedPCA(2, label_kernel="rbf").fit(X[:80], REPEATED[:80])
-    model.save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr").partial_fit(X[80:], REPEATED[80:])
-    assert_same(loaded, model.partial_fit(X[80:], REPEATED[80:]), 1e-12)
-
-
-def test_feature_names_come_back_and_are_checked(tmp_path: Path) -> None:
-    frame = pd.DataFrame(X, columns=list("abcdef"))
-    FisherDiscriminantAnalysis().fit(frame, Y).save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
-    assert list(loaded.feature_names_in_) == list("abcdef")
-    with pytest.raises(ValueError, match="feature names should match"):
-        loaded.partial_fit(frame[list("bacdef")], Y)
 
 
 def with_nan(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:

@@ -20,8 +20,7 @@ from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.supervised import label_features
 from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
 from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot, outside
-from tests.estimators.stores import stored, unreadable
-from tests.operators.counting import Reads
+from tests.estimators.stores import unreadable
 
 Array = NDArray[Any]
 N, D, C = 300, 8, 4
@@ -276,23 +275,6 @@ def test_scores_are_centred_projections_and_come_back_to_the_nearest_rows() -> N
 
 
 # One read, any chunks, any scheduler
-
-
-def test_a_fit_reads_every_chunk_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given, reads = stored(tmp_path, X, (20, D)), Reads().watch(monkeypatch)
-    for model, labels in ((SupervisedPCA(), Y), (SupervisedPCA(2, label_kernel="rbf"), REAL)):
-        model.fit(given, labels)
-        assert (reads.per_chunk((N, D), (20, D)) == 1).all()
-        assert model.plan_.passes == 1
-
-
-@pytest.mark.parametrize("chunks", [(N, D), (7, D), (1, 3), (64, 1)])
-def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
-    """Tolerance: 1e-12 of the entries, 5,000 eps."""
-    for labels in (Y, REAL):
-        model, truth = SupervisedPCA().fit(da.from_array(X, chunks=chunks), labels), SupervisedPCA().fit(X, labels)
-        np.testing.assert_allclose(model.components_, truth.components_, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -50,19 +50,6 @@ def test_classes_a_thousand_apart_in_float32_keep_their_scatter(order: str) -> N
     assert np.abs(subtracted - truth).max() / np.abs(truth).max() > 1e-2
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("chunk", [1, 37, N])
-def test_chunks_change_class_moments_by_rounding_only(chunk: int, whole: bool) -> None:
-    """Tolerance: eps of float64 times the 3,000 rows."""
-    X, y = labelled_rows(600, D, C, mean=50.0)
-    state, truth = moments_by_class(X, y, C, whole=whole, chunk=min(chunk, 600)), within_scatter(X, y)
-    means = np.array([X[y == j].mean(axis=0) for j in range(C)])
-    found = scatter(state) if whole else state.within
-    np.testing.assert_allclose(found, truth if whole else np.diag(truth), rtol=0, atol=1e-12 * np.abs(truth).max())
-    np.testing.assert_allclose(state.means, means, rtol=0, atol=1e-12 * np.abs(means).max())
-    np.testing.assert_array_equal(state.counts, np.bincount(y))
-
-
 @pytest.mark.usefixtures("small_groups", "float32_products")
 def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tolerance: 4 eps of float32."""
@@ -148,13 +135,3 @@ def test_wide_rows_have_the_scatter_of_numpy() -> None:
     truth = within_scatter(X, y)
     np.testing.assert_allclose(scatter(moments_by_class(X, y, 4, chunk=11)), truth, rtol=0, atol=1e-12 * truth.max())
     assert np.linalg.norm(scatter_of(X) - truth) > 0.1 * np.linalg.norm(truth)  # it is not the total scatter
-
-
-def test_fingerprints_tell_labels_classes_and_kinds_of_scatter_apart() -> None:
-    codes = np.zeros(9, np.int32)
-    first = ClassMoments(D, 2, codes).describe()
-    assert ClassMoments(D, 2, codes.copy()).describe() == first
-    other = codes.copy()
-    other[4] = 1
-    for different in (ClassMoments(D, 2, other), ClassMoments(D, 3, codes), ClassMoments(D, 2, codes, whole=False)):
-        assert different.describe() != first

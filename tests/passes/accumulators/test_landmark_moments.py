@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import dask.array as da
@@ -67,20 +66,6 @@ def test_several_widths_share_the_distances_and_give_what_each_gives_alone() -> 
         upper, expected = np.triu(together.moments[j].scatter), np.triu(alone.moments[0].scatter)
         np.testing.assert_allclose(upper, expected, rtol=0, atol=1e-11 * N)
         assert together.residuals[j] == pytest.approx(alone.residuals[0], abs=1e-10 * N)
-
-
-def test_merging_in_any_order_and_through_the_disk_changes_rounding_only() -> None:
-    template = LandmarkMoments.of(D, mapped(kernels.RBF(0.1), kernels.RBF(1.0)))
-    parts = [unshifted(da.from_array(X[a:b], chunks=(50, D)) + 0, template) for a, b in ((0, 1), (1, 300), (300, N))]
-    back = [template.with_arrays(part.to_arrays()) for part in parts]
-    whole: LandmarkMoments = unshifted(da.from_array(X, chunks=(50, D)) + 0, template)
-    for a, b, c in itertools.permutations(back):
-        merged = a.merge(b).merge(c)
-        assert merged.evaluations == whole.evaluations
-        np.testing.assert_allclose(merged.residuals, whole.residuals, rtol=1e-12)
-        for found, expected in zip(merged.moments, whole.moments, strict=True):
-            assert found.count == N
-            np.testing.assert_allclose(np.triu(found.scatter), np.triu(expected.scatter), rtol=0, atol=1e-10)
 
 
 def test_rows_left_out_for_missing_values_have_no_part() -> None:

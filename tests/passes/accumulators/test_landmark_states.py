@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise, permutations
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
-from bigpca.landmarks import LandmarkRequest, select_landmarks
 from bigpca.passes.accumulators import landmark_moments, row_weights
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.reading.blocks import Block
-from bigpca.passes.rows import Rows
 from bigpca.seeds import uniforms
 from bigpca.solvers.features import landmark_transform
 from tests.passes.kit import normal
@@ -130,28 +125,6 @@ def test_rows_are_drawn_one_after_the_other_by_their_weight_among_those_left() -
         assert abs(counts.get(pair, 0) - draws * p) <= 4.5 * np.sqrt(draws * p * (1 - p))
 
 
-def test_merging_changes_neither_state() -> None:
-    X = normal(N, D, dtype="f8")
-    template = BestRows(D, M, Ones(), 5, "race")
-    left, right = folded(template, X, [0, 40]), folded(template, X, [40, N])
-    before = bits(left), bits(right)
-    left.merge(right)
-    assert (bits(left), bits(right)) == before
-
-
-def test_states_travel_as_arrays_and_in_pickles() -> None:
-    X = normal(N, D, dtype="f8")
-    for weight in weights_of(X).values():
-        template = BestRows(D, M, weight, 5, "race")
-        state = folded(template, X, [0, N])
-        again = template.bare().with_arrays(state.to_arrays())
-        assert bits(again) == bits(state) == bits(pickle.loads(pickle.dumps(state)))
-        assert (again.weight_sum, again.diagonal_sum) == (state.weight_sum, state.diagonal_sum)
-        assert again.merge(folded(template, X, [N, N])).indices.tolist() == state.indices.tolist()
-    empty = folded(template, X, [0, 0])
-    assert template.bare().with_arrays(empty.to_arrays()).rows is None
-
-
 def test_what_identifies_a_race_is_described() -> None:
     X = normal(N, D, dtype="f8")
     kernels = (KERNEL, Polynomial(degree=3, gamma=0.3, coef0=1.0))
@@ -244,17 +217,3 @@ def test_given_rows_come_from_any_split() -> None:
     again = template.with_arrays(whole.to_arrays())
     assert np.array_equal(again.rows, whole.rows)
     assert template.state_bytes == sum(part.state_bytes for part in parts)
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("small_groups")
-@pytest.mark.parametrize("sampling", ["rpcholesky", "diagonal"])
-def test_a_cluster_chooses_the_same_rows(sampling: str, two_workers: Client) -> None:
-    X = normal(600, D)
-
-    def chosen(given_as: Any) -> Any:
-        return select_landmarks(sampling, LandmarkRequest(Rows.of(given_as), KERNEL, 10, seed=3)).indices
-
-    expected = chosen(da.from_array(X, chunks=(60, D)))
-    with two_workers.as_current():
-        assert np.array_equal(chosen(da.from_array(X, chunks=(35, 2)) * 1), expected)
