@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from bigpca.blas import during
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import Event, Progress
 from bigpca.engine.jobs import STALLED_SECONDS
@@ -20,21 +18,6 @@ from bigpca.errors import UndeclaredPassError
 from bigpca.settings import setting
 
 ROUNDING = 1e-9
-
-
-_first: ContextVar[dict[str, str] | None] = ContextVar("bigpca-first-rows", default=None)
-
-
-@contextmanager
-def one_fit() -> Iterator[None]:
-    """Make all runs within parts of one fit: they compare the first rows of Dask arrays with each other's."""
-    with during(_first, {}):
-        yield
-
-
-def _first_of_fit() -> dict[str, str]:
-    found = _first.get()
-    return {} if found is None else found
 
 
 def no_progress(event: Event) -> None:
@@ -59,7 +42,7 @@ class Run:
     rounding_warned : bool
         Whether this run has warned of integers that float64 cannot represent.
     first : dict of str to str
-        Digests of the first rows of Dask arrays, at the first read of each; shared within :func:`one_fit`.
+        Digests of the first rows of Dask arrays, at the first read of each.
     declared : dict of str to PassCost, or None
         The passes of the plan, by name; None for a single read that its caller planned.
     number : int
@@ -84,7 +67,7 @@ class Run:
     stalled_seconds: float = field(default_factory=lambda: STALLED_SECONDS)
     rounding_warned: bool = False
     adds: bool = False
-    first: dict[str, str] = field(default_factory=_first_of_fit)
+    first: dict[str, str] = field(default_factory=dict)
     declared: Mapping[str, PassCost] | None = None
     number: int = 0
     reads: float = 0.0
@@ -155,13 +138,18 @@ class Run:
         self.evaluations += count
 
     @contextmanager
-    def within(self, scope: str) -> Iterator[None]:
-        """Run another fit, whose passes the plan has under names that begin with ``scope``."""
-        before, self.scope = self.scope, f"{self.scope}{scope} "
+    def within(self, scope: str, passes: Iterable[PassCost] = ()) -> Iterator[None]:
+        """Run another fit, whose passes the plan has under names that begin with ``scope``.
+
+        Where what it reads was not known before, its plan is another one: these ``passes``.
+        """
+        before, declared, self.scope = self.scope, self.declared, f"{self.scope}{scope} "
+        if passes and declared is not None:
+            self.declared = {**declared, **self.declares(replace(one, name=self.scope + one.name) for one in passes)}
         try:
             yield
         finally:
-            self.scope = before
+            self.scope, self.declared = before, declared
 
     def _admit(self, cost: PassCost, state_bytes: int, times: float) -> None:
         cost = replace(cost, name=self.scope + cost.name)

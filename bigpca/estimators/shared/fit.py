@@ -114,6 +114,26 @@ class Reading(ABC):
             before += [one.read for one in self.lessons]
         return costs((*before, *self.passes()))
 
+    def prepare(self, run: Run) -> None:
+        """Make the reads before the passes: find what rows and maps were not given."""
+        for counted in self.rows.prices.counting:
+            run.read_beside(counted)
+        if self.rows.fill is not None:
+            find_fill(run, self.rows, self.rows.fill)
+        for lesson in self.lessons if self.rows.steps else ():
+            lesson.learn(run)
+
+    def check(self) -> None:
+        """Reject what cannot be read so often, and what does not fit.
+
+        Raises
+        ------
+        MemoryBudgetError, EvaluationBudgetError, ValueError
+        """
+        self.check_readable()
+        self.plan.check()
+        self.check_devices()
+
     @property
     def reason(self) -> str:
         """The method, and why it was chosen."""
@@ -338,9 +358,7 @@ def running(
         If files of the input changed during the run, or a checkpoint is given for rows whose changes go unnoticed.
     """
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
-    fit.check_readable()
-    plan.check()
-    fit.check_devices()
+    fit.check()
     if rows.origin.unstamped and checkpoint is not None:
         raise CheckpointError(
             f"checkpoint = {str(checkpoint)!r}, but {rows.origin.unstamped}, so no run can be resumed. Fit without "
@@ -369,12 +387,7 @@ def running(
             scheduler = "local" if rows.order.in_process else None
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             with unchanged(rows.origin, rows.origin.files_digest()):
-                for counted in rows.prices.counting:
-                    run.read_beside(counted)
-                if rows.fill is not None:
-                    find_fill(run, rows, rows.fill)
-                for lesson in fit.lessons if rows.steps else ():
-                    lesson.learn(run)
+                fit.prepare(run)
                 yield run
                 run.seconds = time.perf_counter() - began
             done = True
@@ -421,6 +434,15 @@ def with_plan(made: Provenance, plan: Plan) -> Provenance:
         planned_seconds=plan.timed(known_speed()).seconds,
         planned_bytes=plan.process_bytes * plan.resources.processes,
     )
+
+
+@contextmanager
+def running_part(run: Run, name: str, fit: Reading) -> Iterator[None]:
+    """Run a fit that was planned within the run, as a part of it with this name."""
+    fit.check()
+    with run.within(name, fit.declared):
+        fit.prepare(run)
+        yield
 
 
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None

@@ -8,11 +8,9 @@ selected ones.
 
 from __future__ import annotations
 
-import time
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from numbers import Integral
-from pathlib import Path as Place
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
@@ -21,22 +19,28 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, DType, Input, Integers, Matrix, Path, Vector, tied, unpack
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, tied, unpack
 from bigpca.data.views import columns_of
-from bigpca.engine.driver import solving
-from bigpca.engine.events import ProgressArgument
 from bigpca.engine.jobs import PassState
 from bigpca.engine.layout import plan_layout
-from bigpca.engine.planning import PassCost, SolveCost
-from bigpca.engine.run import Run, one_fit
+from bigpca.engine.planning import SolveCost
+from bigpca.engine.run import Run
 from bigpca.errors import an
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
-from bigpca.estimators.shared.fit import RandomState, Reading, called, draw_fit_seed, execute, fit_seed, with_plan
+from bigpca.estimators.shared.fit import (
+    Fit,
+    RandomState,
+    Reading,
+    fit_seed,
+    running_part,
+    unfitted,
+    with_reads,
+)
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import labels_of_fit, open_weighted, planned_fit, policies, rows_of_fit
+from bigpca.estimators.shared.opening import open_weighted, planned_fit, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
@@ -47,15 +51,14 @@ from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
-from bigpca.passes.fold import Read, costs
+from bigpca.passes.fold import Declared, Read, costs
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
-from bigpca.passes.rows import Rows, unchanged
+from bigpca.passes.rows import Rows
 from bigpca.records import Coding, of_part, stored
-from bigpca.seeds import integers
+from bigpca.seeds import draw_seed, integers
 from bigpca.solvers.components import NComponents, check_total, resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.storage.files import one_look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -376,19 +379,24 @@ class ScoredResult(Result):
 
 
 @dataclass(frozen=True)
-class ScoredFit(Reading):
-    """The scores of features, a cross-validation if requested, and a fit to some columns, each as a separate run.
+class ScoredFit(Fit[ScoredResult]):
+    """The scores of features, a cross-validation if requested, and a fit to the chosen columns.
 
     Attributes
     ----------
+    owner : ScoredPCA
+        With the parameters of the fit.
+    y : labels
     scoring : Scoring
     folding : FoldScores or None
-    fit : Fit
+    fit : Reading
         To the number of columns that will be selected, whichever they are.
     """
 
     depends_on: ClassVar[tuple[str, ...]] = ("scoring", "folding", "fit")
 
+    owner: ScoredPCA
+    y: Unchecked
     scoring: Scoring
     folding: FoldScores | None
     fit: Reading
@@ -406,34 +414,53 @@ class ScoredFit(Reading):
     max_evaluations = of_part("fit", "max_evaluations")
 
     @property
-    def parts(self) -> tuple[Reading, ...]:
-        """All of them, in order."""
-        return (self.scoring, *(() if self.folding is None else (self.folding,)), self.fit)
+    def parts(self) -> dict[str, Reading]:
+        """All of them, in order, by the names before those of their passes."""
+        folds = {} if self.folding is None else {"folds:": self.folding}
+        return {"scores:": self.scoring, **folds, "fit:": self.fit}
 
-    def passes(self) -> tuple[PassCost, ...]:
-        """Declare the passes of all parts."""
-        names = ("scores", "folds", "fit") if self.folding else ("scores", "fit")
-        declared = (costs(self.scoring.passes()), *(part.declared for part in self.parts[1:]))
+    def passes(self) -> tuple[Declared, ...]:
+        """Declare the passes of all parts; those before the scores are of all of them."""
         return tuple(
-            replace(one, name=f"{name}: {one.name}")
-            for name, passes in zip(names, declared, strict=True)
-            for one in passes
+            replace(one, name=f"{name} {one.name}")
+            for name, part in self.parts.items()
+            for one in (costs(part.passes()) if part is self.scoring else part.declared)
         )
 
     def solve_cost(self) -> SolveCost:
-        costs = [part.solve_cost() for part in self.parts]
+        costs = [part.solve_cost() for part in self.parts.values()]
+        scores = 8 * (2 * self.rows.n_columns + self.fit.rows.n_columns)  # their means, and the chosen features
         return SolveCost(
             flops=sum(cost.flops for cost in costs),
             between=sum(cost.between for cost in costs),
             bytes=max(cost.bytes for cost in costs),
             held_bytes=max(cost.held_bytes for cost in costs),
-            output_bytes=costs[-1].output_bytes + self.output_bytes,
+            output_bytes=costs[-1].output_bytes + scores,
         )
 
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of scores, means, and chosen features."""
-        return 8 * (2 * self.rows.n_columns + self.fit.rows.n_columns)
+    def run(self, run: Run) -> ScoredResult:
+        """Read X for the scores, for the folds if they choose the number of features, and for the fit."""
+        owner, X, shares = self.owner, mapped_lazily(self.rows), None
+        with run.within("scores:"):
+            kept, scores = self.scoring.read_scored(run)
+        order = ranked(scores)
+        q = owner._count(len(scores))
+        if q is None:
+            candidates = order[:MAX_CANDIDATES]
+            folding = owner._folding(X, candidates, self.scoring.labelled, self.rows.seed)
+            with running_part(run, "folds:", folding):
+                held_out = folding.read(run)
+            k = owner.n_components if owner.estimator is None else getattr(owner.estimator, "n_components", None)
+            shares = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
+            # The best share; of equal ones, the fewest features.
+            found = tied(np.array(list(shares.values())))
+            q = min(count for count, share in zip(shares, found, strict=True) if share == found.max())
+        selected = np.sort(order[:q])
+        inner, rows, fit = owner._inner_fit(X, selected, self.y, self.rows.seed)
+        with running_part(run, "fit:", fit):
+            fitted = with_reads(fit.run(run), run.reads)
+        finish(inner, rows, fit.plan, fitted)
+        return ScoredResult(scores, kept.mean, selected, inner, kept.count, kept.omitted, shares)
 
 
 @with_parameters
@@ -498,86 +525,6 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
     random_state: RandomState = 0
     missing_labels: str = "raise"
 
-    @solving
-    @one_fit()
-    def fit(
-        self,
-        X: Input,
-        y: Input | None = None,
-        *,
-        sample_weight: Input | None = None,
-        covariates: Input | None = None,
-        groups: Input | None = None,
-        checkpoint: Path | None = None,
-        progress: ProgressArgument = None,
-    ) -> Self:
-        """Score the features, choose the best, and fit the estimator to those.
-
-        Parameters
-        ----------
-        X : array-like, Dask array, path and so on, of shape (n, d)
-            Rows, as for :meth:`fit`.
-        y : array-like of shape (n,) or (n, c), or path such as "labels.csv::class", default None
-            Labels of the rows; required.
-        sample_weight : default None
-            Weights of rows are not supported yet: anything but None is rejected.
-        covariates, groups : default None
-            For :class:`bigpca.PCA` and :class:`bigpca.Ridge`: anything but None is rejected.
-        checkpoint : path of a directory, default None
-            Folder with one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
-        progress : True, "auto", a callable that receives events, or None, default None
-            True shows a bar; "auto" shows one after two seconds.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            For labels that are missing, all equal or all different classes, and for more features than X has.
-        """
-        places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(
-            open_weighted(self, X, sample_weight, covariates, groups, y=y), seed=draw_fit_seed(self, places["folds"])
-        )
-        y = labels_of_fit(self, opened.X, y)
-        planned = cast("ScoredFit", planned_fit(self, opened, y))
-        planned.plan.check()
-        scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
-        began = time.perf_counter()
-        # Scores, cross-validation and fit are separate runs, each with its own checkpoint.
-        origin = planned.rows.origin
-        with unchanged(origin, origin.files_digest()), one_look(origin.looked[1]):
-            call, first = f"{called(self)}.fit(X, y)", places["scores"]
-            (kept, scores), made = execute(
-                self, scoring, scoring.read_scored, call, progress=progress, checkpoint=first
-            )
-            order = ranked(scores)
-            q = self._count(len(scores))
-            if q is None:
-                # The explained share in the folds left out, by number of features: one read of the candidates.
-                candidates = order[:MAX_CANDIDATES]
-                folding = self._folding(X, candidates, scoring.labelled, opened.seed)
-                held_out, _ = execute(
-                    self, folding, folding.read, "", progress=progress, checkpoint=places["folds"], seed=opened.seed
-                )
-                k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
-                found = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
-                # The best share; of equal ones, the fewest features.
-                shares = tied(np.array(list(found.values())))
-                q = min(count for count, share in zip(found, shares, strict=True) if share == shares.max())
-            selected, inner = np.sort(order[:q]), self._inner()
-            inner.fit(self._columns(X, selected), y, checkpoint=places["fit"], progress=progress)
-        result = ScoredResult(scores, kept.mean, selected, inner, kept.count, kept.omitted, found)
-        finish(self, opened, planned.plan, result)
-        part = inner.provenance_
-        reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
-        made = with_plan(made, planned.plan)
-        self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
-        return self
-
     def summary(self) -> pd.DataFrame:
         """Return a table of the components of ``estimator_``, as :meth:`bigpca.PCA.summary`.
 
@@ -625,7 +572,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         )
 
     def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
-        d, estimator = rows.viewed_columns, self._inner()
+        d = rows.viewed_columns
         q, rows = self._count(d), rows_of_fit(self, rows, weighted=False, alone=False)
         # The estimator reads all rows. Unknown row chunks are counted once for all reads.
         labelled = read_labels(self, rows, y, LabelUse())[1]
@@ -636,14 +583,22 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
                 f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
         X = mapped_lazily(rows)
-        scoring = Scoring.of(self._rows_of_all_parts(rows, X), labelled)
-        # To plan with: q columns of X, or as many as cross-validation chooses among.
-        some = estimator._open(self._columns(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES))), minimum=2)
-        inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
-        folding = None
+        scoring, folding = Scoring.of(self._rows_of_all_parts(rows, X), labelled), None
         if q is None:
             folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, rows.seed)
-        return ScoredFit(rows, scoring, folding, inner)
+        # To plan with: q columns of X, or as many as cross-validation chooses among.
+        some = np.arange(q or min(X.shape[1], MAX_CANDIDATES))
+        return ScoredFit(rows, unfitted(self), y, scoring, folding, self._inner_fit(X, some, y, rows.seed)[-1])
+
+    def _inner_fit(
+        self, X: da.Array, columns: Integers, y: Unchecked, seed: int
+    ) -> tuple[AnyEstimator, Rows, Fit[Unchecked]]:
+        """Return the estimator, the rows of these columns, and its fit to them; the seed is for one that has none."""
+        inner = self._inner()
+        rows = open_weighted(inner, self._columns(X, columns), None, y=y, read=False)
+        given = getattr(inner, "random_state", 0)
+        rows = replace(rows, seed=seed if given is None else draw_seed(given))
+        return inner, rows, cast("Fit[Unchecked]", planned_fit(inner, rows, y))
 
     def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
         """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
