@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Matrix, Path, Vector
 from bigpca.engine.driver import solving
+from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.inputs import Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
@@ -27,6 +28,7 @@ from bigpca.parameters import Parameter
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
+from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
 
 RANGES = {"solver": Parameter(words=SOLVERS)}
@@ -287,7 +289,8 @@ class ClassDistance(Float64Map):
         statistics.check_whole()
         moments, freedom = statistics.moments, statistics.freedom
         # Eigenvalues of C, 0 where they are rounding in whatever units columns are.
-        found = (refined or statistics.scatter).spectral
+        within = refined or statistics.scatter
+        found = within.spectral
         values, vectors = np.zeros(moments.n_features), found.axes.T
         values[: len(found.s)] = found.s**2 / freedom
         if not values[0] > 0:
@@ -296,6 +299,13 @@ class ClassDistance(Float64Map):
                 "distances cannot be scaled. Give at least one class with different rows."
             )
         singular = not values[-1] > 0
+        # The axes of a regularised fit need fewer digits of S_W than its inverse does.
+        if (error := within.solved().error) > ENOUGH:
+            warn_approximation(
+                "differences of features within classes are so nearly dependent that rounding may change distances by "
+                f"{error:.1g} of their size. Leave out such features, or fit with regularization=None or 'pinv', which "
+                "reads the rows once more."
+            )
         shrinkage = ledoit_wolf_shrinkage(values, freedom) if singular else 0.0
         shrunk = (1 - shrinkage) * values + shrinkage * values.mean()
         whitening = vectors / np.sqrt(shrunk)[:, None]

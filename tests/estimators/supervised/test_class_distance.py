@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from scipy.spatial.distance import cdist
 from sklearn.covariance import ledoit_wolf
 
 import bigpca as bp
+from bigpca.errors import ApproximationWarning
 from bigpca.estimators.supervised.discriminants import ClassDistance, ledoit_wolf_shrinkage
 from tests.builders import power_law
 from tests.estimators.labelled import labelled_rows, within_scatter
@@ -48,6 +50,22 @@ def test_columns_that_are_read_twice_have_the_distance_of_what_tells_them_apart(
     model.save(tmp_path / "m")
     for found in (model, bp.load(tmp_path / "m")):
         np.testing.assert_allclose(found.mahalanobis(near(NEW)), plain.mahalanobis(NEW), rtol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [1e-2, 1e-6, 3e-8])
+@pytest.mark.parametrize("regularization", [1e-3, 100.0])
+def test_a_regularised_fit_tells_where_one_read_does_not_tell_features_apart(
+    apart: float, regularization: float
+) -> None:
+    near = np.column_stack([X[:, :-1], X[:, 0] + apart * X[:, -1]])
+    model = bp.FisherDiscriminantAnalysis(regularization=regularization).fit(near, Y)
+    told = (
+        nullcontext() if apart > 1e-4 else pytest.warns(ApproximationWarning, match="may change distances by .* size")
+    )
+    with told:
+        found = model.mahalanobis(near)
+    if apart > 1e-4:
+        np.testing.assert_allclose(found, bp.FisherDiscriminantAnalysis().fit(X, Y).mahalanobis(X), rtol=1e-5)
 
 
 def test_far_from_zero_lazily_in_files_and_after_added_rows(tmp_path: Path) -> None:
