@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
 
 log = logging.getLogger("bigpca")
+Ends: TypeAlias = Callable[[da.Array], bool]
+Origins: TypeAlias = "tuple[list[da.Array], NDArray[np.int64] | None, bool]"
 
 # The first rule that fits decides:
 #
@@ -383,14 +385,15 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     return None if names is None else row_keys(names)
 
 
-def origins_of_rows(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None, bool]:
+def origins_of_rows(X: da.Array, ends: Ends | None = None) -> Origins:
     """Return the arrays that name the rows of X, the place of each row in these, and whether samples have several rows.
 
     They are found through choices of rows, joined rows, views and maps of rows: what :func:`bigpca.open` returned, or
-    X where they lead nowhere. Places count the rows of all in turn; None where X is one array.
+    X where they lead nowhere. Places count the rows of all in turn; None where X is one array. ``ends`` says at which
+    array to stop; None for those that name their rows.
     """
     found, places = taken_from(X)
-    each = [_origins_before(one) for one in found]
+    each = [_origins_before(one, ends or _named) for one in found]
     samples = any(own for _, _, own in each) or any(one.repeats for one in records_in(X))
     inner = each[0][1]
     if len(each) > 1 and any(own is not None for _, own, _ in each):
@@ -401,12 +404,12 @@ def origins_of_rows(X: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | No
     return [base for bases, _, _ in each for base in bases], chosen, samples
 
 
-def _origins_before(base: da.Array) -> tuple[list[da.Array], NDArray[np.int64] | None, bool]:
+def _origins_before(base: da.Array, ends: Ends) -> Origins:
     """Return the same of one array, through the view or map that made it."""
     found = carried(base)
-    if _named(base) or found.before is None:
+    if ends(base) or found.before is None:
         return [base], None, False
-    bases, places, samples = origins_of_rows(found.before)
+    bases, places, samples = origins_of_rows(found.before, ends)
     if found.view is None or found.view.rows_per_sample == 1:
         return bases, places, samples
     own = np.arange(base.shape[0]) // found.view.rows_per_sample
@@ -416,6 +419,25 @@ def _origins_before(base: da.Array) -> tuple[list[da.Array], NDArray[np.int64] |
 def _named(base: da.Array) -> bool:
     """Whether an array carries the index of a frame or the coordinates of a DataArray."""
     return not (carried(base).index is carried(base).labels is None)
+
+
+def covariates_of_rows(X: da.Array) -> tuple[list[tuple[da.Array, Any]], NDArray[np.int64] | None]:
+    """Return the rows with covariates that those of X are, each with these, and the places of the rows of X in them.
+
+    Raises
+    ------
+    ValueError
+        For rows that were computed from such rows, or joined with others.
+    """
+    bases, places, _ = origins_of_rows(X, lambda base: carried(base).covariates is not None)
+    found = [(base, carried(base).covariates) for base in bases]
+    if any(covariates is None for _, covariates in found):
+        raise ValueError(
+            "X was computed from rows that were opened with covariates, or joined with rows that have none, so it is "
+            "not known which belong to it. Slices, lists of rows, masks, rechunk and astype keep them; name those of "
+            "other results: bigpca.open(X, covariates=Z)."
+        )
+    return found, places
 
 
 def keys_of_bases(bases: Sequence[da.Array]) -> Keys:

@@ -154,6 +154,7 @@ def open(
     missing_value: float | None = None,
     fill: str | float | None = "default",
     repeats: str = "warn",
+    covariates: Input | None = None,
     **axes: int,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
@@ -210,6 +211,10 @@ def open(
         What rows of several stores mean that have the same key, such as those by which a sampler of several processes
         fills its last batch. Each counts: by default a fit warns, and labels or outputs that need the keys are an
         error. With "keep" they are rows of one sample: none of these, and outputs have no keys.
+    covariates : anything that ``source`` may be, of n rows, optional
+        What is known of each row, such as its batch or age, whose linear effect :class:`bigpca.PCA` and models of two
+        sides take out. Joined as labels are: by key where both have keys, else in the order of the rows. Slices,
+        masks and lists of the rows have those of their rows; rows that are computed from these otherwise are rejected.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -268,7 +273,7 @@ def open(
         X, shape = open_samples(source, member=member, **options)
         X = carrying(X, repeats=True) if repeats == "keep" else X
     if described == RowPattern():
-        return X
+        return _with_covariates(X, covariates)
     if carried(X).view is not None:
         raise ValueError(
             "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
@@ -280,7 +285,25 @@ def open(
             "where values are missing."
         )
     missing_code(missing_value, X.dtype)
-    return viewed(X, *row_view(source if carried(X).names is None else X, described, shape))
+    return _with_covariates(
+        viewed(X, *row_view(source if carried(X).names is None else X, described, shape)), covariates
+    )
+
+
+def _with_covariates(X: da.Array, covariates: Any) -> da.Array:
+    """Return the rows of X with covariates, under another name: elsewhere, the same rows may have others."""
+    known = carried(X)
+    if covariates is None:
+        return X
+    if known.covariates is not None:
+        raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
+    name, records = f"bigpca-beside-{uuid.uuid4().hex}", vars(known) | {"before": X, "covariates": covariates}
+    rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=X._meta)
+    return carrying(rows, **records)
+
+
+def _as_they_are(rows: Array) -> Array:
+    return rows
 
 
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern, fill: str | None) -> None:

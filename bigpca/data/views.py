@@ -336,6 +336,8 @@ class Carried:
         Whether rows of the same key are meant, as those of one sample.
     parts : tuple of dask.array.Array
         The arrays of a list, whose rows these are, one after the other.
+    covariates : rows as a user gave them, or None
+        Of the same samples, whose linear effect is taken out where the rows are used.
     """
 
     chunks: Any
@@ -349,6 +351,7 @@ class Carried:
     made: Any = None
     repeats: bool = False
     parts: tuple[da.Array, ...] = ()
+    covariates: Any = None
 
 
 class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types
@@ -397,6 +400,20 @@ def _found(layers: Mapping[str, Any], name: str) -> Carried | None:
     """Return what an array of a graph carries."""
     layer = layers.get(f"{name}-carried")
     return layer.record if isinstance(layer, CarriedLayer) else None
+
+
+def carries_covariates(X: da.Array) -> bool:
+    """Whether X was computed from rows with covariates, unless it is what a model made of these."""
+    graph, waiting = graph_of(X), [X.name] * any(one.covariates is not None for one in records_in(X))
+    seen = set(waiting)
+    while waiting:
+        found = _found(graph.layers, name := waiting.pop()) or Carried(chunks=())
+        if found.covariates is not None:
+            return True
+        if found.made is None:
+            waiting += graph.dependencies.get(name, set()) - seen
+            seen.update(waiting)
+    return False
 
 
 def taken_from(X: da.Array, *, ordered: bool = False) -> tuple[list[da.Array], NDArray[np.int64] | None]:
@@ -550,6 +567,8 @@ def with_index(rows: da.Array, X: Any) -> da.Array:
 def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
     found = carried(X)
+    if found.covariates is not None and found.before is not None:
+        return view_of(found.before)
     return (X, None) if found.view is None or found.before is None else (found.before, found.view)
 
 

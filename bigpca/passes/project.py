@@ -369,7 +369,7 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
         )
     if given is not None:
         return row_keys(given, rows.n_rows)
-    found = stored_keys(rows.X) if may_have_keys(rows.origin) else None
+    found = stored_keys(rows.origin.given) if may_have_keys(rows.origin) else None
     if found is None:
         return names_of_index(rows.origin.given)
     return row_keys(found, rows.n_rows, remedy=REPEATED if keys_bytes(rows.origin) else DISTINCT)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import DType, Vector, working_dtype
+from bigpca.arrays import DType, Integers, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
@@ -26,7 +26,7 @@ from bigpca.data.grids import Labels
 from bigpca.data.source import Source, of_task, stored_row_bytes
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import csr_meta, is_csr
-from bigpca.data.views import View, array_of, carried, graph_of, sources_in, view_of, viewed
+from bigpca.data.views import View, array_of, carried, carries_covariates, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Device, RowsThere
@@ -78,6 +78,10 @@ PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows 
 BESIDE = (
     "comes in batches, but {} are read side by side, in any order, but batches come in one. Write the batches with "
     "bigpca.FeatureWriter and open the store. CCA, PLSSVD, PLSRegression and Ridge also take batches of pairs (X, Y)."
+)
+LEFT_OUT = (
+    "the rows were opened with covariates, which this call does not take out. Open them without: bigpca.open(X). "
+    "bigpca.PCA, CCA, PLSSVD, PLSRegression and Ridge take them out."
 )
 SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
@@ -465,13 +469,15 @@ class Rows:
         own = self.origin
         kept: Given = {"names": own.names, "sample": own.sample, "lazy": own.lazy}
         origin = Origin.of(X, **(kept | changed))
-        return Rows(origin=origin, seed=self.seed, counted=self.counted)
+        return Rows(origin=origin, seed=self.seed, counted=self.counted, covariates=self.covariates)
 
     @classmethod
     def of(
         cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
     ) -> Rows:
         """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
+        if carries_covariates(X):
+            raise TypeError(LEFT_OUT)
         return cls.opened(X).begun(nan_policy=nan_policy, in_process=in_process, memory_limit=memory_limit)
 
     def begun(
@@ -481,7 +487,13 @@ class Rows:
 
         Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read.
         ``in_process`` is implied by arrays in memory.
+
+        Raises
+        ------
+        TypeError
+            For rows whose covariates were not taken, and for batches of several arrays.
         """
+        reject_covariates(self)
         origin, counted = replace(self.origin), False
         if np.isnan(origin.samples.shape[0]):
             known = batches_of(origin.samples)
@@ -814,8 +826,14 @@ def beside_covariates(rows: Rows) -> Rows:
     """Return rows with their covariates behind them, (n, d + q); the same rows where there are none."""
     if rows.covariates is None:
         return rows
-    both = side_by_side([rows, rows.covariates], "XZ")
+    both = side_by_side([replace(rows, covariates=None), rows.covariates], "XZ")
     return replace(both, origin=replace(both.origin, given=rows.origin.given))
+
+
+def reject_covariates(*sides: Rows) -> None:
+    """Reject rows with covariates where these would be left out: once they are read, they stand beside the rows."""
+    if any(side.covariates is not None for side in sides):
+        raise TypeError(LEFT_OUT)
 
 
 def on_device(rows: Rows) -> RowsThere | None:
@@ -961,8 +979,9 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     ValueError
         For other numbers of rows, and for keys that differ, or that come in another order.
     TypeError
-        For rows in batches beside others.
+        For rows in batches beside others, and for rows with covariates, which are a side of their own.
     """
+    reject_covariates(*sides)
     together = " and ".join(names)
     for name, side in zip(names, sides, strict=True):
         reject_batches(side.X, name, BESIDE.format(together))
@@ -988,6 +1007,12 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
 
 
+def rows_at(places: Integers | None, *parts: Rows) -> Rows:
+    """Return some rows of several arrays, which are numbered one after the other; None for all, in this order."""
+    whole = da.concatenate([part.begun().X for part in parts])
+    return parts[0].shown(whole if places is None else whole[places])
+
+
 def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
     """Check that row i of each side belongs to row i of the first, by number and keys; unknown numbers are not counted.
 
@@ -1011,6 +1036,9 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
                 f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
                 f"{fewer(side.origin.label, count, n)}{fewer(sides[0].origin.label, n, count)}"
             )
+        known = carried(side.origin.given)
+        if side.origin.in_memory and known.index is known.labels is None:  # an array
+            continue
         others = keys_of_rows(side.origin.given)
         if (second := others.of_rows) is None:  # by position
             continue

@@ -32,7 +32,7 @@ from bigpca.passes.fold import FirstRows, Read
 from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.project import project_in_memory, project_to
 from bigpca.passes.reading.blocks import STRIP_BYTES
-from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
+from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, Residuals, chain_cost
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.features import landmark_transform
@@ -93,6 +93,10 @@ def test_rows_with_missing_values_are_left_out_before_they_are_mapped() -> None:
 CHAINS: dict[str, tuple[tuple[MapStep, ...], Array]] = {
     "centre and scale": ((MapStep(Affine(MEAN, INVERSE), D),), (X - MEAN) * INVERSE),
     "labels beside": ((MapStep(Beside(DELTA, np.asarray), D + 2),), np.hstack([X, DELTA])),
+    "without covariates": (
+        (MapStep(Residuals(DELTA[:4], MEAN[4:]), 4),),
+        X[:, :4] - (X[:, 4:] - MEAN[4:]) @ DELTA[:4].T,
+    ),
     "both, in tiles": (
         (MapStep(Affine(MEAN), D, tile_rows=3), MapStep(Beside(DELTA, np.asarray), D + 2)),
         np.hstack([X - MEAN, DELTA]),

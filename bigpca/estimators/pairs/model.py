@@ -101,11 +101,11 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
         if joined is not None and len(joined.widths) != 2:
             raise ValueError(f"the batches have {len(joined.widths)} blocks; pairs (X, Y) were expected.")
         if joined is not None:
-            return joined if rows.covariates is None else side_by_side([rows, rows.covariates], "XZ")  # which raises
+            return joined if rows.covariates is None else beside_covariates(rows)  # which raises
     if Y is None:
         raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give Y of shape (n, q).")
     more = [] if rows.covariates is None else [rows.covariates]
-    return side_by_side([rows, open_side(Y, owner, "Y"), *more], "XYZ"[: 2 + len(more)])
+    return side_by_side([replace(rows, covariates=None), open_side(Y, owner, "Y"), *more], "XYZ"[: 2 + len(more)])
 
 
 @dataclass(frozen=True)
@@ -656,7 +656,7 @@ class PairModel(SumsModel[PairResult]):
         dtype : {"float16", "float32", "float64"}, default None
             Dtype of the scores.
         covariates : array-like, Dask array, path and so on, of shape (n, r), default None
-            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
+            Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
 
         Returns
         -------
@@ -706,8 +706,9 @@ class SideScores(PairModel, Inverts):
     _axes: ClassVar[str]
 
     def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:
-        check_paired([open_like(self, X, covariates), self._side_like(Y)], "XY")
-        return self.transform_y(Y, covariates=covariates)
+        rows = open_like(self, X, covariates)
+        check_paired([rows, self._side_like(Y)], "XY")
+        return self.transform_y(Y, covariates=rows.covariates)  # type: ignore[arg-type]
 
     @maps_rows
     def transform_y(
@@ -720,7 +721,7 @@ class SideScores(PairModel, Inverts):
         X : array-like, Dask array, path and so on, of shape (n, q)
             Rows of Y.
         covariates : array-like, Dask array, path and so on, of shape (n, r), default None
-            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
+            Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
 
         Returns
         -------
@@ -820,7 +821,7 @@ class Predicts(PairModel):
         Parameters
         ----------
         covariates : array-like, Dask array, path and so on, of shape (n, r), default None
-            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
+            Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
 
         Returns
         -------

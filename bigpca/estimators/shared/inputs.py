@@ -40,13 +40,13 @@ from bigpca.data.containers import (
     reject_foreign,
     reject_sparse_forms,
 )
-from bigpca.data.grids import COMPONENT, Grid, Labels, feature_names, is_held, note_rounded_columns
+from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, feature_names, is_held, note_rounded_columns
 from bigpca.data.patterns import RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
-from bigpca.data.views import View, carried, viewed, with_index
+from bigpca.data.views import View, carried, carries_covariates, viewed, with_index
 from bigpca.devices import RowsThere
 from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
@@ -54,7 +54,7 @@ from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
-from bigpca.passes.rows import Rows, as_given
+from bigpca.passes.rows import Rows, as_given, check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Seen, digest, one_look
 
@@ -137,7 +137,7 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     TypeError
         For dtypes that have no principal components, and for containers whose rows cannot be read.
     ValueError
-        For empty input.
+        For empty input; and for covariates that do not belong to the rows.
     """
     if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
@@ -154,9 +154,50 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
     rows = Rows.opened(opened, names=feature_names(opened), sample=sample, lazy=not is_held(X))
+    rows = replace(rows, covariates=_covariates_of(opened, estimator))
     if rows.origin.stored is not None and not isinstance(X, da.Array):
         rows.origin.looked = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
+
+
+def _covariates_of(X: da.Array, estimator: str) -> Rows | None:
+    """Return the covariates that the rows of X were opened with, in their order; None without some."""
+    if not carries_covariates(X):
+        return None
+    from bigpca.data.keys import covariates_of_rows  # imports all formats of labels
+
+    found, places = covariates_of_rows(X)
+    parts = [open_covariates(covariates, base, estimator) for base, covariates in found]
+    if places is None and len(parts) == 1:
+        return parts[0]
+    for (base, _), part in zip(found, parts, strict=True):
+        check_paired([Rows.opened(base), part], "XZ")
+    known = [part.viewed_columns if part.origin.names is None else list(part.origin.names) for part in parts]
+    if any(one != known[0] for one in known):
+        raise ValueError(f"the rows of X were opened with different covariates: {brief(known)}. Give all the same.")
+    return rows_at(places, *parts)
+
+
+def open_covariates(covariates: Unchecked, X: da.Array, estimator: str) -> Rows:
+    """Open covariates of the rows of X, in their order: joined by key where both have keys that differ."""
+    if isinstance(covariates, Rows):
+        return covariates
+    with naming_argument("Z"):
+        rows = open_rows(as_column(covariates)[0], estimator, single=True)
+    if isinstance(covariates, np.ndarray | list | tuple) or np.isnan([X.shape[0], rows.X.shape[0]]).any():
+        return rows  # by position
+    from bigpca.data.keys import keys_of_rows, label_places  # imports all formats of labels
+
+    joined = label_places(keys_of_rows(X), keys_of_rows(rows.origin.given), word="covariate")
+    return rows if joined is None else rows_at(joined[0], rows)
+
+
+def as_column(Y: Unchecked) -> tuple[Unchecked, bool]:
+    """Return a Dask Series, or a DataArray of one dimension, as one column, and whether it is one; others unchanged."""
+    series = hasattr(Y, "map_partitions") and hasattr(Y, "to_frame")  # of Dask
+    if not (series or is_labelled(Y)) or Y.ndim != 1:
+        return Y, False
+    return Y.to_frame(0) if series else Y.expand_dims(FEATURE, 1), True
 
 
 def open_scores(model: BaseEstimator, X: Unchecked) -> Rows:

@@ -25,7 +25,7 @@ from bigpca.data.views import View, carrying, viewed
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, viewed_as
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, as_column, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.fold import Declared
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.summaries import search_columns, searches
@@ -201,14 +201,9 @@ def open_side(
     """
     if isinstance(Y, Rows):
         return Y
-    labelled: xr.DataArray = Y
-    series = hasattr(Y, "map_partitions") and hasattr(Y, "to_frame")  # of Dask
-    column = (series or is_labelled(Y)) and labelled.ndim == 1
     named = grid is not None and not grid.samples  # of a fit to a frame, which has no other grid
     with naming_argument(name):
-        given = Y
-        if column:
-            given = labelled.to_frame(0) if series else labelled.expand_dims(FEATURE, 1)
+        given, column = as_column(Y)
         opened = partial(open_rows, estimator=estimator, single=True)
         rows = open_on_grid(given, None if named else grid, estimator, opened)
         rows = as_given(rows, sample=()) if column else rows

@@ -29,15 +29,16 @@ from bigpca.estimators.shared.inputs import (
     check_parameters,
     check_policies,
     compare_own_columns,
+    open_covariates,
 )
-from bigpca.estimators.shared.labelled import naming_places, open_side, without_empty_columns
+from bigpca.estimators.shared.labelled import naming_places, without_empty_columns
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import CountedRows
-from bigpca.passes.reading.row_maps import EachSide, MapStep, RowMap, RowPreprocessor
-from bigpca.passes.rows import Rows, naming_sides, reject_weights, warn_repeats
+from bigpca.passes.reading.row_maps import EachSide, MapStep, Residuals, RowMap, RowPreprocessor
+from bigpca.passes.rows import Rows, beside_covariates, naming_sides, reject_weights, warn_repeats
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
@@ -90,15 +91,17 @@ def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> 
     TypeError
         If the class has no use for them.
     """
-    if covariates is None:
-        return rows
-    if "covariates" not in model._traits.accepts:
+    name, opened = type(model).__name__, rows.covariates
+    if covariates is not None:
+        if opened is not None:
+            raise ValueError("the rows were opened with covariates, and others were given. Give them once.")
+        opened = open_covariates(covariates, rows.origin.given, name)
+    if opened is not None and "covariates" not in model._traits.accepts:
         raise TypeError(
-            f"covariates = Z was passed to {type(model).__name__}, which cannot remove the effect of covariates: "
-            "bigpca.PCA, CCA, PLSSVD, PLSRegression and Ridge can, from one read. Fit one of those, or pass the "
-            "residuals as X."
+            f"the rows have covariates, whose effect {name} cannot remove: bigpca.PCA, CCA, PLSSVD, PLSRegression and "
+            "Ridge can, from one read. Fit one of those, or pass the residuals as X."
         )
-    return replace(rows, covariates=open_side(covariates, type(model).__name__, "Z"))
+    return replace(rows, covariates=opened)
 
 
 def without_absent_columns(
@@ -119,7 +122,8 @@ def without_absent_columns(
     # Floats alone may be NaN; a view has its columns already.
     if rows.origin.labels is None or rows.origin.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
         return rows
-    begun = (rows if counted is None else replace(rows, counted=counted)).begun(**policies(model))
+    begun = replace(rows, counted=rows.counted if counted is None else counted, covariates=None)
+    begun = begun.begun(**policies(model))
     if not read and not begun.in_memory:
         return rows.shown(carrying(rows.X, search=ColumnSearch(tuple(one.cost for one in searches(begun)))))
     return without_empty_columns(rows, begun, progress)
@@ -215,10 +219,23 @@ def open_like(model: BaseEstimator, X: Unchecked, covariates: Unchecked = None) 
     return covariates_like(model, model._open(X, fitted=True), covariates)
 
 
+def effects_of(model: BaseEstimator) -> tuple[RowMap, ...]:
+    """Return the map that takes the effect of covariates out of the rows that they stand behind, if there are some."""
+    known = getattr(model._result, "regression", None)
+    return () if known is None else (Residuals(known.coef[: model.n_features_in_], known.mean),)
+
+
 def rows_like(
-    model: BaseEstimator, X: Unchecked, weights: Unchecked = None, *, memory_limit: int | str | None = None
+    model: BaseEstimator,
+    X: Unchecked,
+    weights: Unchecked = None,
+    *,
+    memory_limit: int | str | None = None,
+    beside: bool = False,
 ) -> Rows:
     """Return new rows as those of the fit were read: preprocessed, and left out by the same policies.
+
+    They are what covariates leave or, with ``beside``, stand before these.
 
     Raises
     ------
@@ -226,7 +243,9 @@ def rows_like(
         As :func:`open_like` and :func:`fitted_preprocessors`, and for weights.
     """
     fitted_preprocessors(model)  # which rejects others than those of the fit
-    return rows_of_fit(model, open_like(model, X).weighted(weights), memory_limit=memory_limit)
+    rows = beside_covariates(open_like(model, X).weighted(weights))
+    rows, d = rows_of_fit(model, rows, memory_limit=memory_limit), model.n_features_in_
+    return rows if beside else rows.mapped(*(MapStep(one, d, 2 * d * rows.n_columns) for one in effects_of(model)))
 
 
 def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
@@ -236,8 +255,7 @@ def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> 
     if known and not q:
         raise TypeError(
             f"{type(model).__name__} was fitted with {known} covariates, which these rows need too: "
-            "transform(X, covariates=Z). Methods without this argument cannot remove their effect: pass the residuals "
-            "to a model without covariates."
+            "bigpca.open(X, covariates=Z), or the argument of fit, transform, predict and score."
         )
     if q != known:
         raise ValueError(

@@ -32,7 +32,7 @@ from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
-from bigpca.estimators.shared.opening import fitted_preprocessors, of_first_side, open_like, policies
+from bigpca.estimators.shared.opening import effects_of, fitted_preprocessors, of_first_side, open_like, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, chained
@@ -200,7 +200,7 @@ def mapped_to_numbers(
     """
     rows, to = open_like(model, X), to or Destination()
     to = replace(to, what=to.what or what)
-    found = mapped(model, rows, f, 1 if dim is None else len(values), to)
+    found = mapped(model, rows, chained(effects_of(model), f), 1 if dim is None else len(values), to)
     labels = rows.origin.labels if is_labelled(X) else None
     if labels is not None:
         return labelled_rows(found, labels, what, dim, values)
@@ -210,7 +210,8 @@ def mapped_to_numbers(
 def mapped_to_rows(model: BaseEstimator, X: Unchecked, f: RowMap, to: Destination) -> Lazy:
     """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
     rows = open_like(model, X)
-    found = mapped(model, rows, f, model.n_features_in_, replace(to, what=to.what or ROWS))
+    to, f = replace(to, what=to.what or ROWS), chained(effects_of(model), f)
+    found = mapped(model, rows, f, model.n_features_in_, to)
     return on_fitted_grid(model, X, rows, found, to.what)
 
 

@@ -352,7 +352,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         covariates : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
             of the regression of X on Z and a constant, from one read of both; of CCA, PLSSVD, PLSRegression and Ridge,
-            that of the residuals of X and Y. Others reject it.
+            that of the residuals of X and Y. Others reject it. Joined as labels are. Rows that are opened with them,
+            ``bigpca.open(X, covariates=Z)``, have them in all methods.
         groups : labels of the rows, default None
             Rows that belong together, such as those of one subject or site. Joined as ``y`` is. PCA keeps the moments
             of each group; each is a fold of the cross-validation of Ridge with several penalties, and a trajectory for
@@ -431,7 +432,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Dtype in which the scores are returned or stored; None for the dtype in which they are computed. Scores that
             it cannot hold are rejected.
         covariates : array-like, Dask array, path and so on, of shape (n, q), default None
-            Covariates of these rows. Required if the model was fitted with covariates, otherwise rejected.
+            Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
 
         Returns
         -------

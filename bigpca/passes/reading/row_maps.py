@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import row_range, scaled_rows, stacked, with_values
 from bigpca.devices import Device
@@ -364,6 +364,30 @@ class EachSide(NumberedMap):
             f.bytes_for(width, rows, itemsize) for maps, width in zip(self.maps, self.widths, strict=True) for f in maps
         ]
         return 2 * rows * d * itemsize + sum(peak for peak, _ in needed), sum(kept for _, kept in needed)
+
+
+@dataclass(frozen=True)
+class Residuals(RowMap):
+    """What covariates leave of the rows that they stand behind: ``x - coef (z - mean)``.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (d, q)
+    mean : ndarray of shape (q,)
+    """
+
+    coef: Matrix
+    mean: Vector
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return (b, d) of rows (b, d + q), computed in float64: what is left may be small beside the rows."""
+        d = len(self.coef)
+        left: Array = rows[:, :d] - (rows[:, d:] - self.mean) @ self.coef.T
+        return left.astype(self.output_dtype(rows.dtype), copy=False)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The effect, and what is left, in float64 and as it is returned."""
+        return rows * d * (16 + itemsize), 0
 
 
 @dataclass(frozen=True)

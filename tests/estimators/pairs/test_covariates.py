@@ -7,11 +7,13 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn import decomposition, linear_model
 from sklearn.metrics import r2_score
+from sklearn.model_selection import cross_val_score
 
 import bigpca as bp
 from bigpca.errors import ApproximationWarning
@@ -240,7 +242,104 @@ def test_rows_in_short_floats_are_the_numbers_that_are_stored_however_little_cov
             np.testing.assert_allclose(getattr(found, attribute), getattr(truth, attribute), rtol=1e-6)
 
 
+KEYS = np.array([f"a{i:03d}" for i in range(N)])
+DRAWN = RNG.permutation(N)[:90]
+OPENED: dict[str, Any] = {  # rows with covariates, and the numbers of the rows that they are
+    "all": lambda rows: (rows, slice(None)),
+    "a slice": lambda rows: (rows[20:120:3], slice(20, 120, 3)),
+    "a list": lambda rows: (rows[DRAWN], DRAWN),
+    "a mask of a list": lambda rows: (rows[DRAWN][DRAWN > 50], DRAWN[DRAWN > 50]),
+    "other chunks": lambda rows: (rows.rechunk((11, 3))[:100], slice(100)),
+    "joined parts": lambda rows: (da.concatenate([rows[70:], rows[:70]]), np.roll(np.arange(N), -70)),
+    "two that were opened": lambda rows: (
+        da.concatenate([bp.open(X[40:], covariates=Z[40:]), rows[:40]]), np.roll(np.arange(N), -40)
+    ),
+    "a range of columns": lambda rows: (rows[::2, :P], slice(None, None, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", ["memory", "store", "keyed store", "Dask", "pattern"])
+@pytest.mark.parametrize("taken", OPENED)
+def test_rows_bring_the_covariates_that_they_were_opened_with(taken: str, kept: str, tmp_path: Path) -> None:
+    source: Any = X
+    if "store" in kept:
+        bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17, keys=KEYS if kept == "keyed store" else None)
+        source = str(tmp_path / "x.zarr")
+    beside: Any = pd.DataFrame(Z, KEYS)[::-1] if kept == "keyed store" else Z
+    source = da.from_array(X, chunks=(40, 4)) + 0 if kept == "Dask" else source
+    views = {"pattern": "n c h -> (n h) c"} if kept == "pattern" else {}
+    source = X.reshape(N // 2, 2, P).transpose(0, 2, 1) if kept == "pattern" else source
+    rows, numbers = OPENED[taken](bp.open(source, covariates=beside, **views))
+    model, truth = bp.PCA(K).fit(rows), bp.PCA(K).fit(X[numbers], covariates=Z[numbers])
+    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-10)
+    np.testing.assert_allclose(model.transform(rows), truth.transform(X[numbers], covariates=Z[numbers]), atol=1e-9)
+    grown = bp.PCA(K).fit(X[:9], covariates=Z[:9]).partial_fit(rows)
+    assert (grown.n_samples_, grown.covariate_coef_.shape) == (9 + len(X[numbers]), (P, 2))
+
+
+def test_opened_rows_of_a_store_are_resumed_and_write_their_keys(tmp_path: Path) -> None:
+    bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17, keys=KEYS)
+    bp.ingest(Z[::-1], tmp_path / "z.zarr", keys=KEYS[::-1])
+    found = []
+    for _ in range(2):
+        rows = bp.open(str(tmp_path / "x.zarr"), covariates=str(tmp_path / "z.zarr"))
+        found.append(bp.PCA(K).fit(rows, checkpoint=tmp_path / "c").components_)
+    assert found[0].tobytes() == found[1].tobytes()
+    np.testing.assert_allclose(found[0], bp.PCA(K).fit(X, covariates=Z).components_, atol=1e-10)
+    chosen = bp.PCA(2).fit(bp.open(rows, columns=[4, 0, 2])[::2]).components_
+    np.testing.assert_allclose(chosen, bp.PCA(2).fit(X[::2, [4, 0, 2]], covariates=Z[::2]).components_, atol=1e-10)
+    FITTED.transform(rows[::2], out=tmp_path / "s.zarr")
+    assert bp.data.stored_keys(tmp_path / "s.zarr").tolist() == KEYS[::2].tolist()  # type: ignore[union-attr]
+
+
+def test_methods_of_rows_are_those_of_what_covariates_leave() -> None:
+    left = residuals(X, Z) + X.mean(axis=0)
+    rows, model, truth = bp.open(X, covariates=Z), bp.PCA(K).fit(X, covariates=Z), bp.PCA(K).fit(left)
+    for call in (
+        lambda m, x: m.statistics(x),
+        lambda m, x: m.score_samples(x),
+        lambda m, x: m.score(x),
+        lambda m, x: m.top_outliers(x, n=4).values,
+        lambda m, x: m.spe_limit(0.9, x),
+        lambda m, x: m.remove_components(x, [0]),
+        lambda m, x: m.contributions(x),
+        lambda m, x: bp.quality.reconstruction_error(m, x).relative,
+        lambda m, x: bp.quality.standard_errors(m, x).explained_variance_,
+        lambda m, x: bp.quality.extremes(m, x, n=1).highest_scores,
+    ):  # fmt: skip
+        np.testing.assert_allclose(call(model, rows), call(truth, left), rtol=1e-7, atol=1e-9)
+    joined = csr_array(np.where(np.median(X) < X, X, 0))
+    sparse = bp.PCA(K).fit(joined, covariates=Z)
+    expected = sparse.spe(bp.open(joined.toarray(), covariates=Z))
+    np.testing.assert_allclose(sparse.spe(bp.open(joined, covariates=Z)), expected, rtol=1e-9)
+
+
+def test_sides_of_opened_rows_are_those_of_rows_with_covariates() -> None:
+    rows = bp.open(X2, covariates=Z)
+    for own, other in zip(PARTIAL.transform(rows, Y2), PARTIAL.transform(X2, Y2, covariates=Z), strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-12)
+    for own, other in zip(
+        bp.CCA(2).fit_transform(rows, Y2), bp.CCA(2).fit_transform(X2, Y2, covariates=Z), strict=True
+    ):
+        np.testing.assert_allclose(own, other, atol=1e-12)
+    np.testing.assert_allclose(PARTIAL.transform_y(bp.open(Y2, covariates=Z)), PARTIAL.transform_y(Y2, covariates=Z))
+    assert PARTIAL.score(rows, Y2) == PARTIAL.score(X2, Y2, covariates=Z)
+    assert bp.PCA(K).partial_fit(bp.open(X, covariates=Z)).n_samples_ == N
+    same_scores(bp.PCA(K).fit_transform(ROWS), FITTED.transform(X, covariates=Z))
+
+
+@pytest.mark.parametrize("name", ["CCA", "PLSRegression", "Ridge"])
+def test_cross_validation_takes_the_covariates_of_its_rows(name: str) -> None:
+    found = cross_val_score(PAIRS[name](), bp.open(X2, covariates=Z), Y2, cv=3)
+    parts = [np.arange(50 * i, 50 * i + 50) for i in range(3)]
+    for score, own in zip(found, parts, strict=True):
+        others = np.setdiff1d(np.arange(N), own)
+        model = PAIRS[name]().fit(X2[others], Y2[others], covariates=Z[others])
+        assert score == pytest.approx(model.score(X2[own], Y2[own], covariates=Z[own]), rel=1e-9)
+
+
 FITTED = bp.PCA(K).fit(X, covariates=Z)
+ROWS, ONE = bp.open(X, covariates=Z), bp.open(X, covariates=Z[:, 0])
 PARTIAL = bp.CCA(2).fit(X2, Y2, covariates=Z)
 HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 
@@ -255,8 +354,8 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K, center=np.ones(P)).fit(X, covariates=Z), ValueError, "center and scale"),
         (lambda: bp.PCA(8).fit(X, covariates=Z), ValueError, "n_components = 8 is out of range: 150 samples"),
         (lambda: bp.PCA(K).fit(X, covariates=np.eye(N)), ValueError, "149 covariates determine all columns"),
-        (lambda: bp.KernelPCA(K).fit(X, covariates=Z), TypeError, "KernelPCA, which cannot remove"),
-        (lambda: bp.ApproximatePCA(K).plan(X, covariates=Z), TypeError, "ApproximatePCA, which cannot"),
+        (lambda: bp.KernelPCA(K).fit(X, covariates=Z), TypeError, "effect KernelPCA cannot remove"),
+        (lambda: bp.ApproximatePCA(K).plan(X, covariates=Z), TypeError, "effect ApproximatePCA cannot remove"),
         (lambda: bp.CCA(1).fit(X2, Z, covariates=Z), ValueError, "the covariates determine Y, or it is constant"),
         (lambda: bp.CCA(1).fit(X2, Y2, covariates=HOLED), bp.errors.NonFiniteError, "column 1 of Z"),
         (lambda: bp.Ridge(fit_intercept=False).fit(X2, Y2, covariates=Z), ValueError, "fit_intercept = False"),
@@ -267,6 +366,7 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: PARTIAL.predict(X2, covariates=Z[:, :1]), ValueError, "Z has 1 columns, but CCA was fitted with 2"),
         (lambda: PARTIAL.score(X2, Y2), TypeError, "CCA was fitted with 2 covariates"),
         (lambda: bp.CCA(2).fit(X2, Y2).predict(X2, covariates=Z), ValueError, "was fitted with 0 covariates"),
+        (lambda: PARTIAL.transform(ONE[:, :P], Y2), ValueError, "Z has 1 columns, but CCA was fitted with 2"),
         (lambda: bp.CCA(2).fit(X2, Y2, covariates=Z).partial_fit(X2, Y2), TypeError, "was fitted with 2 covariates"),
         (lambda: bp.merge(PARTIAL, bp.CCA(2).fit(X2, Y2)), ValueError, "with 2 and 0 covariates"),
         (lambda: FITTED.transform(X), TypeError, "was fitted with 2 covariates"),
@@ -278,6 +378,20 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K).fit(X).transform(X, covariates=Z), ValueError, "was fitted with 0 covariates"),
         (lambda: bp.PCA(K).fit(X, covariates=Z).partial_fit(X), TypeError, "was fitted with 2 covariates"),
         (lambda: bp.merge(FITTED, bp.PCA(K).fit(X)), ValueError, "with 2 and 0 covariates"),
+        (lambda: bp.PCA(K).fit(ROWS * 2), ValueError, "X was computed from rows that were opened with covariates"),
+        (lambda: FITTED.spe(da.log1p(ROWS)), ValueError, "was computed from rows that were opened with covariates"),
+        (lambda: bp.PCA(K).fit(da.concatenate([ROWS, bp.open(X)])), ValueError, "or joined with rows that have none"),
+        (lambda: bp.PCA(K).fit(bp.data.lagged(ROWS, [0, 1])), ValueError, "was computed from rows that were opened"),
+        (lambda: bp.PCA(K).fit(bp.open(X, covariates=Z[1:])[:9]), ValueError, "X has 150 rows, and Z 149"),
+        (lambda: bp.PCA(K).fit(da.concatenate([ROWS, ONE])), ValueError, r"with different covariates: \[2, 1\]"),
+        (lambda: bp.PCA(K).fit(ROWS, covariates=Z), ValueError, "opened with covariates, and others were given"),
+        (lambda: bp.open(ROWS, covariates=Z), ValueError, "the rows were opened with covariates already"),
+        (lambda: bp.KernelPCA(K).fit(ROWS), TypeError, "effect KernelPCA cannot remove"),
+        (lambda: bp.PCA(K).fit(X).transform(ROWS), ValueError, "was fitted with 0 covariates"),
+        (lambda: bp.CCA(1).fit(X2, bp.open(Y2, covariates=Z)), TypeError, "which this call does not take out"),
+        (lambda: bp.PCA(K).fit(X, covariates=ROWS), TypeError, "which this call does not take out"),
+        (lambda: bp.quality.cka(ROWS, Y2), TypeError, "which this call does not take out"),
+        (lambda: bp.ingest(ROWS, "absent/x.zarr"), TypeError, "which this call does not take out"),
         (lambda: bp.RotatedPCA.of(FITTED), TypeError, "fitted with covariates"),
         (lambda: FITTED.to_sklearn(), TypeError, "with 2 covariates"),
         (lambda: FITTED.to_onnx("absent/m.onnx"), TypeError, "with 2 covariates"),

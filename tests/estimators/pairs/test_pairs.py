@@ -493,7 +493,7 @@ WAYS: dict[str, Any] = {
     "CCA": lambda a, b: bp.CCA(1).fit(a, b),
     "PLSSVD": lambda a, b: bp.PLSSVD(1).fit(a, b),
     "Ridge": lambda a, b: bp.Ridge([0.1, 1.0]).fit(a, b),
-    "given": lambda a, b: bp.PCA(1).fit(a, covariates=b),
+    "covariates": lambda a, b: bp.PCA(1).fit(a, covariates=b),
 }
 HOLED = np.where(np.arange(N * Q).reshape(N, Q) == 9, np.nan, Y)
 OTHER = "[YZ]|layer 'Y'"
@@ -507,28 +507,31 @@ BAD: dict[str, tuple[Any, Any, str, set[str]]] = {  # X, Y, the message, and the
     "three rows": (X[:3], Y[:3], "3 rows|but X has 3|2 are linearly", {"PLSSVD", "Ridge"}),
     "no columns": (X, Y[:, :0], "0 feature", set()),
     "constant Y": (X, np.ones((N, 3)), "Y is constant in all 120 rows|of 3 covariates, 0 are linearly", set()),
-    "constant X": (np.ones((N, 3)), Y, "X is constant in all 120 rows", {"given"}),
+    "constant X": (np.ones((N, 3)), Y, "X is constant in all 120 rows", {"covariates"}),
     "values whose squares are 0": (X * 1e-170, Y, "below 1e-150 leave|varies by less than 1e-162", set()),
     "a hole in Y": (X, HOLED, "the first is in row 2, column 7.*Column 7 is column 1 of [YZ]", set()),
     "more columns than rows": (
         np.hstack([X] * 20), np.vander(np.linspace(0, 1, N), 130), "is singular|linearly independent",
-        set(WAYS) - {"CCA", "given"},
+        set(WAYS) - {"CCA", "covariates"},
     ),
     "keys in another order": (
-        "x.zarr", "y.zarr", r"have the keys of the rows of X, but in another order: 'a0'.*by_key\([YZ], X\)", set(),
+        "x.zarr", "y.zarr", r"have the keys of the rows of X, but in another order: 'a0'.*by_key\([YZ], X\)",
+        {"covariates"},
     ),
     "a series in another order": (
-        pd.DataFrame(X, KEYS), pd.Series(Y[:, 0], KEYS)[::-1], "in another order: 'a0', 'a1' and 'a119'", set(),
+        pd.DataFrame(X, KEYS), pd.Series(Y[:, 0], KEYS)[::-1], "in another order: 'a0', 'a1' and 'a119'",
+        {"covariates"},
     ),
     "a labelled column in another order": (
         xr.DataArray(X, {"time": KEYS}, ("time", "place")), xr.DataArray(Y[:, 0], {"time": KEYS}, ("time",))[::-1],
-        "in another order: 'a0', 'a1' and 'a119'", set(),
+        "in another order: 'a0', 'a1' and 'a119'", {"covariates"},
     ),
     "labelled rows that lag": (
         xr.DataArray(X, {"time": KEYS}, ("time", "place"))[:-1], xr.DataArray(Y, {"time": KEYS}, ("time", "at"))[1:],
-        r"1 of 119 rows of X have no row of [YZ]: 'a0'.* lagged ones, no keys: [YZ].drop_vars\(dimension\)", set(),
+        r"1 of 119 rows (of X have no row of [YZ]: 'a0'.* no keys: [YZ].drop_vars\(dimension\)|have no covariate)",
+        set(),
     ),
-    "other keys": ("x.zarr", "z.zarr", "no value: 'a0'.*have keys such as 'a0b'", set()),
+    "other keys": ("x.zarr", "z.zarr", "no (value|covariate): 'a0'.*have keys such as 'a0b'", set()),
 }  # fmt: skip
 
 
