@@ -92,10 +92,7 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("--sketch", "gaussian:6", "--tol", "0.1"),
-            "--sketch needs one read and does not use --tol. Leave out",
-        ),
+        (("--sketch", "gaussian:6", "--tol", "0.1"), "--sketch needs one read and does not use --tol. Leave out"),
         (("--sketch", "srht:6", "--solver", "auto", "--max-passes", 3), "does not use --solver, --max-passes"),
         (("--approximation", "ritz"), "--approximation requires --sketch. Add one, such as --sketch gaussian:500"),
         (
@@ -181,13 +178,6 @@ def test_a_saved_sketch_is_described_and_transforms(store: Path) -> None:
     written = run_json("transform", store, "--model", "sketch.zarr", "--scores", "s.zarr")
     assert (written["exit_code"], written["shape"]) == (0, [ROWS, 5])
     np.testing.assert_array_equal(bp.open("s.zarr").compute(), transformer.transform(bp.open(store)).compute())
-
-
-def test_a_saved_approximation_transforms(store: Path) -> None:
-    result = run("fit", store, "-k", 2, "--sketch", "srht:8", "--scores", "s.zarr")
-    assert result.exit_code == 0, result.output
-    assert run("transform", store, "--scores", "again.zarr").exit_code == 0
-    np.testing.assert_array_equal(bp.open("s.zarr").compute(), bp.open("again.zarr").compute())
 
 
 @pytest.mark.parametrize(

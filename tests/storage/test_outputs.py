@@ -320,13 +320,6 @@ def test_an_output_that_appeared_meanwhile_is_not_replaced(path):
             output.finish()
 
 
-def test_overwriting_takes_away_nothing_but_zarr_stores(path):
-    path.mkdir()
-    (path / "thesis.tex").touch()
-    with pytest.raises(OutputExistsError, match="overwriting replaces only rows or scores that bigpca wrote"):
-        begin(path, overwrite=True)
-
-
 def test_an_interrupt_leaves_no_thread_of_zarr_that_goes_on_with_the_partial_output(path, monkeypatch):
     monkeypatch.setattr("zarr.storage.LocalStore.set", lambda *_: pytest.fail("a thread of Zarr writes the metadata"))
     begin(path).abort()
