@@ -27,24 +27,15 @@ def with_value(row: int, column: int, value: float) -> Array:
 
 REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "gamma 0": ({"kernel": "rbf", "gamma": 0}, X, ValueError, "gamma = 0 is not a finite number above 0"),
-    "gamma -1": ({"kernel": "laplacian", "gamma": -1.0}, X, ValueError, "gamma = -1.0 is not a finite number above 0"),
-    "gamma nan": ({"kernel": "rbf", "gamma": np.nan}, X, ValueError, "gamma = nan is not a finite number above 0"),
     "gamma scale": ({"kernel": "rbf", "gamma": "scale"}, X, ValueError,
         r"gamma = 'scale'; .* Use 1 / \(X.shape\[1\] \* X.var\(\)\)"),
     "gamma True": ({"kernel": "rbf", "gamma": True}, X, ValueError, "gamma = True is not a finite number above 0"),
     "coef0 True": ({"kernel": "poly", "coef0": True}, X, TypeError, "coef0 = True is a bool"),
-    "penalty -1": ({"kernel": "rbf", "fit_inverse_transform": -1}, X, ValueError,
-        "fit_inverse_transform = -1 is outside .* True, False or the penalty of the regression"),
-    "penalty nan": ({"kernel": "rbf", "fit_inverse_transform": np.nan}, X, ValueError, "fit_inverse_transform = nan"),
-    "switch": ({"kernel": "rbf", "fit_inverse_transform": "no"}, X, TypeError, "fit_inverse_transform = 'no' is a str"),
     "gamma twice": (
         {"kernel": kernels.RBF(0.1), "gamma": 0.2}, X, ValueError,
         r"gamma were given together with kernel = RBF\(gamma=0.1\), which has its own parameters",
     ),
     "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss' is not known. Did you mean rbf"),
-    "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3 is neither a kernel, nor a name, nor a function"),
-    "unknown solver": ({"solver": "arpack"}, X, ValueError,
-        "solver = 'arpack' is unknown. Use one of 'auto', 'features', 'dense'"),
     "mle": ({"n_components": "mle"}, X, ValueError, 'n_components = "mle" is for linear PCA'),
     "too many": ({"n_components": N + 1, "kernel": "rbf"}, X, ValueError,
         f"n_components = {N + 1} .*: the kernel matrix of {N} rows"),
@@ -61,7 +52,6 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
         {"kernel": "rbf", "solver": "krylov"}, with_value(33, 2, np.inf), bp.errors.NonFiniteError,
         "the first is in row 33, column 2",
     ),
-    "nan, features": ({"kernel": "poly"}, with_value(33, 2, np.nan), bp.errors.NonFiniteError, "row 33"),
     "omit": (
         {"kernel": "rbf", "nan_policy": "omit"}, X, ValueError,
         r'nan_policy="omit" leaves out rows .* compares all pairs of rows .* or use NystromKernelPCA',
@@ -72,7 +62,6 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
         {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* to the power 5 and squared",
     ),
     "overflow of distances": ({"kernel": "rbf"}, X * 1e200, ValueError, r"has values beyond float64.*Divide the data"),
-    "overflow, krylov": ({"kernel": "linear", "solver": "krylov"}, X * 1e200, ValueError, "has values beyond float64"),
     "no square": ({"kernel": "precomputed"}, X, ValueError,
         r"X has shape \(150, 6\), but Precomputed.* \(n, n\) was expected"),
     "asymmetric": (
@@ -105,8 +94,6 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "mixed list": ({"kernel": kernels.Spectrum(2)}, ["a", 3, "b"], ValueError, "value 1 is 3, an int, among str"),
     "str and bytes": ({"kernel": kernels.Spectrum(2)}, ["a", b"c", "b"], ValueError,
         "value 1 is b'c', a bytes, among str values"),
-    "strings as numbers": ({"kernel": "rbf"}, WORDS[:, None], ValueError, "arrays of bytes/strings"),
-    "one row": ({"kernel": "rbf"}, X[:1], ValueError, r"Found array with 1 sample"),
 }  # fmt: skip
 
 

@@ -122,17 +122,6 @@ def test_a_regression_that_does_not_fit_is_rejected_unread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
-    [({"tol": 0.0}, "tol = 0.0 is outside"), ({"max_passes": 1}, "max_passes = 1 is outside"), ({"random_state": -1},
-        "is negative")],
-)  # fmt: skip
-def test_parameters_out_of_range_are_rejected_unread(parameters: dict[str, Any], message: str) -> None:
-    for call in ("fit", "plan"):
-        with pytest.raises(ValueError, match=message):
-            getattr(KernelPCA(2, kernel="rbf", **parameters), call)(unreadable(50, D))
-
-
-@pytest.mark.parametrize(
     ("solver", "chunks"),
     [("dense", (90, 6)), ("krylov", (90, 6)), ("features", (90, 6)), ("dense", (3000, 6)), ("krylov", (700, 6)),
      ("features", (1000, 4))],

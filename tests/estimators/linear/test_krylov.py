@@ -363,18 +363,13 @@ def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
     [
         ({"tol": 0.0}, ValueError, r"tol = 0.0 is outside \(0, 1\); a relative error such as"),
         ({"tol": 1}, ValueError, r"tol = 1 is outside \(0, 1\)"),
-        ({"tol": np.nan}, ValueError, r"tol = nan is outside \(0, 1\)"),
-        ({"tol": "small"}, TypeError, r"tol = 'small' is a str; a number in \(0, 1\) was expected"),
         ({"tol": True}, TypeError, r"tol = True is a bool"),
         (
             {"max_passes": 1},
             ValueError,
             r"max_passes = 1 is outside \[2, inf\); a number of reads of at least 2, or None",
         ),
-        ({"max_passes": 0}, ValueError, "max_passes = 0 is outside"),
         ({"max_passes": 2.5}, TypeError, "max_passes = 2.5 is a float"),
-        ({"random_state": -1}, ValueError, "random_state = -1 is negative"),
-        ({"random_state": "0"}, TypeError, "random_state = '0' is of type str"),
     ],
     ids=str,
 )

@@ -110,24 +110,6 @@ def test_unknown_parameter_values_are_named_unread(parameters: dict[str, Any], m
             getattr(PCA(2, **parameters), call)(unreadable(50, 6))
 
 
-@pytest.mark.parametrize("estimator", [PCA, bp.ApproximatePCA])
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"scale": "yes"}, TypeError, "scale = 'yes' is a str; True, False, .* a vector of 6 numbers"),
-        ({"scale": None}, TypeError, "scale = None is a NoneType"),
-        ({"scale": 2}, TypeError, "scale = 2 is an int"),
-        ({"center": "no"}, TypeError, "center = 'no' is a str"),
-        ({"whiten": "x"}, TypeError, "whiten = 'x' is a str"),
-    ],
-)
-def test_switches_are_booleans_and_counts_are_integers(
-    estimator: Any, parameters: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        estimator(2, **parameters).fit(unreadable(50, 6))
-
-
 @pytest.mark.parametrize("dtype", ["complex64", "object", "S3", "U3", "M8[s]", "m8[s]", "f4,f4"])
 def test_dtypes_without_principal_components_are_rejected_unread(dtype: str) -> None:
     lazy = unreadable(50, 6, dtype=dtype)

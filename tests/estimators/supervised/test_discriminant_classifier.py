@@ -183,8 +183,7 @@ def test_rows_with_missing_values_have_no_class() -> None:
     assert np.isnan(found[7]).all()
     np.testing.assert_array_equal(np.delete(found, 7, axis=0), np.delete(model.predict_proba(X), 7, axis=0))
     with pytest.raises(
-        bp.errors.NonFiniteError,
-        match=r"1 row of .* hold NaN or infinite values, the first is row 7.*predict_",
+        bp.errors.NonFiniteError, match=r"1 row of .* hold NaN or infinite values, the first is row 7.*predict_"
     ):
         model.predict(bad)
     with pytest.raises(bp.errors.NonFiniteError, match="1 NaN or infinite value in"):
@@ -257,13 +256,3 @@ def test_a_search_over_regularizations_scores_by_accuracy_and_frames_keep_their_
     assert search.score(frame, NAMES[Y]) > 0.5
     with pytest.raises(ValueError, match="feature names should match"):
         search.best_estimator_.predict(frame[frame.columns[::-1]])
-
-
-def test_a_damaged_classifier_is_rejected(tmp_path: Path) -> None:
-    from bigpca.estimators.shared.files import StoredModel, save_model
-
-    model = StoredModel.of(FisherDiscriminantAnalysis().fit(X, Y))
-    arrays = dict(model.arrays) | {"axes__inverses": model.arrays["axes__inverses"][1:]}
-    save_model(tmp_path / "model", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-    with pytest.raises(bp.errors.ModelFormatError, match=r"inverses of shape \(5, 9\) for 5 classes"):
-        bp.load(tmp_path / "model")

@@ -150,12 +150,3 @@ def test_a_batch_that_does_not_fit_is_rejected_before_the_read(model: Any) -> No
         fitted.set_params(memory_limit="1 MiB").partial_fit(lazy, labels)
     with pytest.raises(bp.errors.EvaluationBudgetError, match="max_kernel"), bp.config(max_kernel_evaluations=1e6):
         fitted.set_params(memory_limit=None).partial_fit(lazy, labels)
-
-
-@pytest.mark.parametrize("name", ["expansion__shift", "landmark_transform"])
-def test_a_stored_model_with_arrays_of_other_shapes_is_rejected(name: str, tmp_path: Path) -> None:
-    model = StoredModel.of(clone(MODELS["supervised PCA"]).set_params(sampling=X[:M]).fit(X, Y))
-    arrays = dict(model.arrays) | {name: model.arrays[name][:-1]}
-    save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-    with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
-        bp.load(tmp_path / "model.zarr")

@@ -19,11 +19,9 @@ from bigpca import (
     RoweisDiscriminantAnalysis,
     kernels,
 )
-from bigpca.engine import layout
 from bigpca.errors import ApproximationWarning, EvaluationBudgetError, MemoryBudgetError
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
-from tests.estimators.stores import stored, unreadable
-from tests.operators.counting import Reads
+from tests.estimators.stores import unreadable
 
 Array = NDArray[Any]
 N, D, C, GAMMA = 160, 5, 4, 0.1
@@ -331,14 +329,6 @@ def test_a_saved_model_comes_back_with_its_classes(saved: str, names: str, tmp_p
         np.testing.assert_array_equal(
             loaded.inverse_transform(model.transform(NEW)), model.inverse_transform(model.transform(NEW))
         )
-
-
-def test_a_fit_reads_rows_once_beyond_the_choice_of_landmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    given, reads = stored(tmp_path, X, (20, D)), Reads().watch(monkeypatch)
-    KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, sampling=X[:30]).fit(given, Y)
-    counts = reads.per_chunk((N, D), (20, D))[:, 0]
-    assert counts.tolist() == [2] + [1] * 7  # the first rows once more, for the shift
 
 
 def test_a_plan_reads_nothing_and_what_does_not_fit_is_rejected_before_any_read() -> None:
