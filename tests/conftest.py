@@ -36,6 +36,7 @@ from bigpca.storage.places import Place
 from tests.engine.conftest import small_disk as small_disk
 from tests.engine.conftest import start_cluster
 from tests.operators.counting import Reads
+from tests.passes.kit import normal, write_store
 
 # Files whose few tests take long, the longest first.
 LONG = (
@@ -256,6 +257,20 @@ def client(two_workers: Client) -> Iterator[Client]:
     """The shared client as the one that Dask uses in this test."""
     with two_workers.as_current():
         yield two_workers
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Run passes in this thread."""
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """As many rows and columns as N and D of the file say, in chunks of 25 rows."""
+    write_store(tmp_path / "x.zarr", normal(request.module.N, request.module.D), (25, request.module.D))
+    return tmp_path / "x.zarr"
 
 
 @pytest.fixture

@@ -28,19 +28,7 @@ from tests.estimators.stores import Looks
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 2000, 16
-pytestmark = pytest.mark.usefixtures("small_groups")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
-    return tmp_path / "x.zarr"
+pytestmark = pytest.mark.usefixtures("small_groups", "one_thread")
 
 
 def test_a_checkpoint_looks_at_a_store_of_any_size_as_often_as_a_fit_without_one(
@@ -314,8 +302,7 @@ def test_foreign_files_are_rejected_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").write_text("dear")
     with pytest.raises(
-        bp.errors.CheckpointError,
-        match=r"holds files that are not a checkpoint's \(thesis.tex\)\. Pass the path of",
+        bp.errors.CheckpointError, match=r"holds files that are not a checkpoint's \(thesis.tex\)\. Pass the path of"
     ):
         Checkpoint(tmp_path / "c", {"run": 1})
     assert (tmp_path / "c" / "thesis.tex").read_text() == "dear"
@@ -339,8 +326,7 @@ def without_blocks(record: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "difference"),
-    [(earlier, r"\(another format\)"), (without_blocks, r"\(block: None there, 12 here\)")],
+    ("age", "difference"), [(earlier, r"\(another format\)"), (without_blocks, r"\(block: None there, 12 here\)")]
 )
 def test_the_checkpoint_of_an_older_iteration_is_rejected_and_left_alone(
     age: Callable[[Path], None], difference: str, store: Path, tmp_path: Path

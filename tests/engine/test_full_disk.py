@@ -4,7 +4,6 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dask
@@ -15,22 +14,10 @@ import bigpca as bp
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import CheckpointEvent, Event, RetryEvent
 from tests.engine.conftest import fill_disk
-from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
+from tests.passes.kit import bits, moments_of, rows_read
 
 N, D = 2000, 16
-pytestmark = pytest.mark.usefixtures("small_groups")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
-    return tmp_path / "x.zarr"
+pytestmark = pytest.mark.usefixtures("small_groups", "one_thread")
 
 
 def test_a_disk_full_from_the_start_is_rejected_before_any_read(small_disk: Path) -> None:

@@ -17,17 +17,11 @@ from distributed import Client
 from bigpca.engine.events import CheckpointEvent, Event, RetryEvent
 from tests.faults.kit import PYTHON, start, wait_until
 from tests.forks import kill_after
-from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
+from tests.passes.kit import bits, logged, moments_of, reads_in, rows_read
 
 N, D = 4000, 24
 CHILD = "import sys; from tests.passes.child import main; main(*sys.argv[1:])"
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D, mean=10.0), (25, D))
-    return tmp_path / "x.zarr"
 
 
 @pytest.fixture

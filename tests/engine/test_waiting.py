@@ -49,12 +49,6 @@ N, D = 2000, 16
 pytestmark = pytest.mark.usefixtures("small_groups")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
-    return tmp_path / "x.zarr"
-
-
 def tasks_of_runs(client: Client) -> list[str]:
     return [key for key in tasks_on(client) if key.startswith("bigpca-")]
 

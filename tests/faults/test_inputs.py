@@ -34,12 +34,6 @@ N, D = 500, 24
 pytestmark = pytest.mark.usefixtures("small_groups")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
-    return tmp_path / "x.zarr"
-
-
 MODELS: dict[str, Callable[[], Any]] = {
     "krylov": lambda: bp.PCA(3, solver="krylov", tol=1e-2),
     "nystrom": lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=30),

@@ -16,18 +16,12 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.engine.events import Event, GroupEvent
 from tests.faults.kit import Link, SlowRelay, linked_namespace, process, worker_command
-from tests.passes.kit import bits, logged, moments_of, normal, rows_read, write_store
+from tests.passes.kit import bits, logged, moments_of, rows_read
 
 N, D = 1000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
 DOWN_SECONDS = 10
 FORGET = {"distributed.scheduler.worker-ttl": "3s"}  # a worker that says nothing for so long is given up
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
-    return tmp_path / "x.zarr"
 
 
 @pytest.fixture

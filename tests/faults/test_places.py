@@ -45,7 +45,7 @@ from tests.passes.kit import normal
 from tests.storage.writing import DIMENSION, EXPECTED, begin, beside, fill, read, stored
 from tests.storage.writing import write as write_output
 
-pytestmark = pytest.mark.usefixtures("small_groups")
+pytestmark = pytest.mark.usefixtures("small_groups", "one_thread")
 every_store = pytest.mark.parametrize("place", PLACES, indirect=True)
 enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
 X = normal(48, 6).astype(np.float32)
@@ -61,12 +61,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model() -> bp.PCA:
     return bp.PCA(3, random_state=0).fit(X)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def numbers(objects: dict[str, bytes]) -> dict[str, bytes]:

@@ -21,16 +21,10 @@ from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.cluster.run import ClusterRun
 from tests.engine.conftest import start_cluster
 from tests.faults.kit import inside_group, memory_group, process, worker_command
-from tests.passes.kit import bits, logged, moments_of, normal, write_store
+from tests.passes.kit import bits, logged, moments_of
 
 N, D = 2000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
-    return tmp_path / "x.zarr"
 
 
 class Straggler(WorkerPlugin):

@@ -45,6 +45,7 @@ from tests.builders import data_with_spectrum, power_law
 from tests.peaks import traced_peak
 
 pytest.importorskip("array_api_compat", reason="other array libraries need array-api-compat")
+array_api_strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
 
 N, D, K = 1500, 300, 4
 # The second device of array-api-strict: every implicit transfer raises.
@@ -233,7 +234,6 @@ WAITING: dict[str, Any] = FITS | LABELLED | {
 def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     fit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250)
     monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     monkeypatch.setattr(Device, "slab_bytes", 1 << 18)
@@ -254,7 +254,6 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
 
 
 def test_amounts_below_0_are_named_as_those_of_numpy() -> None:
-    require("array_api_strict:device1")
     X, said = values()[:, :40].astype("f4"), list[str]()
     X[7, 3] = -1
     for name in ("numpy", "array_api_strict:device1"):
@@ -269,7 +268,6 @@ def test_amounts_below_0_are_named_as_those_of_numpy() -> None:
 def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, m = "array_api_strict:device1", 30
     X, pca = bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250), bp.PCA(K).fit(lazy("f8"))
     monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
@@ -428,7 +426,6 @@ def test_a_block_asks_a_device_for_few_operations(fit: str, dtype: str, monkeypa
 
 
 def test_the_shift_there_is_the_mean_of_complete_rows_or_of_what_is_known() -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     device = Device("array_api_strict", "device1")
     rows = np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 1e9], [5.0, np.inf]])
     for some, shift in ((rows, [2.0, 3.0]), (rows[2:], [5.0, 1e9])):
@@ -437,7 +434,6 @@ def test_the_shift_there_is_the_mean_of_complete_rows_or_of_what_is_known() -> N
 
 
 def test_what_comes_from_a_device_names_none() -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     device, X = Device("array_api_strict", "device1"), values()[:9, :3].copy()
     template = FoldStates(Moments(3), 2).there(device)
     state = template.fresh(0, 9)
@@ -453,7 +449,6 @@ def test_what_comes_from_a_device_names_none() -> None:
 
 
 def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr(devices, "SOLVED_THERE", 100)
     monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     X = bp.ingest(lazy("f4"), tmp_path / "rows.zarr", chunk_rows=100)
@@ -480,7 +475,6 @@ def test_a_resumed_fit_has_the_bits_of_one_that_ran_through(tmp_path: Path, monk
 def test_a_checkpoint_takes_one_state_of_each_segment_from_the_device(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, X = "array_api_strict:device1", bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=100)
     monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
     given = X if kind == "store" else bp.from_batches(batched_there(X.compute(), name, monkeypatch), shape=X.shape)
@@ -525,7 +519,6 @@ def test_scores_and_statistics_are_those_of_numpy(name: str, scale: bool, tmp_pa
 def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     X, m, moved = lazy("f8")[:, :40], 30, {"put": 0, "fetch": 0}
     watch(monkeypatch, moved)
     with bp.config(arithmetic="array_api_strict:device1"), dask.config.set(num_workers=1):
@@ -536,7 +529,6 @@ def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_ou
 
 
 def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cache() -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     features = LandmarkMap((bp.kernels.RBF(0.1),), np.zeros((2000, 8), "f4"), (np.eye(2000),), np.zeros(8))
     assert (features.tile_rows, features.tile_rows_on(None)) == (524, 33554)
     seen: list[int] = []
@@ -553,7 +545,6 @@ def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cach
 
 
 def test_scores_take_one_block_in_and_give_scores_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     X, moved = lazy("f8").compute(), {"put": 0, "fetch": 0}
     model = bp.PCA(K).fit(X)
     watch(monkeypatch, moved)
@@ -570,7 +561,6 @@ def test_scores_take_one_block_in_and_give_scores_out(monkeypatch: pytest.Monkey
 def test_squares_that_float32_does_not_hold_are_multiplied_in_float64(
     large: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)
     X = (lazy().compute()[:, :20] * np.float32(large)).astype("f4")
     with bp.config(arithmetic="array_api_strict"):
@@ -635,7 +625,6 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
 
 @pytest.mark.parametrize("row", TABLE)
 def test_the_table_of_what_runs_on_a_device_is_what_plans_say(row: str) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name = "array_api_strict:device1"
     for plan, there, here in TABLE[row]:
         with bp.config(arithmetic=name, memory_limit="8 GiB"):
@@ -649,7 +638,6 @@ def test_the_table_of_what_runs_on_a_device_is_what_plans_say(row: str) -> None:
 
 
 def test_sparse_rows_have_the_bits_of_numpy_with_a_device_too() -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows = sp.random_array((100, 20), density=0.2, format="csr", rng=0)
     expected = bp.PCA(2).fit(rows)
     with bp.config(arithmetic="array_api_strict:device1"):
@@ -659,7 +647,6 @@ def test_sparse_rows_have_the_bits_of_numpy_with_a_device_too() -> None:
 
 
 def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     X = bp.ingest(lazy(), tmp_path / "rows.zarr")
     with bp.config(arithmetic="array_api_strict"):
         alone = bp.PCA(K, solver="covariance").fit(X)
@@ -678,7 +665,6 @@ def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, words: str) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     with bp.config(arithmetic=name), pytest.raises(error, match=words):
         bp.PCA(K).plan(lazy())
 
@@ -688,7 +674,6 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
     "kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds", "steps", "profiles"]
 )
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
     factor = DenseFactor(np.ones((600, 150)))
     features = [  # each puts its landmarks there once
@@ -726,7 +711,6 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
 
 
 def test_a_read_that_a_device_cannot_hold_is_rejected_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     assert Device("torch", "cpu").memory is None
     with bp.config(arithmetic="array_api_strict"), dask.config.set(num_workers=2):
         plan = bp.PCA(K, solver="covariance").plan(lazy())
@@ -742,7 +726,6 @@ SMALL = {1: 16 << 20, 16: 256 << 20, 24: 256 << 20, 40: 512 << 20, 80: 1 << 30, 
 def test_blocks_follow_the_memory_of_a_kind_of_device_and_bits_not_what_is_free_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, device = "array_api_strict:device1", Device("array_api_strict", "device1")
     assert (device.slab_bytes, tile_bytes(device)) == (256 << 20, 256 << 20)  # whose memory is not known
     for size, expected in SMALL.items():
@@ -777,10 +760,9 @@ def test_blocks_follow_the_memory_of_a_kind_of_device_and_bits_not_what_is_free_
 def test_a_device_without_float64_leaves_all_sums_to_numpy_and_the_plan_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name = "array_api_strict:no_float64"
     try:
-        strict.Device("no_float64")
+        array_api_strict.Device("no_float64")
     except ValueError:
         pytest.skip("this array-api-strict has no device without float64")
     X, labels = lazy(), np.arange(N) % 3
@@ -899,7 +881,6 @@ class OneBuffer:
 
 @pytest.mark.parametrize(("fit", "reads"), [("covariance", 1), ("krylov", 2)])
 def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     name, copied, found = "array_api_strict:device1", list[int](), list[Any]()
     X, put, size = lazy("f8").compute(), RowsThere.__setitem__, 250
     monkeypatch.setattr(BatchRows, "row_chunks", lambda self: (size,) * (N // size))
@@ -919,7 +900,6 @@ def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, m
 def test_another_thread_has_a_copy_of_rows_whose_buffer_the_next_batch_overwrites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require("array_api_strict:device1")
     X, scores = lazy("f4").compute(), Device.scores
     pca, size, seen = bp.PCA(K).fit(X), 50, list[int]()
     monkeypatch.setattr(BatchRows, "row_chunks", lambda self: (size,) * (N // size))

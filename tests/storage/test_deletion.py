@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import boto3
-import dask
 import numpy as np
 import pytest
 import zarr
@@ -31,6 +30,8 @@ from tests.conftest import local_or_memory
 from tests.faults.test_places import Stop, expire, numbers, stop, stopping
 from tests.storage.writing import begin, beside, dead, fill, stored
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 X = np.random.default_rng(0).standard_normal((24, 4)).astype("f4")
 MODEL, OTHER = bp.PCA(2, random_state=0).fit(X), bp.PCA(3, random_state=0).fit(-X)
 FOREIGN = {
@@ -44,12 +45,6 @@ FOREIGN = {
     "Zarr v2": [".zattrs"],
 }
 ALL = [key for keys in FOREIGN.values() for key in keys]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def write_features(out: Any, rows: np.ndarray, **options: Any) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -20,14 +19,10 @@ from bigpca.storage.places import Place
 from tests.conftest import local_or_memory
 from tests.storage.writing import stored
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 X = np.random.default_rng(0).standard_normal((24, 4))
 MODEL = bp.PCA(2, random_state=0).fit(X)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def s3(place: Place) -> S3Store:
