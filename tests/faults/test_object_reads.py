@@ -159,8 +159,10 @@ FITS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
-@pytest.mark.parametrize("layout", ["raw", "columns", "shards", "sparse"])
-@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize(
+    ("fit", "layout"),
+    [*((fit, "raw") for fit in FITS), *((next(iter(FITS)), layout) for layout in ("columns", "shards", "sparse"))],
+)
 def test_a_fit_lists_its_objects_before_and_after_it_reads_and_not_between(
     fit: str, layout: str, object_server: Server, tmp_path: Path
 ) -> None:

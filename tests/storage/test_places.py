@@ -191,6 +191,7 @@ def test_a_store_that_does_not_answer_is_an_error_with_the_key(place: Place, mon
 @contextmanager
 def trickling(seconds: float, answered: bytes = b"") -> Iterator[Place]:
     """A store that takes so long to receive what is sent, or to send what is asked for; it never stands still."""
+    ended = threading.Event()
 
     def serve() -> None:
         while True:
@@ -209,18 +210,19 @@ def trickling(seconds: float, answered: bytes = b"") -> Iterator[Place]:
                 while count < expected:
                     got = len(peer.recv(max(1, expected // 50)))
                     count += got or expected
-                    time.sleep(max(0.0, began + seconds * count / expected - time.monotonic()) if got else 0.0)
+                    ended.wait(max(0.0, began + seconds * count / expected - time.monotonic()) if got else 0.0)
                 peer.sendall(b'HTTP/1.1 200 OK\r\nETag: "1"\r\nLast-Modified: Tue, 24 Nov 2026 12:00:00 GMT\r\n'
                              b"Content-Length: %d\r\n\r\n" % len(answered))  # fmt: skip
                 for at in range(len(answered)):
                     peer.sendall(answered[at : at + 1])
-                    time.sleep(seconds / len(answered))
+                    ended.wait(seconds / len(answered))
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield Place("s3://rows/x", endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", exclusive=True)
+        ended.set()
         server.shutdown(socket.SHUT_RDWR)
     thread.join(10)
 
