@@ -1,7 +1,5 @@
 """Matrices with known answers, shared by all tests: prescribed spectra, prescribed means and scales."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

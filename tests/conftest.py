@@ -1,7 +1,5 @@
 """Fixtures of all rooms: one cluster for tests that leave it whole, data cut as if it were large, counted reads."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import logging

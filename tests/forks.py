@@ -1,7 +1,5 @@
 """Scripts in processes that are forks of one that has imported bigpca: they start in 0.1 instead of 2 seconds."""
 
-from __future__ import annotations
-
 import fcntl
 import multiprocessing
 import os

@@ -5,8 +5,6 @@ read from the source with ast; a walk is counted with ``sys.setprofile`` on the 
 imports and caches do not count. Lines are those that the formatter writes where nothing tells it to skip any.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Interrupts at any line: a trace function that raises KeyboardInterrupt, or another error, once."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

@@ -1,7 +1,5 @@
 """What a call allocates at most, as tracemalloc sees it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every benchmark says how it is used, and runs at a size where nothing is measured but the answers are checked."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One BLAS thread while rows are folded, more while a matrix is solved, and the number restored; syrk in place."""
 
-from __future__ import annotations
-
 import threading
 from types import FrameType
 from typing import Any

@@ -1,7 +1,5 @@
 """``bp.cells.pca`` of AnnData: the results of NumPy in float64, under scanpy's names, wherever the matrix is held."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

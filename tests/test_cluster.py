@@ -5,8 +5,6 @@
 virtual environment (installs from the package index; minutes).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A new estimator or kernel is named wherever it must be: each failure says what to add, and where."""
 
-from __future__ import annotations
-
 import ast
 import json
 import tarfile
@@ -136,10 +134,7 @@ def overriding(*members: str) -> set[str]:
 
 KERNEL_PLACES: dict[str, tuple[Callable[[], set[str]], set[str]]] = {
     "CASES of tests/kernels/cases.py": (lambda: kinds(case.kernel for case in test_kernels.ALL.values()), KERNELS),
-    'docs/explanation.md, "Kernels"': (
-        lambda: on_page("docs/explanation.md", KERNELS, "Kernels"),
-        KERNELS - COMBINED,
-    ),
+    'docs/explanation.md, "Kernels"': (lambda: on_page("docs/explanation.md", KERNELS, "Kernels"), KERNELS - COMBINED),
     "KERNELS of tests/passes/test_kernel_there.py": (compared_there, overriding("for_devices")),
     "DEFINITE or INDEFINITE of tests/estimators/kernel/test_kernel_bounds.py": (
         bounded,

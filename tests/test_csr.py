@@ -1,7 +1,5 @@
 """Compiled products of sparse rows: SciPy's results, with bits that do not depend on tiles or on other rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The API page lists every public name; their docstrings give each parameter with its default, and what is returned."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

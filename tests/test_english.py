@@ -2,8 +2,6 @@
 into the package.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

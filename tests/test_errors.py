@@ -1,7 +1,5 @@
 """The errors that callers catch by name are also the built-in kind that they would catch without it."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 

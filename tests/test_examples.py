@@ -3,8 +3,6 @@
 Those of the tutorial and of kernels run on small files in the forms of the real data, so that they run everywhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import gzip

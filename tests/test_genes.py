@@ -1,7 +1,5 @@
 """Highly variable genes are those of a plain NumPy oracle, and of scanpy, wherever the cells are."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

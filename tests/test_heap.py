@@ -1,7 +1,5 @@
 """Freed blocks of a pass go back to the system, where the C library is glibc."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

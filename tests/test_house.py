@@ -4,8 +4,6 @@
 tests/house.json``. One that makes a figure worse does so, too, and says the reason in its commit message.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

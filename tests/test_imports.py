@@ -1,7 +1,5 @@
 """Imports point down only, and only data/, engine/ and passes/ build Dask graphs: read from the source itself."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator
@@ -71,15 +69,7 @@ PURE = (
     "solvers",
 )
 GROUND = ("errors", "settings", "blas", "arrays", "seeds", "records", "storage", "engine")  # of the engine
-GRAPHS = (
-    "dask_array",
-    "expressions",
-    "data",
-    "engine",
-    "passes",
-    "estimators",
-    "landmarks",
-)  # may build or take them
+GRAPHS = ("dask_array", "expressions", "data", "engine", "passes", "estimators", "landmarks")  # may build or take them
 HARMLESS_DASK = ("dask.config", "dask.system", "dask.utils")
 
 

@@ -1,7 +1,5 @@
 """The machine's limits are those that Dask's workers see."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

@@ -1,7 +1,5 @@
 """What a newcomer does wrong in Python is answered with what to do instead."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Callable, Iterator

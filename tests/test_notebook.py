@@ -1,7 +1,5 @@
 """The notebook of ``cluster/jupyter`` runs against a real cluster over TLS, stops when interrupted, and goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of parameters: its words are those that are implemented, its names those of constructors and settings."""
 
-from __future__ import annotations
-
 import inspect
 
 import bigpca as bp

@@ -1,7 +1,5 @@
 """A path names one place for all that reads and writes: ``~`` is a home, and ``..`` leads out of a link's target."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

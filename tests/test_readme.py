@@ -2,8 +2,6 @@
 what is stated twice is stated alike.
 """
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil

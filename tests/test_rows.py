@@ -1,7 +1,5 @@
 """What is public has its row in the table that tries all of its kind; a message says which table lacks it."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator
 from importlib import import_module

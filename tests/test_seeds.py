@@ -1,7 +1,5 @@
 """Random numbers depend on seed, stream and absolute row alone, and are what they are said to be."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

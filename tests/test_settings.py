@@ -1,7 +1,5 @@
 """Settings of runs: ``bp.config`` in blocks and for the process, the environment, and what pickles take along."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import pickle

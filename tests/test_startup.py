@@ -1,7 +1,5 @@
 """What a process pays before its first fit: modules that nobody has asked for are not imported."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

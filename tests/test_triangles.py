@@ -1,7 +1,5 @@
 """Packed triangles against whole matrices, on any number of strips."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

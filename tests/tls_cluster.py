@@ -1,7 +1,5 @@
 """The cluster of the recipe ``cluster/local``, with certificates of its own, for tests that must speak TLS."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The stores that the tests of the command line read; each test works in its own directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run the command line in this process, in a child, or in a fork of a process that has imported everything."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Run the command line in a pseudo-terminal, and what its screen shows at the end."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

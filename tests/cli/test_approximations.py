@@ -2,8 +2,6 @@
 shown.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from pathlib import Path

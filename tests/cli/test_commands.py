@@ -1,7 +1,5 @@
 """What each command does, says and writes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

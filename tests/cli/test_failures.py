@@ -1,7 +1,5 @@
 """What goes wrong has one clear paragraph and its documented exit code."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import socket

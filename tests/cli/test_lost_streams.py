@@ -1,7 +1,5 @@
 """A command whose words cannot be written does its work; one that is interrupted early has its word all the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

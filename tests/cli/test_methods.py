@@ -1,7 +1,5 @@
 """Shards, labels and methods from the command line: what is fitted is what the library fits from the same arrays."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``bigpca report``: a file, complete, from a saved model and its scores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

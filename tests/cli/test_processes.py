@@ -1,7 +1,5 @@
 """Interrupts, local workers and running clusters: real processes."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """What a user sees in a terminal of 80 and of 120 columns."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """Labels of every kind, and ways to hold or store one column of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Savers: one matrix in every format that bigpca opens."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from importlib.util import find_spec

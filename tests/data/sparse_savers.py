@@ -1,7 +1,5 @@
 """One sparse matrix in every store that bigpca opens as it lies there: rows of values, columns and ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A file that is broken, ambiguous or of another kind is named, with what was expected."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Labels that are broken, ambiguous or of no use are rejected, with the numbers and what was expected."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +17,7 @@ import bigpca as bp
 from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 from bigpca.storage import files
-from tests.data.label_savers import (
-    INTEGERS,
-    NAMES,
-    N,
-    save_npy,
-    save_parquet,
-    save_zarr,
-    save_zarr_group,
-)
+from tests.data.label_savers import INTEGERS, NAMES, N, save_npy, save_parquet, save_zarr, save_zarr_group
 
 CSV_FAULTS = [
     ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns. Name the one that holds the labels, .*: a, b\."),
@@ -136,13 +126,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
     ([2**64, 0], 2, {}, ValueError, r"the label 18446744073709551616 does not fit its type; integers of 64 bits"),
     ([2**63, -1], 2, {}, ValueError, r"the label 9223372036854775808 does not fit its type"),
     ([10**400, 0.5], 2, {}, ValueError, r"the label 1000000000000000000000000000000000000\.\.\. does not fit"),
-    (
-        ["a\0", "a"],
-        2,
-        {},
-        ValueError,
-        r"1 labels end in a zero character, such as 'a\\x00'; NumPy strings drop",
-    ),
+    (["a\0", "a"], 2, {}, ValueError, r"1 labels end in a zero character, such as 'a\\x00'; NumPy strings drop"),
     (
         [[0, 1, 1], [1, 0, 0], [0, 0, 0]],
         3,
@@ -157,13 +141,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
         ValueError,
         r"1 of 2 one-hot rows .* \(row 0\): row 0 has 0 ones and adds up to 0. Repair them",
     ),
-    (
-        [[0.5, 0.5], [1, 0]],
-        2,
-        {"kind": "classes"},
-        ValueError,
-        r"row 0 has 0 ones and adds up to 1. Repair them",
-    ),
+    ([[0.5, 0.5], [1, 0]], 2, {"kind": "classes"}, ValueError, r"row 0 has 0 ones and adds up to 1. Repair them"),
     ([[1, 0.5], [1, 0]], 2, {"kind": "classes"}, ValueError, r"row 0 has 1 ones and adds up to 1\.5"),
     ([["a", "b"]] * 2, 2, {}, ValueError, r"labels have shape \(2, 2\) and dtype <U1; one column"),
     (
@@ -296,8 +274,7 @@ def test_members_of_zarr_groups_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("y", [NAMES, INTEGERS], ids=["text", "numbers"])
 @pytest.mark.parametrize(
-    ("codec", "match"),
-    [("base64", r"uses the codec .*'base64', which is not .*allowed"), ("pickle", "pickle")],
+    ("codec", "match"), [("base64", r"uses the codec .*'base64', which is not .*allowed"), ("pickle", "pickle")]
 )
 def test_codecs_that_could_run_code_are_rejected(y: np.ndarray, codec: str, match: str, tmp_path: Path) -> None:
     z = zarr.create_array(

@@ -1,7 +1,5 @@
 """Weights and labels by key: those of each row, wherever they are in a table, from all that has keys."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cells in files: real AnnData, in Zarr and HDF5, opened by path or by what anndata has opened; names; the commands."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

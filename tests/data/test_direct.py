@@ -1,7 +1,5 @@
 """Which Dask arrays are read directly from their source, what dtypes pass, and how names are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

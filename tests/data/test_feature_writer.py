@@ -1,7 +1,5 @@
 """Batches written to one array: complete or absent, resumed after a kill anywhere, with a key for each row."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

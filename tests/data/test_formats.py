@@ -1,7 +1,5 @@
 """Every format gives the rows that NumPy has."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import pickle

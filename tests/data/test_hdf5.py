@@ -1,7 +1,5 @@
 """What an HDF5 file does not hold never passes for its fill value unasked, and damage in it is named."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Row keys: read as labels are, checked before any row is read, stored beside the rows, read back from every output."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Labels from anywhere become the classes or targets that NumPy would find, or an error that says what is wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from decimal import Decimal

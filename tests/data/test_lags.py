@@ -1,7 +1,5 @@
 """Lagged windows as rows: equal to the windows that NumPy makes, read once, for any store, chunks and trajectories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

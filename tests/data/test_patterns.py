@@ -1,7 +1,5 @@
 """Patterns: rows are those that einops makes of the whole array, in every container; what does not fit is rejected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,14 +33,8 @@ def gem(values: Array, axes: tuple[int, ...]) -> Array:
 
 PATTERNS: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "pixels": ({"pattern": PIXELS}, lambda x: einops.rearrange(x, PIXELS)),
-    "transposed pixels": (
-        {"pattern": "n c h w -> (n w h) c"},
-        lambda x: einops.rearrange(x, "n c h w -> (n w h) c"),
-    ),
-    "flat, channels last": (
-        {"pattern": "n c h w -> n (h w c)"},
-        lambda x: einops.rearrange(x, "n c h w -> n (h w c)"),
-    ),
+    "transposed pixels": ({"pattern": "n c h w -> (n w h) c"}, lambda x: einops.rearrange(x, "n c h w -> (n w h) c")),
+    "flat, channels last": ({"pattern": "n c h w -> n (h w c)"}, lambda x: einops.rearrange(x, "n c h w -> n (h w c)")),
     "lines of images": (
         {"pattern": "n c h w -> (n c h) w", "w": [3, 0]},
         lambda x: einops.rearrange(x[..., [3, 0]], "n c h w -> (n c h) w"),

@@ -1,7 +1,5 @@
 """Sparse rows of every store are those of SciPy, read by their part of it; one that contradicts itself is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

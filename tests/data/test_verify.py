@@ -1,7 +1,5 @@
 """verify() finds every kind of damage, and says what it could not see."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Zarr array through ZarrReader: equal to NumPy, never zeros for lost chunks, broken chunks named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

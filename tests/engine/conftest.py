@@ -1,7 +1,5 @@
 """How clusters are started, and disks that are full."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

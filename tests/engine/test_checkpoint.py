@@ -1,7 +1,5 @@
 """A checkpoint is resumed to the same bits, rejected where it is not this run's, and repaired where it is damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Workers come, retire, are preempted and die in mid-pass: the same bits, and no innocent group is blamed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

@@ -2,8 +2,6 @@
 for its parent's threads.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -81,10 +79,7 @@ def test_a_fork_during_a_fold_of_another_thread_does_not_wait_for_it() -> None:
 
 def test_a_fork_of_a_process_with_a_client_says_that_it_cannot_use_it(tmp_path: Path) -> None:
     write_store(tmp_path / "x.zarr", normal(200, 8), (25, 8))
-    with (
-        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
+    with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
         said = in_a_fork(lambda: bp.PCA(2).fit(tmp_path / "x.zarr"))
     assert said.startswith("RuntimeError: this process (")
     assert f"was forked from one that has a Dask client ({client.id}), which does not survive a fork" in said

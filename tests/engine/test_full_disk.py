@@ -2,8 +2,6 @@
 on.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dask

@@ -1,7 +1,5 @@
 """Wherever an interrupt comes, it leaves no task on the scheduler, although IPython keeps the traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """Client and scheduler die of SIGKILL; a rerun reads only what is missing and gives the same bits."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

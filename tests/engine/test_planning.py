@@ -1,7 +1,5 @@
 """Plans are pure arithmetic: the numbers, both sides of the limit, and the error that states them."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Events reach every consumer, displays show what happened, and a broken display never ends a run."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys
@@ -44,9 +42,7 @@ def broken(event: Event) -> None:
     raise OSError("the pipe is closed")
 
 
-def test_a_failing_consumer_is_dropped_with_one_warning_and_the_others_go_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failing_consumer_is_dropped_with_one_warning_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Event] = []
     emit = resolve_progress([broken, seen.append])
     with caplog.at_level(logging.WARNING, "bigpca"):

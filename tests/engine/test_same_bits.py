@@ -1,7 +1,5 @@
 """The same store gives the same bits on every scheduler, with any workers, with and without kills and resumes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

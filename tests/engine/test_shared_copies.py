@@ -1,7 +1,5 @@
 """What groups share is on every worker, and groups are spread over all of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

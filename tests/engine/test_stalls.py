@@ -2,8 +2,6 @@
 too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

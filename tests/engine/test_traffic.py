@@ -1,7 +1,5 @@
 """Graphs stay small, and raw chunks are never a task's result."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections import Counter

@@ -2,8 +2,6 @@
 runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """The containers that users of scikit-learn, dask-ml, xeofs and scanpy hold, each made from one float64 matrix."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 from pathlib import Path
@@ -325,8 +323,7 @@ REJECTED: dict[str, Door] = {
         lambda p, X: chunks_as(lambda b: b[:, :1], X, **LIES), r"has shape \(20, 1\), but the Dask array declares"
     ),
     "Dask array with too few rows": Door(
-        lambda p, X: chunks_as(lambda b: b[:-1], X, **LIES),
-        r"has shape \(19, 6\), but the Dask array declares",
+        lambda p, X: chunks_as(lambda b: b[:-1], X, **LIES), r"has shape \(19, 6\), but the Dask array declares"
     ),
     "Dask array with too many rows": Door(
         lambda p, X: chunks_as(lambda b: np.vstack([b, b[:1]]), X, **LIES), r"has shape \(21, 6\), but the Dask array"

@@ -1,7 +1,5 @@
 """What the tests of supervised models share: labelled rows, and NumPy's answers on the whole matrix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

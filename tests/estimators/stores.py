@@ -1,7 +1,5 @@
 """What the tests of estimators are given: stores, arrays that must not be read, and NumPy's answers."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import itertools

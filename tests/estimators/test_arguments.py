@@ -4,8 +4,6 @@ Every argument of every estimator and function is tried in the forms that lost s
 in all forms.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from inspect import getmembers, isabstract, isclass, isfunction, signature

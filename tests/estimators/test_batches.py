@@ -398,10 +398,7 @@ model.fit(rows, checkpoint=place + "/c").save(place + "/m.zarr")
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("name", "model", "attribute"),
-    [
-        ("fisher", bp.FisherDiscriminantAnalysis(2), "components_"),
-        ("ridge", bp.Ridge([0.1, 9.0], cv=3), "cv_scores_"),
-    ],
+    [("fisher", bp.FisherDiscriminantAnalysis(2), "components_"), ("ridge", bp.Ridge([0.1, 9.0], cv=3), "cv_scores_")],
 )
 def test_a_killed_process_is_resumed_with_the_same_bits(name: str, model: Any, attribute: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
@@ -957,11 +954,7 @@ def test_all_columns_but_the_keys_are_features_and_keep_their_order() -> None:
     [
         ({"a": np.ones((3, 2))}, "emb", r"batch 0 has no column 'emb'; it has \['a'\]"),
         (np.ones((3, 2)), "emb", "batch 0 is an ndarray, which has no columns. Leave column= and"),
-        (
-            pa.table({"a": [[1.0, 2.0]], "b": [[1.0, 2.0]]}),
-            None,
-            "2 columns .* hold lists.* column=: 'a'",
-        ),
+        (pa.table({"a": [[1.0, 2.0]], "b": [[1.0, 2.0]]}), None, "2 columns .* hold lists.* column=: 'a'"),
         (pa.table({"emb": [[1.0, 2.0]], "a": [1.0]}), ["emb", "a"], r"do not hold numbers: 'emb' \("),
         ({"emb": np.ones((3, 2)), "a": np.ones(3)}, ["emb", "a"], r"shapes \{'emb': \(3, 2\), 'a': \(3,\)\}; several"),
         ({"a": np.ones(3), "b": np.ones(2)}, ["a", "b"], "several columns have one number for each row"),

@@ -1,7 +1,5 @@
 """What holds of every estimator, whichever solver it takes: one table of fits times the claims."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Rows of a pattern: every estimator fits them as the same rows in memory, keeps the pattern, and applies it again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The packages: deeptime 0.4.5, sklearn-sfa 0.1.6, spectral 0.24, xeofs 3.0.6 (``s
 (``n_iter=50``), ikpls 6.1.2 (algorithm 2) and contrastive 1.2.0 (``standardize=False``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

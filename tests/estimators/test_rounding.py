@@ -3,8 +3,6 @@
 Rows of rank 3 that float32 holds exactly: what is found beyond is rounding of the products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Fixtures of the engine's tests that the fault tests share."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

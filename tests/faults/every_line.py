@@ -9,8 +9,6 @@ Run it in full, or every n-th line of some works::
     python -m tests.faults.every_line [--every 50] [WORK ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import logging

@@ -4,8 +4,6 @@ behind; and what ``chaos_phases.py`` does to workers and connections at one phas
 More: ``python examples/benchmarks/chaos.py --kills 1000``, and ``chaos_phases.py --trials 100``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 matter.
 """
 
-from __future__ import annotations
-
 import errno
 import resource
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 All lines are attacked where an interrupt once lost rows or waited for ever.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """An input that changes between two reads stops the fit; one that cannot be read for a moment is read again."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A hundred thousand chunks: graphs are sent in windows, and neither client nor scheduler holds all of them."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Measured peak <= planned peak, for every solver of every estimator, each in a process of its own, and on a worker."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

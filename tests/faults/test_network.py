@@ -1,7 +1,5 @@
 """Networks that break, are slow or are late change no bit: real namespaces, rate limits and a relay."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rows in object stores and in memory: a change of equal size is noticed wherever a file's time would tell it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Runs at object stores: complete or absent, resumed after anything, with the bits of a run on a disk."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

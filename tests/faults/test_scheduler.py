@@ -1,7 +1,5 @@
 """The scheduler dies at moments that are hard to hit: every one is told as what it is, with the way to resume."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

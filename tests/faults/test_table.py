@@ -3,8 +3,6 @@
 Needs root and Debian's iproute2: the network tests; root: small disks and memory control groups. They skip without.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Slow workers, and workers whose memory is limited from outside Dask."""
 
-from __future__ import annotations
-
 import os
 import resource
 import time

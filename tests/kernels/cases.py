@@ -1,7 +1,5 @@
 """One row per kernel: what the shared suite of test_kernels.py needs of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

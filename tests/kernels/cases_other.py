@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Wrong parameters, rows and functions: a clear error each, or the right answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -142,10 +140,7 @@ def row_function(x: Any, y: Any) -> float:
         (lambda A, B: (A @ B.T)[:, :-1], r"returned shape \(12, 11\)"),
         (lambda A, B: A @ B.T * np.nan, r"returned nan for rows 0 and 0"),
         (lambda A, B: (A @ B.T).astype(complex), r"returned complex128, not real numbers"),
-        (
-            lambda A, B: A[:, :1] + 0 * B[:, 0],
-            r"for rows \(\d+, \d+\) of a block and .* Make it k\(x, y\) = k\(y, x\)",
-        ),
+        (lambda A, B: A[:, :1] + 0 * B[:, 0], r"for rows \(\d+, \d+\) of a block and .* Make it k\(x, y\) = k\(y, x\)"),
     ],
 )
 def test_a_function_that_is_no_kernel_is_rejected(function: Any, message: str) -> None:

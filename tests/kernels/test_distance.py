@@ -1,7 +1,5 @@
 """RBF and Laplacian: digits at offsets, near duplicates and large norms; several widths from one product."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

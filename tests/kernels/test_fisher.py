@@ -1,7 +1,5 @@
 """Fisher kernels: scores are gradients of the log-likelihood, whitened by the diagonal information of the papers."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

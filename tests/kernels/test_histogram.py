@@ -1,7 +1,5 @@
 """Histogram kernels: their promises about rounding, zeros and bits, and the rows that they reject."""
 
-from __future__ import annotations
-
 from decimal import Decimal, localcontext
 
 import numpy as np

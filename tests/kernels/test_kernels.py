@@ -1,7 +1,5 @@
 """Every kernel against its formula, its diagonal, its flags and its promises: a new kernel is one row of cases."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import tracemalloc

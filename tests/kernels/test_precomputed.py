@@ -1,7 +1,5 @@
 """Precomputed kernels: rows known by their numbers, and matrices that are none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Strings as codes, and their kernels against brute force, worked examples and their limits."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

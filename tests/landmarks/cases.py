@@ -1,7 +1,5 @@
 """Digits, requests for landmarks, and the oracles on the whole kernel matrix that they are held against."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 from functools import cache

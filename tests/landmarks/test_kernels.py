@@ -1,7 +1,5 @@
 """Landmarks under every sort of kernel: vectors, histograms, strings, matrices that are there already."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -60,10 +58,7 @@ def test_a_matrix_that_is_there_already_gives_the_landmarks_of_its_kernel(kernel
 def test_a_matrix_with_missing_rows_is_rejected() -> None:
     K = matrix(RBF(gamma=0.1), VECTORS)
     K[7] = np.nan
-    with pytest.raises(
-        ValueError,
-        match=r"rows between 0 and 199 were left out .*missing values.* by number",
-    ):
+    with pytest.raises(ValueError, match=r"rows between 0 and 199 were left out .*missing values.* by number"):
         choose("diagonal", request(K, Precomputed(), M, nan_policy="omit"))
     with pytest.raises(ValueError, match=r'"kmeans" averages rows, but .* does not compare vectors'):
         choose("kmeans", request(K, Precomputed(), M))

@@ -1,7 +1,5 @@
 """Centres of clusters as landmarks: the clusters are found, reads are bounded, and what has no mean is rejected."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

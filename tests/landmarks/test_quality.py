@@ -1,7 +1,5 @@
 """How well landmarks stand for all rows: figures on digits, over a few seeds, against the methods' own definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

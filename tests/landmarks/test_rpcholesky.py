@@ -1,7 +1,5 @@
 """Randomly pivoted Cholesky: its law, what it costs, what it never chooses, and where it stops."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What all samplings share: the seed and the rows decide, chunks and threads do not; errors name what is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

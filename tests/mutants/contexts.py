@@ -4,8 +4,6 @@
 ``$MUTANTS_DATA.json`` (seconds per test).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Small faults that can be put into a source file: each is one replaced piece of its text."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

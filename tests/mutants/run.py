@@ -4,8 +4,6 @@ Every mutant is written into a scratch copy and tested there by a forked child, 
 Its tests are those that execute the mutated line, the fastest first, until one fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

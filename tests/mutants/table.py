@@ -4,8 +4,6 @@
 as they were, say so.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The covariance operator multiplies as the matrix of all rows does, which it never forms, in one read a product."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The dot operator multiplies as the n x n matrix of a column-chunked store does, in one read a product."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

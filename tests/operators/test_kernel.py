@@ -1,7 +1,5 @@
 """The kernel operator multiplies as HKH does, which it never forms, in one sweep a product."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Prints a line for every event, and the digest of the bits at the end.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

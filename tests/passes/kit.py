@@ -2,8 +2,6 @@
 answers.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

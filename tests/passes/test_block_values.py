@@ -1,7 +1,5 @@
 """Weights and sparse rows reach the accumulators of a fold, or are rejected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,10 +61,7 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
     ("weights", "message"),
     [
         (np.ones(N - 1), r"there are 299 weights, but X has 300 rows"),
-        (
-            np.where(np.arange(N) == 4, -1.0, 1.0),
-            r"1 of 300 weights are missing, negative or not.*: row 4; .* -1\.0",
-        ),
+        (np.where(np.arange(N) == 4, -1.0, 1.0), r"1 of 300 weights are missing, negative or not.*: row 4; .* -1\.0"),
         (np.where(np.arange(N) == 9, np.nan, 1.0), "not finite: row 9; the first is nan"),
         (np.ones((N, 2)), "there are 300 weights in 2 columns for 300 rows"),
     ],

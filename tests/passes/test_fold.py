@@ -1,7 +1,5 @@
 """However an array was made, direct from a store or by any Dask graph, folding it equals NumPy on the whole matrix."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref
@@ -54,10 +52,7 @@ GRAPHS: dict[str, tuple[Callable[[da.Array], da.Array], Callable[[Array], Array]
     "concatenated": (lambda X: da.concatenate([X, X + 1]), lambda A: np.concatenate([A, A + 1])),
     "sampled in order": (lambda X: X[np.sort(ORDER[:300])], lambda A: A[np.sort(ORDER[:300])]),
     "few chunks shuffled": (lambda X: X.rechunk((100, D))[ORDER], lambda A: A[ORDER]),
-    "ends and middle share chunks": (
-        lambda X: X[np.r_[40:50, 0:N, 40:50]],
-        lambda A: A[np.r_[40:50, 0:N, 40:50]],
-    ),
+    "ends and middle share chunks": (lambda X: X[np.r_[40:50, 0:N, 40:50]], lambda A: A[np.r_[40:50, 0:N, 40:50]]),
     "unknown chunk sizes": (lambda X: X[X[:, 0] > 3], lambda A: A[A[:, 0] > 3]),
     "optimised by Dask": (lambda X: dask.optimize(2 * X[3:])[0], lambda A: 2 * A[3:]),
     "persisted": (lambda X: (X + 1).persist(), lambda A: A + 1),

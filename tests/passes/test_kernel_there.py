@@ -1,7 +1,5 @@
 """Sweeps over a kernel matrix by other array libraries: K's products, counted as planned, with equal bits."""
 
-from __future__ import annotations
-
 import threading
 from functools import cache
 from pathlib import Path

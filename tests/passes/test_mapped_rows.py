@@ -1,7 +1,5 @@
 """Views and row maps: one read gives what NumPy makes of the viewed and mapped rows, with their absolute numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

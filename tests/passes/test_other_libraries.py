@@ -1,7 +1,5 @@
 """Blocks multiplied by other array libraries: the same numbers, what is transferred, and what is rejected."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reads are cut by work: they keep many threads busy, with the same bits on any number of them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mapping rows, lazily or to a new Zarr array: equal values, whole chunks, resumed after a kill, never half visible."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of several origins are read side by side: as one matrix, in one read of each, whatever their stores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What figures show, read from their Axes: points at their scores, names in words, nothing over anything else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Images laid out as one picture of tiles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """CKA and SVCCA from one read equal the n x n computation, whatever the units, offsets, order and stores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Loadings, correlations and extremes of one model; angles, shared variance and the Fréchet distance of two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HSIC equals its definition on whole kernel matrices, and landmarks never give more."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask.array as da

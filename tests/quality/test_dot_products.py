@@ -1,7 +1,5 @@
 """Dot products of sampled pairs: NumPy's on those pairs, known answers, and no rows read but the sampled ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Each group against the others: the numbers of NumPy from the rows, and what was planted is found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -93,11 +91,7 @@ def test_small_groups_are_named_and_groups_that_are_alike_have_no_distance() -> 
         (lambda: drift(bp.PCA(K).fit(X)), ValueError, "the model has no groups"),
         (lambda: drift(bp.ApproximatePCA(K).fit(X)), TypeError, "a PCA was expected"),
         (lambda: drift(bp.PCA(K).fit(X, groups=DAYS < "day5")), ValueError, "has 2 groups; at least 3 were expected"),
-        (
-            lambda: drift(bp.PCA(K).fit(X, groups=["alone", *DAYS[1:]])),
-            ValueError,
-            "group 'alone' with 1 sample",
-        ),
+        (lambda: drift(bp.PCA(K).fit(X, groups=["alone", *DAYS[1:]])), ValueError, "group 'alone' with 1 sample"),
         (lambda: drift(bp.PCA(K, center=False).fit(X, groups=DAYS)), ValueError, "a drift is known for rows about"),
     ],
 )

@@ -2,8 +2,6 @@
 bound when features go.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,7 @@ from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
-from bigpca.quality import (
-    example_importance,
-    feature_replacement_bound,
-)
+from bigpca.quality import example_importance, feature_replacement_bound
 from tests.builders import data_with_spectrum, power_law, rank_deficient
 from tests.passes.kit import logged, reads_in, write_store
 

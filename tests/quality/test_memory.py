@@ -1,7 +1,5 @@
 """The memory meter sees what processes allocate, and not the pages of mapped files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Standard errors agree with the spread of many samples, and say where there are none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports opened in a browser, on a telephone and a screen, light and dark: no error, no request, nothing cut off."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from pathlib import Path

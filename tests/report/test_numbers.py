@@ -1,7 +1,5 @@
 """Every number that figures, reports, ``info`` and exports tell of a model is one of its public attributes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

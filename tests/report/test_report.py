@@ -1,7 +1,5 @@
 """What a report says, and that nothing in it can act: read from its records and its HTML."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io
@@ -611,11 +609,7 @@ def test_components_of_a_field_are_maps_unless_the_features_are_named(coords: An
     ("model", "columns", "summary"),
     [
         (bp.CCA(2), ("component", "correlation"), "and 3 columns of Y: 2 components, exact"),
-        (
-            bp.PLSSVD(2),
-            ("component", "covariance", "% of the squared covariance", "% so far"),
-            "of the squared",
-        ),
+        (bp.PLSSVD(2), ("component", "covariance", "% of the squared covariance", "% so far"), "of the squared"),
         (bp.Ridge([1.0, 9.0]), ("component", "alpha", "cv score"), "and 3 columns of Y: 3 targets, exact"),
     ],
 )

@@ -1,7 +1,5 @@
 """What the tests of security attack with: pickles that go off, files that promise more memory than they hold."""
 
-from __future__ import annotations
-
 import io
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whatever a test of security reads, no pickle in it may go off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -74,8 +74,6 @@
    tests/security/test_checklist.py::test_the_trust_model_names_all_five
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

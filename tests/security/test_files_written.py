@@ -1,7 +1,5 @@
 """What bigpca writes is numbers and JSON; reading it back runs no code, believes no size, and follows no link."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Nothing is read whole before its size is looked at: files of gigabytes of nothing, metadata of millions of chunks."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -142,10 +140,7 @@ def test_forged_metadata_exit_with_the_code_of_inputs_and_of_models(tmp_path: Pa
 def test_a_model_whose_chunk_is_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     bp.PCA(2).fit(X).save(tmp_path / "m.zarr")
     grow(tmp_path / "m.zarr" / "components" / "c" / "0" / "0")
-    with (
-        little_memory(),
-        pytest.raises(ModelFormatError, match=r"'components' is missing.* 8,589,934,592 bytes"),
-    ):
+    with little_memory(), pytest.raises(ModelFormatError, match=r"'components' is missing.* 8,589,934,592 bytes"):
         bp.load(tmp_path / "m.zarr")
 
 

@@ -1,7 +1,5 @@
 """What is shown or kept names no password, and what a notebook draws runs no script of the data's."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -79,13 +77,7 @@ def test_no_repr_plan_model_or_checkpoint_holds_the_credentials_of_a_url(url: st
     np.testing.assert_array_equal(rows.compute(), X)
     source = row_source(url)
     assert_no_secret(
-        source,
-        source.label,
-        source.path,
-        json.dumps(source.describe()),
-        source.reader,
-        rows,
-        rows._repr_html_(),
+        source, source.label, source.path, json.dumps(source.describe()), source.reader, rows, rows._repr_html_()
     )
     with dask.config.set(scheduler="sync"):
         model = bp.PCA(2).fit(rows, checkpoint=tmp_path / "c")

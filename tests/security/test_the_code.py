@@ -1,7 +1,5 @@
 """What the package's own source must not do, and the versions it must not be installed with."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

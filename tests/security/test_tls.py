@@ -1,7 +1,5 @@
 """The recipes' clusters speak TLS and nothing else, on loopback, to those who hold their certificate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

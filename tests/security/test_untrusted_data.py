@@ -1,7 +1,5 @@
 """Data files are not trusted: no code of theirs runs, and no memory is asked for that their bytes cannot fill."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

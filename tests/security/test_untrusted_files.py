@@ -2,8 +2,6 @@
 life.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import struct
@@ -171,8 +169,7 @@ def test_a_page_of_parquet_whose_checksum_is_wrong_is_named(tmp_path: Path) -> N
 def test_a_negative_shape_in_a_header_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(npy_header((-8, 2)) + bytes(64))
     with pytest.raises(
-        CorruptedChunkError,
-        match=r"x\.npy is not a complete .*its header states the impossible .*\(-8, 2\)",
+        CorruptedChunkError, match=r"x\.npy is not a complete .*its header states the impossible .*\(-8, 2\)"
     ):
         bp.open(tmp_path / "x.npy")
 

@@ -1,7 +1,5 @@
 """The cache of the sketches: bounded, the last used stay, and each value is built once."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

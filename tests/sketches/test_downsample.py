@@ -1,7 +1,5 @@
 """Downsampling averages areas, on whichever axes shrink, and keeps lengths where it can."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every sketch against its matrix, its moments and its promises: a new sketch is one row of SKETCHES."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
@@ -431,18 +429,12 @@ def test_vectors_that_make_no_pair_are_rejected(x, y):
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        (
-            {"sketch": "CountSketch", "q": 3, "seed": 0},
-            r"CountSketch' is not a sketch of this version .*Gaussian",
-        ),
+        ({"sketch": "CountSketch", "q": 3, "seed": 0}, r"CountSketch' is not a sketch of this version .*Gaussian"),
         ({"q": 3}, "None is not a sketch"),
         ({"sketch": ["Gaussian"]}, "is not a sketch"),
         ({"sketch": "Gaussian", "q": 3}, r"Gaussian is described by \['q'\], but \['q', 'seed'\] were expected"),
         ({"sketch": "Gaussian", "q": 3, "seed": 0, "p": 1}, r"described by \['p', 'q', 'seed'\]"),
-        (
-            {"sketch": "Gaussian", "q": 0, "seed": 0},
-            "Gaussian is described by invalid values: q = 0 is below 1",
-        ),
+        ({"sketch": "Gaussian", "q": 0, "seed": 0}, "Gaussian is described by invalid values: q = 0 is below 1"),
         ({"sketch": "Gaussian", "q": "3", "seed": 0}, "invalid values: q = '3' is a str"),
     ],
 )

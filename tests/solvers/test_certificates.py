@@ -1,7 +1,5 @@
 """Bounds hold, always or at their stated probability, and are narrow enough to be of use."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Rules for the number of components: known answers in noise, at gaps and at their edges, and clear errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How many components: the same numbers as scikit-learn, and clear errors."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

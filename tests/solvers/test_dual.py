@@ -1,7 +1,5 @@
 """The axes of a few rows by their dot matrix are the right singular vectors, whatever the units and the pieces."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

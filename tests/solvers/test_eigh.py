@@ -1,7 +1,5 @@
 """The small dense solve, on matrices with known spectra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.linalg

@@ -1,7 +1,5 @@
 """The factor of K_mm: features whose products are those of the kernel, whatever its rank and scale."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -2,8 +2,6 @@
 iteration, honest ends.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A few leading eigenpairs by iteration are the dense solver's, and what the iteration misses is found out."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Nyström approximation: never above the eigenvalues, exact where the test matrix spans the range."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

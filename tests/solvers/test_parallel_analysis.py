@@ -1,7 +1,5 @@
 """Parallel analysis: its edge is that of columns that share nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

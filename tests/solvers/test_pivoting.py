@@ -1,7 +1,5 @@
 """Rejection among candidates: the law of pivots drawn one after the other, and no duplicates."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Few singular triplets and solved scatters have the digits of full decompositions, wherever these are taken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """SIGKILL at every step of every write: the old content or the new one, and the next run goes on."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

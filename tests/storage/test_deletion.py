@@ -1,7 +1,5 @@
 """What others have put beside and inside outputs is there after every call that deletes, on a disk and at a store."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

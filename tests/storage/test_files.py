@@ -1,7 +1,5 @@
 """Whole or absent: the primitives."""
 
-from __future__ import annotations
-
 import os
 import time
 
@@ -40,10 +38,7 @@ def test_free_bytes_of_a_path_that_is_not_there_yet_are_its_parents(tmp_path):
 
 def test_a_failed_second_rename_puts_the_old_one_back(tmp_path):
     (tmp_path / "x").write_text("old")
-    with (
-        files.temporary_sibling(tmp_path / "x") as sibling,
-        pytest.raises(FileNotFoundError),
-    ):
+    with files.temporary_sibling(tmp_path / "x") as sibling, pytest.raises(FileNotFoundError):
         files.publish(tmp_path / "absent", tmp_path / "x", replace=True, sibling=sibling)
     assert os.listdir(tmp_path) == ["x"]
     assert (tmp_path / "x").read_text() == "old"

@@ -1,7 +1,5 @@
 """Models on disk: what is written is read back, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One run at a time; a dead run holds nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

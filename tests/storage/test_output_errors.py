@@ -1,7 +1,5 @@
 """Outputs: what is rejected, with which numbers, and what a full disk leaves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable
@@ -90,12 +88,7 @@ def test_other_errors_of_the_file_system_pass_through(path, monkeypatch):
     [
         (5, np.zeros((5, 3), "f4"), ValueError, "chunk 5 was given, but the output has chunks 0 to 4"),
         (-1, np.zeros((5, 3), "f4"), ValueError, "chunk -1 was given"),
-        (
-            0,
-            np.zeros((4, 3), "f4"),
-            ValueError,
-            r"shape \(4, 3\), but rows 0 to 5 of the output are \(5, 3\)",
-        ),
+        (0, np.zeros((4, 3), "f4"), ValueError, r"shape \(4, 3\), but rows 0 to 5 of the output are \(5, 3\)"),
         (4, np.zeros((5, 3), "f4"), ValueError, r"rows 20 to 23 of the output are \(3, 3\). Write whole chunks"),
         (0, np.zeros((5, 2), "f4"), ValueError, r"has shape \(5, 2\)"),
         (0, np.zeros((5, 3), complex), TypeError, "has dtype complex128, which an output of dtype float32 cannot hold"),
@@ -151,11 +144,7 @@ def test_narrowing_keeps_nan_and_infinity_that_were_there(path):
         ({"chunk_rows": 0}, ValueError, "chunk_rows is 0, but it must be at least 1"),
         ({"dtype": "complex64"}, TypeError, "an output of dtype complex64 was requested"),
         ({"dtype": object}, TypeError, "an output of dtype object was requested"),
-        (
-            {"shape": (10**6, 10**4), "chunk_rows": 10**6},
-            ValueError,
-            r"40,000,000,000 bytes.*chunk_rows <= 53687",
-        ),
+        ({"shape": (10**6, 10**4), "chunk_rows": 10**6}, ValueError, r"40,000,000,000 bytes.*chunk_rows <= 53687"),
     ],
 )
 def test_impossible_outputs_are_rejected_before_anything_is_made(path, changes, error, message):

@@ -1,7 +1,5 @@
 """Outputs: whole chunks from any process, resumed after anything, invisible until complete."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

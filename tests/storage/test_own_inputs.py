@@ -1,7 +1,5 @@
 """An output that is what is read for it, whatever it is called, is rejected, and nothing of it is deleted."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Places: five verbs over object stores, whose answers may be late, lost, doubled or wrong."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import socket

@@ -1,7 +1,5 @@
 """A small output of known content, for the tests of outputs."""
 
-from __future__ import annotations
-
 import uuid
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What kernel PCA rejects, and why; and what it makes of rows with missing values."""
 
-from __future__ import annotations
-
 import operator
 from functools import partial
 from typing import Any

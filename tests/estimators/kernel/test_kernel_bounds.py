@@ -4,8 +4,6 @@ whole matrix in long double.
 The bounds contain their rounding slack, so the tests add none: only what the oracle itself owes to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,17 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca import ApproximateKernelPCA, KernelPCA, NystromKernelPCA
-from bigpca.kernels import (
-    RBF,
-    ChiSquare,
-    Cosine,
-    HistogramIntersection,
-    Kernel,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Tanh,
-)
+from bigpca.kernels import RBF, ChiSquare, Cosine, HistogramIntersection, Kernel, Laplacian, Linear, Polynomial, Tanh
 from bigpca.sketches import SRHT, FeatureHash, Gaussian, SparseSign
 
 Array = NDArray[Any]
@@ -162,10 +150,7 @@ class Case:
         for core in CORES:
             yield core, ApproximateKernelPCA(k, kernel=self.kernel, sketch=sketch, approximation=core)
         passes = 2 + seed % 5
-        yield (
-            "krylov",
-            KernelPCA(k, kernel=self.kernel, solver="krylov", random_state=seed, max_passes=passes),
-        )
+        yield ("krylov", KernelPCA(k, kernel=self.kernel, solver="krylov", random_state=seed, max_passes=passes))
         if self.kernel.positive_semidefinite:
             for sampling in self.samplings():
                 yield (

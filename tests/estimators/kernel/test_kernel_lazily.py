@@ -1,7 +1,5 @@
 """Kernel models map lazily, to disk and in memory alike; their training rows are read again from their store."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Kernel PCA equals scikit-learn's on the whole matrix, by every route; its bounds hold, and its errors say why."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -157,13 +155,10 @@ def test_an_iteration_is_within_its_tolerance_and_its_bounds_hold(
 
 
 @pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ")  # said, too
-def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bounds_hold(
-    float32_products: None,
-) -> None:
+def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bounds_hold(float32_products: None) -> None:
     rows = X.astype("f4")
     with pytest.warns(
-        ApproximationWarning,
-        match=r"the last 3 of 3 eigenvalues are below .* products with precision .* exceeds tol",
+        ApproximationWarning, match=r"the last 3 of 3 eigenvalues are below .* products with precision .* exceeds tol"
     ):
         model = KernelPCA(3, kernel="rbf", gamma=1e-14, solver="krylov").fit(rows)
     wide = rows.astype("f8")

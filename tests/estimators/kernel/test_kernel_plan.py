@@ -2,8 +2,6 @@
 rejects with a way out.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

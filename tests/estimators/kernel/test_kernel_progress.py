@@ -1,7 +1,5 @@
 """The passes of a kernel fit, and the evaluations that progress counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

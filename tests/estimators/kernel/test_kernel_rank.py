@@ -1,7 +1,5 @@
 """Kernel matrices of fewer positive eigenvalues than components: one rule for all kernel models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A kernel model on disk comes back as it was, with its training rows or with where they are; or it is rejected."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import shutil

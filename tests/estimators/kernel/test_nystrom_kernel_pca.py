@@ -1,7 +1,5 @@
 """Kernel PCA by landmarks against the whole matrix: what the features give, how models grow, and odd data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path

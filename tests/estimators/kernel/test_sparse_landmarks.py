@@ -1,7 +1,5 @@
 """Nyström's features of sparse rows, which are compared as they are with dense landmarks, equal those of dense rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask.array as da

@@ -2,8 +2,6 @@
 dtype, chunks and solver.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Approximate models grow with the collection: any batches and merges give the model of all rows, or are rejected."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Approximate PCA from one read: what each sketch and core gives, what is known of it, and how models grow."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any

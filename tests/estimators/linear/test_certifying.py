@@ -1,7 +1,5 @@
 """Certificates: bounds belong to what is returned, and hold for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Contrastive PCA and PCA in a metric equal dense eigenproblems of NumPy's covariances."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Any

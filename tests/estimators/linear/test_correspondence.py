@@ -1,7 +1,5 @@
 """Correspondence analysis equals the singular value decomposition of standardised residuals of the whole table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask.array as da

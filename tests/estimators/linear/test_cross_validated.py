@@ -1,7 +1,5 @@
 """The number of components by folds of the read: errors of NumPy and scikit-learn, and planted ranks that are found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

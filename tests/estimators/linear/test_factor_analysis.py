@@ -1,7 +1,5 @@
 """FactorAnalysis has the largest likelihood, and scikit-learn's numbers where that has converged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Counts of alleles with a code for missing calls, beside NumPy and scikit-allel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +162,7 @@ def test_rows_of_weight_0_may_hold_anything() -> None:
         (CODED, np.nan, ValueError, "missing_value = nan cannot be a code for missing values"),
         (CODED, "NA", TypeError, "missing_value = 'NA' is a str"),
         (CODED, True, TypeError, "missing_value = True is a bool"),
-        (
-            csr_array(CODED.astype("f4")),
-            -1,
-            ValueError,
-            "with sparse rows, whose unstored entries are 0",
-        ),
+        (csr_array(CODED.astype("f4")), -1, ValueError, "with sparse rows, whose unstored entries are 0"),
         (bp.open(CODED, columns=[0, 1]), -1, ValueError, "already opened with a pattern, columns or a missing value"),
         (unreadable(N, D, dtype="i2"), 70_000, ValueError, "whole numbers from -32768 to 32767"),
     ],

@@ -1,7 +1,5 @@
 """Models of groups and of all but one group, from the moments that one read kept of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

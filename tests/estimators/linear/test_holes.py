@@ -1,7 +1,5 @@
 """Rows with missing values: the fit of the filled matrix in one more read, and scores by what is there."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

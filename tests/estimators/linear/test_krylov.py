@@ -1,7 +1,5 @@
 """PCA by block Krylov: eigenvalues to the tolerance in a few counted reads, bounds that hold, and honest errors."""
 
-from __future__ import annotations
-
 import os
 import warnings
 import weakref

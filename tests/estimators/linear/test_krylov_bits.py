@@ -1,7 +1,5 @@
 """A worker that dies with what the tasks share changes no bit of the model."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a solver certifies becomes attributes, survives the disk, and never outlives the fit that it was about."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

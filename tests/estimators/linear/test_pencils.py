@@ -1,7 +1,5 @@
 """Slow features, minimum noise fraction and tICA equal dense pencils of plain NumPy, however the rows are cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -312,7 +310,7 @@ FEATURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             (bp.KernelRoweisDiscriminantAnalysis(1, n_landmarks=9), RUNS),
         )
         for name, value in (("kernel", "linear"), ("gamma", 3.0), ("n_landmarks", 8), ("sampling", "uniform"))
-    },
+    }
 }
 
 

@@ -1,7 +1,5 @@
 """Row maps say what memory they take, and the plan of writing counts it: measured, both sides of the bound."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

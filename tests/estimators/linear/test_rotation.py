@@ -1,7 +1,5 @@
 """Rotated components: simple structure, the span and the reconstruction of the PCA, and factor_analyzer's numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

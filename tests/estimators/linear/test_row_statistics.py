@@ -1,7 +1,5 @@
 """Statistics of rows, their limits, contributions and outliers, against plain NumPy and process-improve."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

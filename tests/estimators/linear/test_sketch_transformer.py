@@ -1,7 +1,5 @@
 """SketchTransformer gives the sketch's own product, wherever the rows are, and is a scikit-learn transformer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

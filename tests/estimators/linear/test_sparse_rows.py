@@ -1,7 +1,5 @@
 """Iterations and sketches of sparse rows, centred by implication, against plain NumPy on the dense float64 rows."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

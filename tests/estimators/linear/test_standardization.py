@@ -1,7 +1,5 @@
 """Centres, scales and whitening, given and learned, against NumPy on the whole matrix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

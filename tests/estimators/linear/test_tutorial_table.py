@@ -1,7 +1,5 @@
 """The tutorial's table 2 (Marukatat 2022): axes that hold 90, 95 and 99 % of the variance of z-scored data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

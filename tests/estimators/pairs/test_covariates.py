@@ -1,7 +1,5 @@
 """A model given covariates is that of the residuals of scikit-learn's regression, in one read of all sides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layers that are fitted in one pass over batches of dicts have the bits of each fitted alone."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CCA, PLSSVD and Ridge of rows side by side equal the public numbers, scikit-learn's, and fits of parts."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PLSRegression equals partial least squares on rows, and scikit-learn's where that converges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Solves from moments against QR of the rows: public numbers, conditions, units, dependent columns, rounded values."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from fractions import Fraction

@@ -7,8 +7,6 @@ results to ``digests.json``, with which a test compares: one record for each set
 NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" for those without, and with "AVX512_SPR" added where NumPy finds that too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

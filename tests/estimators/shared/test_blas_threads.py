@@ -1,7 +1,5 @@
 """Bits do not depend on the BLAS threads that a process was started with, nor on when its cluster was."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What an estimator is made of: at most two classes above its own, and attributes that no failed fit changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whatever rows come in gives NumPy's answer, or an error that says what it is and what to pass; nothing between."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Exports of linear models compute what ``transform`` computes, each run by the library that it is for."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass

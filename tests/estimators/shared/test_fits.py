@@ -1,7 +1,5 @@
 """A fit is executed as it was declared, and fails where it does more than its plan; a solver is a record and a row."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

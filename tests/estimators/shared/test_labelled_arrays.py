@@ -1,7 +1,5 @@
 """Labelled arrays: rows by sample_dims, land left out and put back, scores and patterns with their coordinates."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """How often a fit, or a transform, asks for a chunk, whatever it reads."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
@@ -34,11 +32,7 @@ STORES: dict[str, Callable[[Path], Any]] = {  # 48 files, 240, 240 and 90
     "sparse": lambda folder: bp.open(to_zarr(folder, few_values(), chunks=(16,)), member="X"),
 }
 SIX = ("PCA covariance", "PCA krylov", "ApproximatePCA ritz", "NystromKernelPCA", "FisherDiscriminantAnalysis", "CCA")
-OF_EACH = {
-    "columns": SIX,
-    "shards": ("PCA covariance", "PCA krylov", "NystromKernelPCA"),
-    "sparse": (*SIX, "Ridge"),
-}
+OF_EACH = {"columns": SIX, "shards": ("PCA covariance", "PCA krylov", "NystromKernelPCA"), "sparse": (*SIX, "Ridge")}
 WORK = [*(("rows", name) for name in READING), *((store, name) for store, names in OF_EACH.items() for name in names)]
 
 

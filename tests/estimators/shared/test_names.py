@@ -1,7 +1,5 @@
 """Names that scikit-learn uses are translated, and misspelt ones corrected, without changing what a constructor is."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Rows added later, in any batches and in any order of merging, give the model of a fit on all rows."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``preprocess`` where rows are not plain: reads by number, other readers of X, and inputs that it rejects."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

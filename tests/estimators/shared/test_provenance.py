@@ -1,7 +1,5 @@
 """How a model or its scores were made is recorded beside the numbers, and changes none of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """``random_state`` may be all that scikit-learn's users give: a seed is drawn once a fit, kept, and resumed from."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A model on disk comes back as it was, or is rejected; it never comes back as something else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Scores as a table in one file: what ``transform`` returns, named and keyed, complete or absent."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

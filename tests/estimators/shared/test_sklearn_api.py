@@ -1,7 +1,5 @@
 """Estimators are scikit-learn transformers: its checks, pipelines, searches, names and containers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stored model of each class loads, and returns what it returned when it was saved: the format does not drift."""
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 from pathlib import Path

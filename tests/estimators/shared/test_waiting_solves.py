@@ -1,7 +1,5 @@
 """Rows are added without a solve: it waits until a fitted attribute is first asked for, and is made once."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """Weights of rows: integers equal repeated rows, 0 equals absence, and fits that cannot use weights reject them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@
 then every change reads them, and finds the same numbers.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import tarfile

@@ -1,7 +1,5 @@
 """The distance to the nearest class is that by the covariance within classes, shrunk where that is singular."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 lazily, far from the origin too.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

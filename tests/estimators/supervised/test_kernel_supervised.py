@@ -1,7 +1,5 @@
 """Kernel supervised PCA and kernel Roweis analysis equal the representer forms of the whole kernel matrix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

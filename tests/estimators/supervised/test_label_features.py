@@ -1,7 +1,5 @@
 """Label features are made slab by slab: labels are small, their features need not be."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

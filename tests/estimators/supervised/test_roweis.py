@@ -1,7 +1,5 @@
 """The corners of the Roweis family are PCA, supervised PCA and Fisher's discriminants; all of it is SciPy's answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

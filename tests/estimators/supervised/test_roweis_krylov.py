@@ -2,8 +2,6 @@
 bounds and the truth else.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A map of the Roweis family: one read for the models of a whole grid, one more for their errors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

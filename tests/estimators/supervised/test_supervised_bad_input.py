@@ -1,7 +1,5 @@
 """What supervised models reject, and why: before any row is read where that can be known."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Labelled rows added later give the model of a fit on all rows; saved models come back as they were and go on."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Supervised PCA equals the eigenvectors of X'H K_y H X of the whole matrix, for classes and for real labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every accumulator equals plain NumPy for any split and any merge tree, and none changes what it merges."""
 
-from __future__ import annotations
-
 import io
 import json
 import pkgutil
@@ -560,14 +558,7 @@ CASES = [
         ],
     ),
     *(case for fold in ("dense", "csr") for case in _chosen_rows(fold)),
-    Case(
-        "Furthest",
-        lambda: Furthest(D, 4),
-        state_about_zero,
-        N,
-        lambda s: [s.rows, s.values],
-        _furthest,
-    ),
+    Case("Furthest", lambda: Furthest(D, 4), state_about_zero, N, lambda s: [s.rows, s.values], _furthest),
     *(
         Case(
             f"RowTotals {fold.__name__}",

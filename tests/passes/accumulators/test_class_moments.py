@@ -1,7 +1,5 @@
 """Class moments equal plain NumPy, keep the digits that subtracting scatters loses, and know what they counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

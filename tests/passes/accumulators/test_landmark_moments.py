@@ -1,7 +1,5 @@
 """The one pass of a fit by landmarks: moments of the features and what they leave of k(x, x), as NumPy has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask.array as da

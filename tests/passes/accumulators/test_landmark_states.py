@@ -1,7 +1,5 @@
 """Rows drawn by weight: the winners of a race that no cut of the rows changes, with the law of successive sampling."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise, permutations

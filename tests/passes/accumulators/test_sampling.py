@@ -1,7 +1,5 @@
 """A sample is a function of the seed and the number of rows: spread over the file, and the same for all chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Moments of sparse rows are those of the same rows made dense, however they are summed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

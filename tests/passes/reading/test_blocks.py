@@ -1,7 +1,5 @@
 """Reads, slabs, groups and segments depend on shape, dtype and chunks alone, and every row is in exactly one read."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Preprocessing of rows is what its formula says, for values of any size, and keeps what is not finite in its place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -110,18 +108,10 @@ def test_a_chain_is_one_map_after_the_other() -> None:
         (lambda: bp.rows.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
         (lambda: bp.rows.NormalizeTotal(0), ValueError, "target = 0 is outside"),
         (lambda: bp.rows.NormalizeTotal("1e4"), TypeError, "target = '1e4' is a str"),
-        (
-            lambda: bp.rows.NormalizeTotal().apply(np.abs(X), "X"),
-            ValueError,
-            "target from all rows.* Give target",
-        ),
+        (lambda: bp.rows.NormalizeTotal().apply(np.abs(X), "X"), ValueError, "target from all rows.* Give target"),
         (lambda: bp.rows.Standardize(-1), ValueError, "max_value = -1 is outside"),
         (lambda: bp.rows.Standardize(mean=[1.0]), ValueError, "mean and scale were expected together"),
-        (
-            lambda: bp.rows.Standardize(10).apply(X, "X"),
-            ValueError,
-            "mean and scale from all rows.* Give mean",
-        ),
+        (lambda: bp.rows.Standardize(10).apply(X, "X"), ValueError, "mean and scale from all rows.* Give mean"),
         (lambda: bp.rows.Standardize(10, [1, 2], [1, 1]).apply(X, "X"), ValueError, "has 2 means, but X has 5 col"),
         (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
         (lambda: preprocessors([bp.rows.L2(), 1]), TypeError, "is not known; None, a record such as"),

@@ -2,8 +2,6 @@
 never lost to float32's range.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
