@@ -433,9 +433,9 @@ def covariates_of_rows(X: da.Array) -> tuple[list[tuple[da.Array, Any]], NDArray
     found = [(base, carried(base).covariates) for base in bases]
     if any(covariates is None for _, covariates in found):
         raise ValueError(
-            "X was computed from rows that were opened with covariates, or joined with rows that have none, so it is "
-            "not known which belong to it. Slices, lists of rows, masks, rechunk and astype keep them; name those of "
-            "other results: bigpca.open(X, covariates=Z)."
+            "X was computed or persisted from rows that were opened with covariates, or joined with rows that have "
+            "none, so it is not known which belong to it. Slices, lists of rows, masks, rechunk and astype keep them; "
+            "name those of other results: bigpca.open(X, covariates=Z)."
         )
     return found, places
 

@@ -35,7 +35,19 @@ from bigpca.data.source import (
     stored_values,
 )
 from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
-from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, view_of, viewed, with_index
+from bigpca.data.views import (
+    BESIDE,
+    Names,
+    View,
+    array_of,
+    carried,
+    carrying,
+    graph_of,
+    named,
+    view_of,
+    viewed,
+    with_index,
+)
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.engine.layout import coalesce
@@ -215,6 +227,7 @@ def open(
         What is known of each row, such as its batch or age, whose linear effect :class:`bigpca.PCA` and models of two
         sides take out. Joined as labels are: by key where both have keys, else in the order of the rows. Slices,
         masks and lists of the rows have those of their rows; rows that are computed from these otherwise are rejected.
+        What Dask has persisted has none: open rows with covariates after that.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -297,7 +310,7 @@ def _with_covariates(X: da.Array, covariates: Any) -> da.Array:
         return X
     if known.covariates is not None:
         raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
-    name, records = f"bigpca-beside-{uuid.uuid4().hex}", vars(known) | {"before": X, "covariates": covariates}
+    name, records = f"{BESIDE}{uuid.uuid4().hex}", vars(known) | {"before": X, "covariates": covariates}
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=X._meta)
     return carrying(rows, **records)
 

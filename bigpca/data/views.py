@@ -27,6 +27,7 @@ from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
 
 Names: TypeAlias = NDArray[np.object_] | None
+BESIDE = "bigpca-beside-"  # in names of rows with covariates, which Dask keeps where it drops records
 COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
 COPIED_BYTES = 2**18  # of smaller samples, which are transposed together
 
@@ -404,13 +405,14 @@ def _found(layers: Mapping[str, Any], name: str) -> Carried | None:
 
 def carries_covariates(X: da.Array) -> bool:
     """Whether X was computed from rows with covariates, unless it is what a model made of these."""
-    graph, waiting = graph_of(X), [X.name] * any(one.covariates is not None for one in records_in(X))
+    graph = graph_of(X)
+    waiting = [X.name] * any(name.startswith(BESIDE) for name in graph.layers)
     seen = set(waiting)
     while waiting:
-        found = _found(graph.layers, name := waiting.pop()) or Carried(chunks=())
-        if found.covariates is not None:
+        if (name := waiting.pop()).startswith(BESIDE):
             return True
-        if found.made is None:
+        found = _found(graph.layers, name)
+        if found is None or found.made is None:
             waiting += graph.dependencies.get(name, set()) - seen
             seen.update(waiting)
     return False

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -376,10 +377,12 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K).fit(X).transform(X, covariates=Z), ValueError, "was fitted with 0 covariates"),
         (lambda: bp.PCA(K).fit(X, covariates=Z).partial_fit(X), TypeError, "was fitted with 2 covariates"),
         (lambda: bp.merge(FITTED, bp.PCA(K).fit(X)), ValueError, "with 2 and 0 covariates"),
-        (lambda: bp.PCA(K).fit(ROWS * 2), ValueError, "X was computed from rows that were opened with covariates"),
-        (lambda: FITTED.spe(da.log1p(ROWS)), ValueError, "was computed from rows that were opened with covariates"),
+        (lambda: bp.PCA(K).fit(ROWS * 2), ValueError, "X was computed or persisted from rows that were opened"),
+        (lambda: bp.PCA(K).fit(ROWS.persist()), ValueError, "persisted from rows that were opened with covariates"),
+        (lambda: bp.PCA(K).fit(dask.optimize(ROWS)[0]), ValueError, "from rows that were opened with covariates"),
+        (lambda: FITTED.spe(da.log1p(ROWS)), ValueError, "X was computed or persisted from rows that were opened"),
         (lambda: bp.PCA(K).fit(da.concatenate([ROWS, bp.open(X)])), ValueError, "or joined with rows that have none"),
-        (lambda: bp.PCA(K).fit(bp.data.lagged(ROWS, [0, 1])), ValueError, "was computed from rows that were opened"),
+        (lambda: bp.PCA(K).fit(bp.data.lagged(ROWS, [0, 1])), ValueError, "was computed or persisted from rows"),
         (lambda: bp.PCA(K).fit(bp.open(X, covariates=Z[1:])[:9]), ValueError, "X has 150 rows, and Z 149"),
         (lambda: bp.PCA(K).fit(da.concatenate([ROWS, ONE])), ValueError, r"with different covariates: \[2, 1\]"),
         (lambda: bp.PCA(K).fit(ROWS, covariates=Z), ValueError, "opened with covariates, and others were given"),
