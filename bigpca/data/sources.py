@@ -17,7 +17,7 @@ from dask.base import tokenize
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
-from bigpca.data import containers
+from bigpca.data import containers, views
 from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks, row_width
 from bigpca.data.grids import check_field, feature_names, label, lazy_table, sample_rows
 from bigpca.data.patterns import RowPattern, missing_code
@@ -35,19 +35,7 @@ from bigpca.data.source import (
     stored_values,
 )
 from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
-from bigpca.data.views import (
-    BESIDE,
-    Names,
-    View,
-    array_of,
-    carried,
-    carrying,
-    graph_of,
-    named,
-    view_of,
-    viewed,
-    with_index,
-)
+from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, view_of, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
 from bigpca.engine.layout import coalesce
@@ -286,7 +274,7 @@ def open(
         X, shape = open_samples(source, member=member, **options)
         X = carrying(X, repeats=True) if repeats == "keep" else X
     if described == RowPattern():
-        return _with_covariates(X, covariates)
+        return views.with_covariates(X, covariates)
     if carried(X).view is not None:
         raise ValueError(
             "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
@@ -298,25 +286,9 @@ def open(
             "where values are missing."
         )
     missing_code(missing_value, X.dtype)
-    return _with_covariates(
+    return views.with_covariates(
         viewed(X, *row_view(source if carried(X).names is None else X, described, shape)), covariates
     )
-
-
-def _with_covariates(X: da.Array, covariates: Any) -> da.Array:
-    """Return the rows of X with covariates, under another name: elsewhere, the same rows may have others."""
-    known = carried(X)
-    if covariates is None:
-        return X
-    if known.covariates is not None:
-        raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
-    name, records = f"{BESIDE}{uuid.uuid4().hex}", vars(known) | {"before": X, "covariates": covariates}
-    rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=X._meta)
-    return carrying(rows, **records)
-
-
-def _as_they_are(rows: Array) -> Array:
-    return rows
 
 
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern, fill: str | None) -> None:

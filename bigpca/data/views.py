@@ -8,6 +8,7 @@ the engine reads the samples directly.
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -401,6 +402,28 @@ def _found(layers: Mapping[str, Any], name: str) -> Carried | None:
     """Return what an array of a graph carries."""
     layer = layers.get(f"{name}-carried")
     return layer.record if isinstance(layer, CarriedLayer) else None
+
+
+def with_covariates(X: da.Array, covariates: Any) -> da.Array:
+    """Return the same rows with covariates, under another name: elsewhere, the same rows may have others.
+
+    Raises
+    ------
+    ValueError
+        For rows that have some.
+    """
+    known = carried(X)
+    if covariates is None:
+        return X
+    if known.covariates is not None:
+        raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
+    name, records = f"{BESIDE}{uuid.uuid4().hex}", vars(known) | {"before": X, "covariates": covariates}
+    rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=X._meta)
+    return carrying(rows, **records)
+
+
+def _as_they_are(rows: Any) -> Any:
+    return rows
 
 
 def carries_covariates(X: da.Array) -> bool:

@@ -546,7 +546,7 @@ def test_names_of_covariates_are_kept_with_the_model(tmp_path: Path) -> None:
 
 
 def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs() -> None:
-    with pytest.raises(TypeError, match="was fitted with 3 covariates, which these rows need too"):
+    with pytest.raises(ValueError, match="the rows have 0 covariates, but PCA was fitted with 3"):
         quality.reconstruction_error(BY_COVARIATES, X[:, :2])
 
 

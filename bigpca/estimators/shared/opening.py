@@ -252,15 +252,10 @@ def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> 
     """Return the rows with their covariates, as those of the fit; raises as :func:`open_like`."""
     rows = with_covariates(model, rows, covariates)
     known, q = model._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
-    if known and not q:
-        raise TypeError(
-            f"{type(model).__name__} was fitted with {known} covariates, which these rows need too: "
-            "bigpca.open(X, covariates=Z), or the argument of fit, transform, predict and score."
-        )
     if q != known:
         raise ValueError(
-            f"Z has {q} columns, but {type(model).__name__} was fitted with {known} covariates. Pass those of "
-            "the fit, in the same order."
+            f"the rows have {q} covariates, but {type(model).__name__} was fitted with {known}. Give those of the fit, "
+            "in the same order: bigpca.open(X, covariates=Z), or the argument of fit, transform, predict and score."
         )
     if rows.covariates is not None:
         names = rows.covariates.origin.names
