@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 
 import bigpca as bp
-from bigpca.engine.events import CheckpointEvent, PassEvent
 
 ad = pytest.importorskip("anndata")
 N, D, K = 230, 40, 5
@@ -143,29 +142,6 @@ def test_the_default_number_of_components_is_that_of_scanpy(n: int, d: int, k: i
     cells = ad.AnnData(RNG.normal(size=(n, 60)).astype(np.float32))
     bp.cells.pca(cells, mask_var=[j < d for j in range(60)])
     assert cells.obsm["X_pca"].shape == (n, k)
-
-
-def test_a_stopped_run_is_resumed_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 256)
-    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", 12)
-    cells, events = PLACES["Zarr"](cells_of(sp.csr_array(X)), tmp_path), list[Any]()
-    cells.X = cells.X.rechunk((20, -1))
-
-    def stop(event: Any) -> None:
-        events.append(event)
-        if sum(isinstance(one, CheckpointEvent) for one in events) == 2:
-            raise KeyboardInterrupt
-
-    with dask.config.set(scheduler="sync"):
-        with pytest.raises(KeyboardInterrupt):
-            bp.cells.pca(cells, K, checkpoint=tmp_path / "c", progress=stop)
-        assert "X_pca" not in cells.obsm
-        events.clear()
-        bp.cells.pca(cells, K, checkpoint=tmp_path / "c", progress=events.append)
-        assert max(one.groups_resumed for one in events if isinstance(one, PassEvent)) > 0
-        found = np.asarray(cells.obsm["X_pca"])
-        bp.cells.pca(cells, K)
-        assert np.array_equal(found, np.asarray(cells.obsm["X_pca"]))
 
 
 def test_parameters_of_a_fit_pass_through(tmp_path: Path) -> None:

@@ -150,12 +150,6 @@ def test_other_dtypes_are_rejected_before_any_read_with_what_to_do(dtype: Any, r
             sources.open(given)
 
 
-def test_one_dimension_is_an_error_that_says_to_reshape() -> None:
-    for given in (X[:, 0], da.from_array(X[:, 0])):
-        with pytest.raises(ValueError, match=r"has shape \(40,\); rows of features.* Reshape it to \(n, d\) first"):
-            sources.open(given)
-
-
 def test_rows_outside_the_source_are_an_index_error() -> None:
     with pytest.raises(IndexError, match=r"rows 30:41 of the array in memory were requested, but it has 40"):
         sources.row_source(X).read(30, 41)

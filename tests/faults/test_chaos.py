@@ -39,12 +39,12 @@ def chaos(folder: Path, *options: object) -> tuple[dict[str, Any], list[dict[str
 
 @pytest.mark.cluster
 @pytest.mark.timeout(3000)
-def test_twenty_random_kills_change_no_bit_and_lose_nothing(tmp_path: Path) -> None:
-    row, kills, code = chaos(tmp_path, "--kills", 20, "--seed", 1)
+def test_random_kills_change_no_bit_and_lose_nothing(tmp_path: Path) -> None:
+    row, kills, code = chaos(tmp_path, "--kills", 12, "--seed", 1)
     assert [fault for kill in kills for fault in kill["faults"]] == []
     assert code == 0
-    assert row["kills"] == len(kills) == 20
-    assert row["identical"] == row["results"] >= 3
+    assert row["kills"] == len(kills) == 12
+    assert row["identical"] == row["results"] >= 2
     assert (row["rows lost"], row["wrong answers"], row["hangs"], row["other faults"]) == (0, 0, 0, 0)
     assert row["groups read again per kill, at most"] <= 5
     assert len({kill["victim"] for kill in kills}) >= 3

@@ -11,7 +11,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "1 a worker is killed in mid-pass": (
         "engine/test_same_bits.py::test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported",
         "estimators/linear/test_krylov_bits.py::test_a_worker_that_dies_with_the_shared_factor_changes_no_bit",
-        "faults/test_chaos.py::test_twenty_random_kills_change_no_bit_and_lose_nothing",
+        "faults/test_chaos.py::test_random_kills_change_no_bit_and_lose_nothing",
         "faults/test_chaos.py::test_a_worker_killed_and_a_connection_broken_at_a_phase_change_no_bit",
     ),
     "2 all workers are gone": (

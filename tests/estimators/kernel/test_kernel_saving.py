@@ -187,22 +187,6 @@ def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"expansion__offsets": np.zeros(4)},
-            r"it has expansion__offsets of shape \(4,\); \(2,\) was expected, as eigenvalues has it",
-        ),
-        (
-            {"expansion__mean_weights": np.zeros(7)},
-            r"it has expansion__mean_weights of shape \(7,\); \(90,\) was expected, as expansion__references has it",
-        ),
-        (
-            {"expansion__coefficients": np.zeros((90, 3))},
-            r"it has expansion__coefficients of shape \(90, 3\); \(90, 2\) was expected, as eigenvalues has it",
-        ),
-        (
-            {"expansion__coefficients": np.zeros((80, 2))},
-            r"it has expansion__coefficients of shape \(80, 2\); \(90, 2\) was expected, as expansion__references has",
-        ),
         ({"expansion__references__rows": np.full((90, 5), np.nan)}, "references__rows with values that are not finite"),
         ({"expansion__shift": np.zeros(4)}, r"it has expansion__references of shape \(90, 5\); \(90, 4\) was expected"),
         ({"expansion__shift": None}, "does not hold what a KernelPCA of format"),

@@ -108,15 +108,6 @@ def test_unknown_parameter_values_are_named_unread(parameters: dict[str, Any], m
             getattr(PCA(2, **parameters), call)(unreadable(50, 6))
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "object", "S3", "U3", "M8[s]", "m8[s]", "f4,f4"])
-def test_dtypes_without_principal_components_are_rejected_unread(dtype: str) -> None:
-    lazy = unreadable(50, 6, dtype=dtype)
-    pca = PCA(2).fit(X)
-    for call in (PCA(2).fit, PCA(2).plan, PCA(2).partial_fit, pca.transform):
-        with pytest.raises(TypeError, match=r"dtype .* cannot be used: PCA needs real numbers .* Nothing was read"):
-            call(lazy)
-
-
 @pytest.mark.parametrize("method", ["transform", "score_samples", "score"])
 @containers
 def test_another_number_of_features_is_rejected_unread(method: str, lazy: bool) -> None:
