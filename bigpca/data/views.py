@@ -429,7 +429,7 @@ def _as_they_are(rows: Any) -> Any:
 def carries_covariates(X: da.Array) -> bool:
     """Whether X was computed from rows with covariates, unless it is what a model made of these."""
     graph = graph_of(X)
-    waiting = [X.name] * any(name.startswith(BESIDE) for name in graph.layers)
+    waiting = [X.name] if BESIDE in " ".join(graph.layers) else []
     seen = set(waiting)
     while waiting:
         if (name := waiting.pop()).startswith(BESIDE):

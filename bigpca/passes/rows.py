@@ -493,7 +493,8 @@ class Rows:
         TypeError
             For rows whose covariates were not taken, and for batches of several arrays.
         """
-        reject_covariates(self)
+        if self.covariates is not None:
+            raise TypeError(LEFT_OUT)
         origin, counted = replace(self.origin), False
         if np.isnan(origin.samples.shape[0]):
             known = batches_of(origin.samples)
@@ -830,12 +831,6 @@ def beside_covariates(rows: Rows) -> Rows:
     return replace(both, origin=replace(both.origin, given=rows.origin.given))
 
 
-def reject_covariates(*sides: Rows) -> None:
-    """Reject rows with covariates where these would be left out: once they are read, they stand beside the rows."""
-    if any(side.covariates is not None for side in sides):
-        raise TypeError(LEFT_OUT)
-
-
 def on_device(rows: Rows) -> RowsThere | None:
     """Return the first rows on their device, or none of them, if they are analysed as they come from it."""
     origin = rows.origin
@@ -882,11 +877,11 @@ def _look_again(origin: Origin, before: str, seen: Seen) -> None:
 
 def keys_bytes(origin: Origin) -> int:
     """Return the memory in which the keys of several stores are compared; 0 for one."""
-    if origin.stored is not None:
-        return 0
-    counts = [int(one.shape[0]) for one in sources_in(origin.given) if getattr(one, "shape", ())]
-    if origin.sides or len(counts) < 2 or not may_have_keys(origin):
+    if origin.sides or origin.stored is not None:
         return max(map(keys_bytes, origin.sides), default=0)
+    counts = [int(one.shape[0]) for one in sources_in(origin.given) if getattr(one, "shape", ())]
+    if len(counts) < 2 or not may_have_keys(origin):
+        return 0
     from bigpca.data.keys import KEY_BYTES  # imports all formats of labels
 
     n = int(origin.X.shape[0])
@@ -981,9 +976,10 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     TypeError
         For rows in batches beside others, and for rows with covariates, which are a side of their own.
     """
-    reject_covariates(*sides)
     together = " and ".join(names)
     for name, side in zip(names, sides, strict=True):
+        if side.covariates is not None:
+            raise TypeError(LEFT_OUT)
         reject_batches(side.X, name, BESIDE.format(together))
     sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
     check_paired(sides, names)

@@ -38,7 +38,7 @@ from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import Rows, blocks_of_batches, reject_covariates, side_by_side
+from bigpca.passes.rows import LEFT_OUT, Rows, blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
@@ -408,7 +408,8 @@ def compare_layers(
 
 def _pair(X: Any, Y: Any, owner: str, weights: Any, nan_policy: str, memory_limit: int | str | None) -> Rows:
     rows = open_rows(X, owner).weighted(weights)
-    reject_covariates(rows)
+    if rows.covariates is not None:
+        raise TypeError(LEFT_OUT)
     joined = open_pair(rows, Y, owner)
     return joined.begun(nan_policy=nan_policy, memory_limit=memory_limit)
 

@@ -154,16 +154,15 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
     rows = Rows.opened(opened, names=feature_names(opened), sample=sample, lazy=not is_held(X))
-    rows = replace(rows, covariates=_covariates_of(opened, estimator))
+    if carries_covariates(opened):
+        rows = replace(rows, covariates=_covariates_of(opened, estimator))
     if rows.origin.stored is not None and not isinstance(X, da.Array):
         rows.origin.looked = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
 
 
-def _covariates_of(X: da.Array, estimator: str) -> Rows | None:
-    """Return the covariates that the rows of X were opened with, in their order; None without some."""
-    if not carries_covariates(X):
-        return None
+def _covariates_of(X: da.Array, estimator: str) -> Rows:
+    """Return the covariates that the rows of X were opened with, in their order."""
     from bigpca.data.keys import covariates_of_rows  # imports all formats of labels
 
     found, places = covariates_of_rows(X)
