@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from functools import lru_cache
-from pathlib import Path
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import psutil
 
 from bigpca.parameters import PARAMETERS, number_of
+
+if sys.platform != "win32":
+    import resource
 
 DEFAULTS: Mapping[str, object] = MappingProxyType(
     {
@@ -193,28 +195,49 @@ def setting(estimator: object, name: str, given: object = None) -> Any:
 
 # Hard and soft limits of a container, v1 and v2: those that ``distributed.system.memory_limit`` looks at.
 CGROUP_LIMITS = (
-    "memory/memory.limit_in_bytes",
-    "memory/memory.soft_limit_in_bytes",
-    "memory.max",
-    "memory.high",
-    "memory.low",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    "/sys/fs/cgroup/memory/memory.soft_limit_in_bytes",
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory.high",
+    "/sys/fs/cgroup/memory.low",
 )
 
 
-def memory_limit() -> int:
+def memory_limit(machine: int | None = None) -> int:
     """Return the bytes of memory that this process may use: the machine's, its container's or its own limit's.
 
     The same as ``distributed.system.MEMORY_LIMIT``, without the import of ``distributed``.
     """
-    own = resource.getrlimit(resource.RLIMIT_RSS)[1]  # -1 without a limit
-    limits = [psutil.virtual_memory().total, own]
+    limits = [psutil.virtual_memory().total if machine is None else machine]
+    if sys.platform != "win32":
+        limits.append(resource.getrlimit(resource.RLIMIT_RSS)[1])  # -1 without a limit
     for name in CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
+        with suppress(OSError, ValueError), open(name) as limit:  # no such file, or "max"
+            limits.append(int(limit.read()))
     return int(min(limit for limit in limits if limit > 0))
 
 
+def memory_now() -> tuple[int, int]:
+    """Return the bytes that this process holds, and those that it may take beside them."""
+    machine, held = psutil.virtual_memory(), int(_process(os.getpid()).memory_info().rss)
+    return held, max(0, min(int(machine.available), memory_limit(int(machine.total)) - held))
+
+
+@lru_cache(maxsize=1)
+def _process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)
+
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+
+
+@cache
+def of_libc(name: str) -> Any:
+    """Return a function of the C library; None where it has none, or cannot be looked into, as on Windows."""
+    try:
+        return getattr(ctypes.CDLL(None), name, None)
+    except TypeError:
+        return None
 
 
 @lru_cache(maxsize=1)
@@ -229,12 +252,12 @@ def steady_heap() -> bool:
     bool
         Whether the C library accepted the settings.
     """
-    option = getattr(ctypes.CDLL(None), "mallopt", None)
+    option = of_libc("mallopt")
     return option is not None and bool(option(M_TRIM_THRESHOLD, KEPT_ON_TOP) and option(M_MMAP_THRESHOLD, MAPPED_FROM))
 
 
 def trim_heap() -> None:
     """Return freed memory to the system, if the C library is glibc."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = of_libc("malloc_trim")
     if trim is not None:
         trim(0)

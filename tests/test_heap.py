@@ -39,7 +39,7 @@ def test_blocks_that_are_freed_leave_the_process() -> None:
 
 
 def test_a_heap_without_these_functions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.settings.ctypes.CDLL", lambda name: object())
+    monkeypatch.setattr("bigpca.settings.of_libc", lambda name: None)
     steady_heap.cache_clear()
     assert not steady_heap()
     trim_heap()

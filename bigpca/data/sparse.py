@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import psutil
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -20,7 +19,7 @@ from bigpca.data.containers import dense_rows
 from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, DerivedRows, MemoryRows, Source, Stamp
 from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
-from bigpca.settings import memory_limit
+from bigpca.settings import memory_now
 from bigpca.storage.files import kind_of
 
 CHECKED = 1 << 22  # indices that are checked at a time
@@ -53,11 +52,11 @@ def as_csr(X: Any) -> Any:
     if is_csr(X):
         return X
     needed = int(X.nnz) * (X.dtype.itemsize + INDEX_BYTES) + INDEX_BYTES * int(X.shape[0])
-    free = min(psutil.virtual_memory().available, memory_limit() - psutil.Process().memory_info().rss)
+    _, free = memory_now()
     if needed > free:
         raise MemoryBudgetError(
             f"rows are read from CSR, and a copy of this {type(X).__name__} of shape {X.shape} in that form takes "
-            f"{format_bytes(needed)}, but {format_bytes(max(0, free))} are free. Write it once as CSR, such as "
+            f"{format_bytes(needed)}, but {format_bytes(free)} are free. Write it once as CSR, such as "
             "scipy.sparse.save_npz(path, X.tocsr()) where memory suffices, and pass the path."
         )
     return X.tocsr()

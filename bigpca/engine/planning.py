@@ -403,7 +403,7 @@ def plan_of(
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=most_evaluations,
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
-        costs=tuple(replace(one, times=times) for one, times in usual),
+        costs=tuple(one if share == 1 else replace(one, times=times) for one, times in usual),
         solve=solve,
         rows_known=share == 1,
     )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import psutil
-
 from bigpca.engine.local import Eligible, current_client, local_threads, workers_of
 from bigpca.engine.planning import Resources
 from bigpca.settings import memory_limit as machine_limit
+from bigpca.settings import memory_now
 
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
 
@@ -75,10 +73,9 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
         if len({(r.limit_bytes, r.threads) for r in found}) == 1:
             return replace(smallest, where="the workers' memory limit")
         return smallest
-    idle = int(psutil.Process(os.getpid()).memory_info().rss)
+    idle, free = memory_now()
     if given is not None:
         return Resources(local_threads(), given, idle, "memory_limit")
-    free = min(psutil.virtual_memory().available, max(0, machine_limit() - idle))
     return Resources(local_threads(), free + idle, idle, "this machine's free memory")
 
 

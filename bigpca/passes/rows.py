@@ -868,10 +868,12 @@ def unchanged(origin: Origin, before: str) -> Iterator[None]:
 
 
 def _look_again(origin: Origin, before: str, seen: Seen) -> None:
+    if not before:
+        return
     now = dict(zip(seen, looking(look_at, seen), strict=True))
     path = next((path for path, found in now.items() if changed(seen[path], found)), "")
     with one_look(now):
-        if before and (path or origin.files_digest() != before):
+        if path or origin.files_digest() != before:
             raise input_changed(path)
 
 

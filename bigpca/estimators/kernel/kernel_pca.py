@@ -47,7 +47,7 @@ from bigpca.estimators.linear.krylov import (
 )
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
-from bigpca.estimators.shared.fit import choose, first_that_fits
+from bigpca.estimators.shared.fit import choose
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -439,7 +439,7 @@ def plan_kernel_fit(rows: Rows, settings: KernelSettings, solver: str, *, pairs_
     wanted = PairsFit if pairs_only else KernelFit  # a regression needs the rows that the others do not keep
     auto = [one for one in FITS.values() if one.offered(rows, settings) and issubclass(one, wanted)]
     tried = auto if named is None else [named]
-    fit = choose([first_that_fits(one.choices(rows, settings)) for one in tried])
+    fit = choose(*(one.choices(rows, settings) for one in tried))
     if not isinstance(fit, PairsFit):
         return fit
     check_references(rows, settings.kernel, f'solver="{fit.solver}"')

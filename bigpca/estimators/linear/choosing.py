@@ -116,6 +116,7 @@ class NullFit(Fit[PCAResult]):
 
     solver = of_part("main", "solver")
     exact = of_part("main", "exact")
+    least_price = of_part("main", "least_price")
 
     @property
     def account(self) -> str:
@@ -217,11 +218,11 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
         null = null_fit(
             rule, rows, settings, lambda known: plan_fit(rows, replace(settings, n_components=known), solver)
         )
-        best = choose([moments, null]) if one_read and solver == "auto" else null
+        best = choose([moments], [null]) if one_read and solver == "auto" else null
         return null if best.solver != CovarianceFit.solver else best  # whose reason compares already
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
         return first_that_fits(named.choices(rows, settings))
     again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
-    return choose([first_that_fits(fit.choices(rows, settings)) for fit in known if fit.offered(rows, settings)])
+    return choose(*(fit.choices(rows, settings) for fit in known if fit.offered(rows, settings)))

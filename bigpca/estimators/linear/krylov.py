@@ -31,6 +31,7 @@ from bigpca.estimators.linear.spectrum import (
     result_of,
 )
 from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
+from bigpca.estimators.shared.fit import EXACT_SECONDS
 from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_products
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct
@@ -308,6 +309,7 @@ class KrylovFit(PCAFit):
     depends_on: ClassVar[tuple[str, ...]] = ("settings.center", "settings.scale", *ITERATED)
     solver: ClassVar[str] = "krylov"
     exact: ClassVar[bool] = False
+    least_price: ClassVar[float] = EXACT_SECONDS
 
     iteration: Iteration
 

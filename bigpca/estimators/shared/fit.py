@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -45,6 +46,7 @@ Model = TypeVar("Model", bound=BaseEstimator)
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
 EXACT_SECONDS = 30.0  # of one core, below which an exact fit is always preferred
+INEXACT = f"is not exact (preferred where an exact fit takes over {EXACT_SECONDS:g} s and twice as long)"
 PLANNED_ROWS = 1_000_000  # of batches whose number of rows is not known
 
 
@@ -259,13 +261,18 @@ class Reading(ABC):
                 )
 
     def chosen(self, against: Sequence[str]) -> Self:
-        """Return the same with the comparison that led to its choice."""
-        return replace(self, against=tuple(against))
+        """Return the same, with what is known of it, and the comparison that led to its choice."""
+        found = copy(self)
+        vars(found)["against"] = tuple(against)
+        vars(found)["plan"] = replace(self.plan, reason=found.reason)
+        return found
 
 
 @dataclass(frozen=True)
 class Fit(Reading, Generic[Found]):
     """One way to solve a problem: its reads, its solve, and the function that executes them."""
+
+    least_price: ClassVar[float] = 0.0  # whatever the plan
 
     @abstractmethod
     def run(self, run: Run) -> Found:
@@ -278,7 +285,7 @@ class Fit(Reading, Generic[Found]):
         A fit to a tolerance is chosen only if no exact fit fits in memory, or if the best exact one takes more than
         30 seconds of one core and more than twice as long.
         """
-        return seconds(self.plan) if self.exact else max(EXACT_SECONDS, 2 * seconds(self.plan))
+        return max(self.least_price, (1 if self.exact else 2) * seconds(self.plan))
 
 
 AnyFit = TypeVar("AnyFit", bound=Fit[object])
@@ -289,19 +296,27 @@ def seconds(plan: Plan) -> float:
     return max(plan.flops / FLOPS_PER_SECOND, plan.bytes_read / BYTES_PER_SECOND)
 
 
-def choose(fits: Sequence[AnyFit]) -> AnyFit:
+def choose(*given: Sequence[AnyFit]) -> AnyFit:
     """Return the fit with the lowest price among those that fit in memory, with the comparison as its reason.
 
-    The only fit is returned as it is, even if it does not fit: its plan reports the shortage.
+    Each kind of fit is given in the sizes that it may have, of which the first that fits is compared. The only kind is
+    returned even if it does not fit: its plan reports the shortage. One whose least price is not below that of
+    another is not planned.
 
     Raises
     ------
     EvaluationBudgetError, MemoryBudgetError
         If no fit is within the limits.
     """
-    fits = [fit for fit in fits if fit.readable] or fits[:1]
-    if len(fits) == 1:
-        return fits[0]
+    kinds = [kind for kind in given if kind[0].readable] or given[:1]
+    if len(kinds) == 1:
+        return first_that_fits(kinds[0])
+    fits, unplanned = list[AnyFit](), list[str]()
+    for kind in sorted(kinds, key=lambda kind: kind[0].least_price):
+        if kind[0].least_price and any(fit.plan.fits and fit.price <= kind[0].least_price for fit in fits):
+            unplanned.append(f"{kind[0].solver} {INEXACT}")
+        else:
+            fits.append(first_that_fits(kind))
     fitting = [fit for fit in fits if fit.plan.fits]
     if not fitting:
         for fit in fits:
@@ -312,7 +327,7 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
             f"{SMALLER_CHUNKS}, request fewer components, or reduce the number of columns."
         )
     best = min(fitting, key=lambda fit: fit.price)
-    return best.chosen([_compare(other.plan, best.plan) for other in fits if other is not best])
+    return best.chosen([*(_compare(other.plan, best.plan) for other in fits if other is not best), *unplanned])
 
 
 def first_that_fits(fits: Sequence[AnyFit]) -> AnyFit:
@@ -328,7 +343,7 @@ def _compare(other: Plan, best: Plan) -> str:
     text = f"{other.solver} costs {ratio:,.{0 if ratio >= 100 else 1}f} times as much"
     if ratio >= 1:
         return text
-    return f"{text}, but is not exact (preferred where an exact fit takes over {EXACT_SECONDS:g} s and twice as long)"
+    return f"{text}, but {INEXACT}"
 
 
 Done = TypeVar("Done")

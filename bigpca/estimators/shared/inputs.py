@@ -10,10 +10,11 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from inspect import signature
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -539,10 +540,15 @@ def check_parameters(estimator: BaseEstimator) -> None:
         one.check(name, getattr(estimator, name))
 
 
-def declared_parameters(estimator: BaseEstimator) -> dict[str, Parameter]:
+def declared_parameters(estimator: BaseEstimator) -> Mapping[str, Parameter]:
     """Return what is declared of the parameters of an estimator: in the table of all, or in the traits of its class."""
-    known = {**PARAMETERS, **estimator._traits.ranges}
-    return {name: known[name] for name in signature(type(estimator)).parameters if name in known}
+    return _declared(cast("Hashable", type(estimator)))
+
+
+@cache
+def _declared(kind: Any) -> Mapping[str, Parameter]:
+    known = {**PARAMETERS, **kind._traits.ranges}
+    return {name: known[name] for name in signature(kind).parameters if name in known}
 
 
 def summed(estimator: BaseEstimator) -> list[str]:

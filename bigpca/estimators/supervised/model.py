@@ -253,7 +253,7 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):
             return exact
         iteration = KrylovRoweisFit.planned(rows, type(self).__name__, labelled, problem)
-        return iteration if problem.solver == "krylov" else choose([exact, iteration])
+        return iteration if problem.solver == "krylov" else choose([exact], [iteration])
 
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
         super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)
