@@ -35,7 +35,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "4 the client is killed or interrupted": (
         "engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
         "engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",
-        "passes/test_project.py::test_an_output_whose_writer_was_killed_resumes_with_what_is_missing",
+        "storage/test_outputs.py::test_chunks_finished_before_a_kill_are_kept",
         "engine/test_waiting.py::test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading",
         "engine/test_interrupts.py::test_an_interrupt_at_any_line_leaves_no_task",
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",
@@ -46,9 +46,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "faults/test_disks.py::test_a_limit_on_the_size_of_files_is_an_error_too",
     ),
     "6 the disk fills up under a checkpoint or the spill": (
-        "engine/test_full_disk.py::test_a_disk_full_from_the_start_is_rejected_before_any_read",
-        "engine/test_full_disk.py::test_a_disk_that_fills_up_is_warned_of_once_and_the_run_continues_to_the_same_bits",
-        "engine/test_full_disk.py::"
+        "engine/test_checkpoint.py::test_a_disk_full_from_the_start_is_rejected_before_any_read",
+        "engine/test_checkpoint.py::test_a_disk_that_fills_up_is_warned_of_once_and_the_run_continues_to_the_same_bits",
+        "engine/test_checkpoint.py::"
         "test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_continues_to_the_same_bits",
         "faults/test_disks.py::"
         "test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunks_were_persisted",
@@ -67,8 +67,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "10 a file whose header or pages lie": (
         "data/test_hdf5.py::test_damage_anywhere_in_a_file_is_named_or_changes_only_values",
-        "security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps",
-        "security/test_untrusted_files.py::test_a_page_of_parquet_whose_checksum_is_wrong_is_named",
+        "security/test_untrusted_data.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps",
+        "security/test_untrusted_data.py::test_a_page_of_parquet_whose_checksum_is_wrong_is_named",
     ),
     "11 the input changes between passes": (
         "faults/test_inputs.py::test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit",
@@ -78,13 +78,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "26 two runs on one output": (
         "storage/test_lock.py::test_a_live_process_is_named_and_a_killed_one_is_taken_over",
         "storage/test_lock.py::test_of_many_contenders_for_a_dead_lock_exactly_one_wins",
-        "passes/test_project.py::test_two_writers_of_one_output_are_rejected",
+        "storage/test_outputs.py::test_two_runs_on_one_output_exclude_each_other",
         "engine/test_checkpoint.py::test_two_runs_on_one_checkpoint_are_rejected",
     ),
     "27 the output is there already": (
         "passes/test_project.py::"
         "test_an_existing_output_is_rejected_before_any_read_and_replaced_where_that_was_asked_for",
-        "storage/test_crashes.py::test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter",
+        "storage/test_outputs.py::test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter",
         "storage/test_outputs.py::test_overwriting_keeps_the_old_output_until_the_new_one_is_complete",
     ),
     "28 a worker with too little memory": (
@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "34 the result depends on workers or schedule": (
         "engine/test_same_bits.py::test_two_workers_give_the_bits_of_one_thread",
-        "engine/test_same_bits.py::test_the_model_of_a_fit_has_the_same_bits_everywhere",
+        "estimators/test_every_estimator.py::test_threads_give_the_bits_of_one_thread",
         "estimators/test_every_estimator.py::test_worker_processes_give_the_bits_of_one_thread",
     ),
     "35 the end of the walltime": (

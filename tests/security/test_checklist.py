@@ -20,15 +20,14 @@
    tests/security/test_sizes.py::test_metadata_of_more_chunks_than_can_be_listed_are_rejected
    tests/security/test_sizes.py::test_a_model_whose_chunk_is_of_gigabytes_is_not_read
    tests/security/test_sizes.py::test_a_checkpoint_whose_record_is_of_gigabytes_is_an_error
-   tests/security/test_untrusted_files.py::test_an_npz_that_promises_more_than_it_holds_is_rejected
-   tests/security/test_untrusted_files.py::test_object_arrays_in_npz_are_rejected_without_unpickling
-   tests/security/test_untrusted_files.py::test_a_torch_file_is_never_unpickled
-   tests/security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
-   tests/security/test_untrusted_files.py::test_a_filter_plugin_of_hdf5_is_not_loaded
+   tests/security/test_untrusted_data.py::test_an_npz_that_promises_more_than_it_holds_is_rejected
+   tests/security/test_untrusted_data.py::test_object_arrays_in_npz_are_rejected_without_unpickling
+   tests/security/test_untrusted_data.py::test_a_torch_file_is_never_unpickled
+   tests/security/test_untrusted_data.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
+   tests/security/test_untrusted_data.py::test_a_filter_plugin_of_hdf5_is_not_loaded
    tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_rejected_and_read_anew
    tests/estimators/kernel/test_kernel_saving.py::test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
    tests/estimators/kernel/test_kernel_saving.py::test_a_model_that_names_other_places_opens_nothing
-   tests/data/test_zarr_reader.py::test_a_pickle_filter_is_rejected_before_any_chunk
    tests/data/test_zarr_reader.py::test_v2_dtypes_that_are_not_real_numbers_are_rejected
    tests/data/test_bad_files.py::test_object_arrays_are_rejected_without_unpickling
    tests/data/test_bad_files.py::test_hdf5_data_in_other_files_are_rejected

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.preprocessing import StandardScaler
 
@@ -185,3 +186,31 @@ def test_equal_entries_prove_nothing_that_is_false() -> None:
     values = PCA(3, solver="covariance").fit(X).explained_variance_
     truth = np.linalg.svd(X, compute_uv=False)[:3] ** 2 / 63
     np.testing.assert_allclose(values, truth, rtol=0, atol=4 * d * np.finfo(np.float64).eps * truth[0])
+
+
+# The tutorial's table 2 (Marukatat 2022): axes that hold 90, 95 and 99 % of the variance of z-scored data
+
+
+TABLE = {
+    "diabetes": (load_diabetes, 10, (7, 8, 8)),
+    "breast cancer": (load_breast_cancer, 30, (7, 10, 17)),
+    "iris": (load_iris, 4, (2, 2, 3)),
+}
+
+
+@pytest.mark.parametrize(("name", "solver"), [*((name, "covariance") for name in TABLE), ("iris", "dot")])
+def test_the_numbers_of_axes_are_those_of_the_table(name: str, solver: str, tmp_path: Path) -> None:
+    load, d, axes = TABLE[name]
+    data = load().data
+    assert data.shape[1] == d
+    X = stored(tmp_path, data, (100, d))
+    found = tuple(PCA(share, solver=solver, scale=True).fit(X).n_components_ for share in (0.90, 0.95, 0.99))
+    assert found == axes
+
+
+def test_the_ratios_reach_the_shares_with_these_axes_and_not_with_one_less() -> None:
+    for load, _, axes in TABLE.values():
+        held = np.cumsum(PCA(scale=True).fit(load().data).explained_variance_ratio_)
+        np.testing.assert_allclose(held[-1], 1)
+        for share, k in zip((0.90, 0.95, 0.99), axes, strict=True):
+            assert held[k - 1] >= share > (held[k - 2] if k > 1 else 0)
