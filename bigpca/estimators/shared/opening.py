@@ -245,7 +245,8 @@ def rows_like(
     fitted_preprocessors(model)  # which rejects others than those of the fit
     rows = beside_covariates(open_like(model, X).weighted(weights))
     rows, d = rows_of_fit(model, rows, memory_limit=memory_limit), model.n_features_in_
-    return rows if beside else rows.mapped(*(MapStep(one, d, 2 * d * rows.n_columns) for one in effects_of(model)))
+    flops = 2 * d * (rows.n_columns - d)
+    return rows if beside else rows.mapped(*(MapStep(one, d, flops) for one in effects_of(model)))
 
 
 def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
