@@ -17,14 +17,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import FILLS
 from bigpca.data.checks import check_decoded, note_rounded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
-from bigpca.data.views import carried
-from bigpca.errors import brief, closest, warn_caller
+from bigpca.data.views import View, carried
+from bigpca.errors import brief, check_choice, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
 COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 0
@@ -65,6 +65,8 @@ class Grid:
         Of the DataArray, with ``attrs``, its attributes.
     kept : ndarray of int64, or None
         The places, in C order, that are columns: the others have no values. None for all.
+    why : {"nan", "masked"}
+        Why the others are no columns: they are NaN in every row, or a mask leaves them out.
     """
 
     dims: tuple[str, ...]
@@ -74,6 +76,7 @@ class Grid:
     name: str | None
     attrs: Mapping[str, Any]
     kept: NDArray[np.int64] | None = None
+    why: str = "nan"
 
     @property
     def width(self) -> int:
@@ -174,6 +177,19 @@ class Grid:
             _check_equal(dim, given.coords[dim].values, what, self.coords[dim].values, "that of X is", remedy)
         return self._along(np.asarray(given.values, np.float64), dims)
 
+    def masked(self, mask: Any) -> Grid:
+        """Return the grid without the places where a mask is False: a DataArray, or an array of the shape of the grid.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :func:`masked_places`, and :meth:`aligned` for a DataArray.
+        """
+        if is_labelled(mask):
+            check_mask(mask.dtype)
+            mask = self.aligned(mask, "mask").reshape(self.sizes) > 0
+        return replace(self, kept=masked_places(mask, self.sizes), why="masked")
+
     def check_same(self, other: Grid, owner: str) -> None:
         """Compare with the grid of new rows.
 
@@ -195,6 +211,42 @@ class Grid:
     def like(self, other: Grid) -> Grid:
         """Return a grid that :meth:`check_same` accepted with all coordinates that this one has."""
         return replace(other, coords={**other.coords, **self.coords})
+
+
+def kept_view(grid: Grid) -> View | None:
+    """Return the view of all places of a grid that are its columns, for the same reason as in the fit; None for all."""
+    return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=grid.why)
+
+
+def check_mask(dtype: np.dtype[Any]) -> None:
+    """Reject a mask that is not of booleans.
+
+    Raises
+    ------
+    TypeError
+    """
+    if dtype.kind != "b":
+        raise TypeError(f"mask has the dtype {dtype}; bool was expected. Pass mask > 0.5, or mask.notnull().")
+
+
+def masked_places(mask: ArrayLike, sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the places, in C order, where a mask of the shape of a sample, or of its columns, is True.
+
+    Raises
+    ------
+    TypeError
+        For other values than booleans.
+    ValueError
+        For another shape, and where none is True.
+    """
+    given = np.asarray(mask)
+    check_mask(given.dtype)
+    if given.shape not in (sizes, (math.prod(sizes),)):
+        raise ValueError(f"mask has the shape {given.shape}, but a sample has {sizes}. Pass one of that shape.")
+    places = np.flatnonzero(given).astype(np.int64)
+    if not len(places):
+        raise ValueError(f"mask is False at all {given.size} places, so there are no columns. True keeps a place.")
+    return places
 
 
 def _put_back(rows: NDArray[Any], kept: NDArray[np.int64], width: int) -> NDArray[Any]:
@@ -387,6 +439,7 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
         "name": None if grid.name is None else str(grid.name),
         "attrs": _plain(grid.attrs),
         "coords": coords,
+        **({} if grid.why == "nan" else {"why": grid.why}),
     }, arrays
 
 
@@ -428,6 +481,8 @@ def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
         coords[str(one["name"])] = Coordinate(own, found.reshape([shape[dim] for dim in own]), one["attrs"], levels)
     kept = arrays.get("kept")
     grid = Grid(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
+    grid = replace(grid, why=values.get("why", grid.why))
+    check_choice("why", grid.why, ("nan", "masked"))
     if kept is not None and not (len(kept) and kept[0] >= 0 and kept[-1] < grid.width and (np.diff(kept) > 0).all()):
         raise ValueError("the columns of its grid are not positions in the grid, in order")
     return grid
@@ -556,7 +611,7 @@ def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.obj
     """
     if isinstance(X, da.Array):
         found = carried(X)
-        return found.labels.grid.names() if found.names is None and found.labels is not None else found.names
+        return found.names if found.names is not None or found.labels is None else found.labels.grid.column_names()
     if (schema := table_schema(X)) is not None:
         return string_names([name for name, _ in schema])
     return label(X, None)[1].grid.names(axes) if is_labelled(X) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral, Real
@@ -256,6 +256,21 @@ class RowPattern:
         pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen, missing=missing)
         pattern._check_pooling()
         return pattern
+
+    def masked(self, places: NDArray[np.int64], *, on_grid: bool = False) -> RowPattern:
+        """Return the same with the columns that a mask keeps.
+
+        Raises
+        ------
+        ValueError
+            Beside a pattern or columns, and ``on_grid`` beside a code of missing values.
+        """
+        if self != RowPattern(missing=None if on_grid else self.missing):
+            raise ValueError(
+                "a mask and a pattern, columns or (of a DataArray) a missing value were given. Give one: columns= and "
+                "the axes of a pattern take masks, and DataArray.where replaces values."
+            )
+        return replace(self, columns=Positions.of(places, "mask"))
 
     def _check_pooling(self) -> None:
         """Reject pooling without a rule, and a rule without pooling; raises as :meth:`of`."""

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from dask.base import tokenize
@@ -19,7 +19,16 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
 from bigpca.data import containers, views
 from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks, row_width
-from bigpca.data.grids import check_field, feature_names, label, lazy_table, sample_rows
+from bigpca.data.grids import (
+    Grid,
+    check_field,
+    feature_names,
+    kept_view,
+    label,
+    lazy_table,
+    masked_places,
+    sample_rows,
+)
 from bigpca.data.patterns import RowPattern, missing_code
 from bigpca.data.source import (
     Looks,
@@ -153,6 +162,7 @@ def open(
     keys: str | None = None,
     missing_value: float | None = None,
     fill: str | float | None = "default",
+    mask: Any = None,
     repeats: str = "warn",
     covariates: Input | None = None,
     **axes: int,
@@ -207,6 +217,11 @@ def open(
         may be a value. Numbers out of ``valid_range`` are an error. Both hold for a DataArray that xarray decoded
         from a file, too. None treats every stored number as a value; a number treats all but this one as values,
         like None with ``missing_value``.
+    mask : array-like or xarray.DataArray of bool, optional
+        Which places of a sample are columns, such as those of the sea: of the shape of a sample, or for a DataArray of
+        that of its grid, or a DataArray along some of its dimensions, whose coordinates are compared. What the other
+        places hold is never looked at. A model of a DataArray keeps grid and mask: it maps whole fields, and its own
+        are NaN elsewhere.
     repeats : {"warn", "keep"}, default "warn"
         What rows of several stores mean that have the same key, such as those by which a sampler of several processes
         fills its last batch. Each counts: by default a fit warns, and labels or outputs that need the keys are an
@@ -273,6 +288,10 @@ def open(
             options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
         X, shape = open_samples(source, member=member, **options)
         X = carrying(X, repeats=True) if repeats == "keep" else X
+        if mask is not None and (labels := carried(X).labels) is not None:
+            return views.with_covariates(_masked(X, labels.grid.masked(mask), described), covariates)
+        if mask is not None:
+            described = described.masked(masked_places(mask, shape))
     if described == RowPattern():
         return views.with_covariates(X, covariates)
     if carried(X).view is not None:
@@ -289,6 +308,13 @@ def open(
     return views.with_covariates(
         viewed(X, *row_view(source if carried(X).names is None else X, described, shape)), covariates
     )
+
+
+def _masked(X: da.Array, grid: Grid, described: RowPattern) -> da.Array:
+    """Return the rows of a DataArray at the places of its grid that a mask keeps."""
+    view, labels = cast("View", kept_view(grid)), carried(X).labels
+    described.masked(cast("Array", grid.kept), on_grid=True)
+    return carrying(viewed(X, view), labels=replace(labels, grid=grid))
 
 
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern, fill: str | None) -> None:

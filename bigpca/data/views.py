@@ -55,8 +55,9 @@ class View:
         Which columns are kept, in this order; None for all.
     pattern : RowPattern or None
         What the view was made of, if a user described it.
-    absent : bool
-        Whether all other columns are NaN in every row, which is checked.
+    absent : {"", "nan", "masked"}
+        Why the other columns of a grid are none: they are NaN in every row, which is checked, or a mask leaves them
+        out, whatever they hold; "" for other columns.
     missing : int, float or None
         Samples have this value where there is none: it becomes NaN, before anything else.
     complete : ndarray of int64, or None
@@ -70,7 +71,7 @@ class View:
     taken: tuple[Taken, ...] = ()
     columns: NDArray[np.int64] | None = None
     pattern: RowPattern | None = None
-    absent: bool = False
+    absent: str = ""
     missing: float | None = None
     complete: NDArray[np.int64] | None = None
 
@@ -145,7 +146,7 @@ class View:
     @property
     def kept(self) -> bool:
         """Whether a model keeps the view, and applies it to new samples."""
-        return self.absent or (self.pattern is not None and not self.plain)
+        return bool(self.absent) or (self.pattern is not None and not self.plain)
 
     @property
     def plain(self) -> bool:
@@ -184,7 +185,7 @@ class View:
     ) -> NDArray[Any]:
         """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``.
 
-        Columns that are ``absent`` are those of the rows that are ``present``; None for all.
+        Columns that are NaN are those of the rows that are ``present``; None for all.
         """
         if issparse(samples):
             chosen: NDArray[Any] = self._sparse(samples)
@@ -205,7 +206,7 @@ class View:
         flat = _contiguous(rows, samples if whole else None).reshape(-1, rows.shape[2])
         if self.columns is None:
             return flat
-        if self.absent:
+        if self.absent == "nan":
             _check_absent(flat, self.columns, present)
         found: NDArray[Any] = np.take(flat, self.columns, axis=1)
         if self.complete is not None and found.dtype.kind == "f":
@@ -227,7 +228,7 @@ class View:
 
     def _sparse(self, samples: Any) -> Any:
         """Return the chosen columns of CSR rows, with sorted indices."""
-        if self.absent and self.columns is not None:  # what is not stored is 0, which is a value
+        if self.absent == "nan" and self.columns is not None:  # what is not stored is 0, which is a value
             _check_absent(np.zeros((min(samples.shape[0], 1), samples.shape[1])), self.columns)
         rows = samples if self.columns is None else samples[:, self.columns]
         if self.complete is not None and rows.dtype.kind == "f":
@@ -243,7 +244,7 @@ class View:
         columns = None if self.columns is None else content_digest(self.columns)
         taken = [str(one if isinstance(one, slice) else one.tolist()) for one in self.taken]
         shape = {"sample": list(self.sample), "row_axes": list(self.row_axes), "column_axes": list(self.column_axes)}
-        checked = {"absent": True} if self.absent else {}
+        checked = {"absent": self.absent} if self.absent else {}
         coded = {} if self.missing is None else {"missing": self.missing}
         needed = {} if self.complete is None else {"complete": content_digest(self.complete)}
         return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns, **checked, **coded, **needed}
@@ -613,5 +614,5 @@ def columns_of(X: da.Array, columns: NDArray[np.int64], *, complete: bool = Fals
     known = View((int(X.shape[1]),)) if view is None else view
     whole = np.arange(int(X.shape[1]), dtype=np.int64) if known.columns is None else known.columns
     needed = whole if complete and known.complete is None else known.complete
-    chosen = replace(known, columns=whole[columns], pattern=None, absent=False, complete=needed)
+    chosen = replace(known, columns=whole[columns], pattern=None, absent="", complete=needed)
     return viewed(X if view is None else base, chosen)

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.data.grids import grid_from_stored
+from bigpca.data.grids import grid_from_stored, kept_view
 from bigpca.data.provenance import provenance_of
 from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, an, brief
 from bigpca.estimators import HOMES
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters, decode_record
 from bigpca.estimators.shared.inputs import Steps
-from bigpca.estimators.shared.labelled import kept_view
 from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.reading.row_maps import preprocessors

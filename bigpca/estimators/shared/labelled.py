@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Matrix
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held
+from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held, kept_view
 from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View, carrying, viewed
@@ -182,11 +182,6 @@ def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument =
     return opened.shown(carrying(opened.X, search=made))
 
 
-def kept_view(grid: Grid) -> View | None:
-    """Return the view of all places of a grid that are its columns, which are checked to have all values."""
-    return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=True)
-
-
 def open_side(
     Y: Unchecked, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
 ) -> Rows:
@@ -231,7 +226,7 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
     Raises
     ------
     ValueError
-        For another grid.
+        For another grid, and another mask.
 
     Warns
     -----
@@ -249,10 +244,16 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
             f"by position",
             UserWarning,
         )
-    rows = as_given(rows, names=grid.like(labels.grid).names())
-    if rows.origin.view is not None:
-        return rows
-    return _cut(rows, grid)
+    rows = as_given(rows, names=grid.like(labels.grid).column_names())
+    if rows.origin.view is None:
+        return _cut(rows, grid)
+    own = labels.grid
+    if own.kept is not None and (grid.kept is None or not np.array_equal(grid.kept, own.kept)):
+        raise ValueError(
+            f"the mask of X keeps {own.n_columns} places, which are not the {grid.n_columns} that {owner} was fitted "
+            "on. Pass X without a mask, or with that of the fit."
+        )
+    return rows
 
 
 def _cut(rows: Rows, grid: Grid) -> Rows:
