@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 from dask.base import tokenize
+from numpy.typing import ArrayLike
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
@@ -162,7 +163,7 @@ def open(
     keys: str | None = None,
     missing_value: float | None = None,
     fill: str | float | None = "default",
-    mask: Any = None,
+    mask: ArrayLike | None = None,
     repeats: str = "warn",
     covariates: Input | None = None,
     **axes: int,

@@ -47,7 +47,8 @@ def test_a_fit_is_that_of_the_places_that_the_mask_keeps(container: str, mask: s
     plain = bp.PCA(2).fit(PLAIN)
     np.testing.assert_allclose(model.explained_variance_, plain.explained_variance_, rtol=1e-10)
     np.testing.assert_array_equal(model.to_xarray()["components"].notnull()[0], SEA)
-    assert len(model.feature_names_in_) == SEA.sum() and model.feature_names_in_[0] == "10.0, 3"
+    assert len(model.feature_names_in_) == SEA.sum()
+    assert model.feature_names_in_[0] == "10.0, 3"
 
 
 @pytest.mark.parametrize("saved", [False, True])
