@@ -295,7 +295,7 @@ def without_rows(rows: Rows) -> str:
         return said + "Fill in the values, or leave out columns that have none."
     start, stop = FirstRows(rows, rows.layout(0)).reads[0]
     reader, futures = rows.reader(start, stop)
-    reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+    reader = reader.with_inputs({k: f.result() for k, f in futures.items()})
     values, _ = rows.counted.of_slab(reader.read(start, stop), start)
     empty, first = np.asarray(~np.isfinite(values).any(axis=0)), 0
     if not empty.any():
@@ -419,17 +419,17 @@ class FirstRows:
         for start, stop in self.reads:
             run.read_beside(self.cost)
             reader, futures = rows.reader(start, stop, there=there)
-            reader = reader.with_inputs({SHARED: rows.broadcast} | {k: f.result() for k, f in futures.items()})
+            reader = reader.with_inputs({k: f.result() for k, f in futures.items()})
             with solve_paused():  # because nodes of a graph may fold rows themselves
                 read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
             values = read[: self.layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
             where = reader.where(start, start + values.shape[0])
             if rows.nan_policy == "omit" or rows.steps:
                 on = Device.holding(values) if isinstance(values, RowsThere) else None
-                step = Preparing(reader, values.dtype, "omit", on, rows.steps)
+                step = Preparing(reader, values.dtype, "omit" if rows.fill is None else "mean", on, rows.steps)
                 numbers = None if numbers is None else numbers[: values.shape[0]]
                 block = step.prepared(values, start, where, np.zeros(values.shape[1]), numbers)
-                values = map_rows(rows.steps, block, where) if rows.steps and block.count else block.values
+                values = map_rows(step.maps, block, where) if step.maps and block.count else block.values
             if values.shape[0]:
                 return values
         return np.zeros((0, rows.n_columns), working_dtype(rows.dtype))

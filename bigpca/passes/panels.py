@@ -40,7 +40,7 @@ from bigpca.passes.reading.blocks import (
     within_range,
 )
 from bigpca.passes.reading.preparing import Preparing
-from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, ValueReader, sent_to
+from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, Limits, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 
@@ -152,7 +152,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
             return block.values
         values = map_rows(step.maps, block, where) if step.maps else block.values
         sparse = isinstance(slab, csr_array)  # about zero: a shift would make them dense
-        if step.maps and not sparse and about.any():
+        if not step.plain and not sparse and about.any():
             np.subtract(values, about.astype(self.dtype), out=values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
         return values if sparse or shift is None or self.device is not None else within_range(values, block.largest)
@@ -286,6 +286,7 @@ class ColumnGroup(Group[Values]):
     dtype: DType
     template: ColumnState
     weights: Vector | None = None
+    limits: tuple[Limits, ...] = ()
 
     @contextmanager
     def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
@@ -307,8 +308,10 @@ class ColumnGroup(Group[Values]):
         if self.weights is not None:  # rows of weight 0 may hold anything
             values[self.weights == 0] = 0
         shift, last = None if self.template.center else np.zeros(values.shape[1]), first + columns.shape[1]
-        step = Preparing(self.reader, self.dtype)
-        block = step.prepared(values, 0, self.reader.where(first, last), shift, owned=True)
+        step, where = Preparing(self.reader, self.dtype), self.reader.where(first, last)
+        for limits in self.limits:
+            limits.check(values, where, column=first)
+        block = step.prepared(values, 0, where, shift, owned=True)
         if self.weights is not None:
             block = block.weighted(self.weights)
         yield replace(block, rows=np.arange(first, last))
@@ -394,11 +397,10 @@ class ColumnRead(Read[R_co]):
 
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             reads = tuple(layout.reads[i] for i in layout.groups[group])
-            own, columns = template.without_shared(), ColumnReader(source)
-            reader = columns if rows.limits is None else ValueReader(columns, rows.limits, present=rows.counted.present)
+            own, limits = template.without_shared(), cast("tuple[Limits, ...]", tuple(step.f for step in rows.steps))
             task = ColumnGroup(
-                index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
-                dtype=cost.dtype, template=own, weights=rows.counted.weights,
+                index=group, reader=ColumnReader(source), reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
+                dtype=cost.dtype, template=own, weights=rows.counted.weights, limits=limits,
             )  # fmt: skip
             return task, {}
 

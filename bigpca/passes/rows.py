@@ -41,15 +41,12 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.readers import (
-    FILL,
     MAPS,
     SHIFT,
     ColumnFill,
     DirectReader,
-    Limits,
     Reader,
     SidesReader,
-    ValueReader,
     ViewReader,
 )
 from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
@@ -433,12 +430,9 @@ class Rows:
         Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :func:`filled` returns, and
         rejected in others.
     steps : tuple of MapStep
+        Those of rows as they are stored come first: limits of values, and what fills in missing ones.
     counted : CountedRows
         Which rows count, and how often: weights, and labels.
-    fill : ColumnFill or None
-        What replaces missing values, before the maps; None if nothing does.
-    limits : Limits or None
-        Of values as they are stored, or as the view has them: those outside are rejected when they are read.
     covariates : Rows or None
         Of the same samples, whose linear effect a fit takes out.
     groups : labels of the rows, as they were given, or None
@@ -453,8 +447,6 @@ class Rows:
     nan_policy: str = "raise"
     steps: tuple[MapStep, ...] = ()
     counted: CountedRows = field(default_factory=CountedRows)
-    fill: ColumnFill | None = None
-    limits: Limits | None = None
     covariates: Rows | None = None
     groups: object = None
     preprocessing: tuple[RowPreprocessor, ...] | None = None
@@ -566,7 +558,8 @@ class Rows:
     @property
     def source(self) -> Source | None:
         """The source, if its rows are analysed as they are stored; None for graphs, views, maps and filled rows."""
-        return self.origin.stored if self.origin.view is None and not self.steps and self.fill is None else None
+        changed = self.origin.view is not None or any(step.f.changes for step in self.steps)
+        return None if changed else self.origin.stored
 
     @property
     def in_memory(self) -> bool:
@@ -611,7 +604,13 @@ class Rows:
     @property
     def dtype(self) -> DType:
         """Stored dtype; float64 where missing values are filled by means."""
-        return np.dtype(self.X.dtype if self.fill is None else np.float64)
+        dtype = np.dtype(self.X.dtype)
+        return dtype if self.fill is None else self.fill.output_dtype(dtype)
+
+    @property
+    def fill(self) -> ColumnFill | None:
+        """What replaces missing values; None if nothing does."""
+        return next((step.f for step in self.steps if isinstance(step.f, ColumnFill)), None)
 
     @property
     def roundings(self) -> tuple[float, ...]:
@@ -679,19 +678,11 @@ class Rows:
             ends = np.cumsum(origin.sample_chunks)
             present = self.counted.part(start, stop).present if view.absent else None
             reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)], present, start)
-        if self.fill is not None or self.limits is not None:
-            present = self.counted.part(start, stop).present
-            reader = ValueReader(reader, self.limits, self.fill is not None, present, start)
         return reader, futures
 
     def reader_of(self, cost: PassCost, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return the :meth:`reader` of a pass; what multiplies rows elsewhere changes none of those in memory."""
         return self.reader(start, stop, there=cost.there, owned=not cost.serial or bool(self.steps))
-
-    @property
-    def broadcast(self) -> dict[str, object]:
-        """What readers need of the broadcast values: those that fill missing ones."""
-        return {} if self.fill is None else {FILL: self.fill.found}
 
     @property
     def identity(self) -> dict[str, object]:
@@ -767,10 +758,8 @@ class Prices:
         return counted if search is None else (*counted, *search.costs)
 
     def read_bytes(self, rows: int) -> int:
-        """Return the bytes of ``rows`` rows as they are read, before the maps; and of the copy that filling makes."""
-        stored, read = np.dtype(self.rows.X.dtype), self.rows.dtype
-        in_place = stored == read and (self.rows.fill is None or self.rows.origin.owned)
-        return math.ceil(rows * (self.row_bytes(read) + (0 if in_place else self.row_bytes(stored))))
+        """Return the bytes of ``rows`` rows as they are read, before the maps."""
+        return math.ceil(rows * self.row_bytes(np.dtype(self.rows.X.dtype)))
 
     def row_bytes(self, dtype: DType) -> float:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
@@ -820,7 +809,7 @@ def filled(rows: Rows) -> Rows:
     That is :func:`bigpca.passes.summaries.find_fill`. Rows of integers, which have no missing values, are returned as
     they are.
     """
-    return replace(rows, fill=ColumnFill() if rows.dtype.kind == "f" else None)
+    return rows.mapped(MapStep(ColumnFill(), rows.n_columns)) if rows.dtype.kind == "f" else rows
 
 
 def beside_covariates(rows: Rows) -> Rows:
@@ -834,7 +823,7 @@ def beside_covariates(rows: Rows) -> Rows:
 def on_device(rows: Rows) -> RowsThere | None:
     """Return the first rows on their device, or none of them, if they are analysed as they come from it."""
     origin = rows.origin
-    if origin.view or rows.steps or rows.fill or rows.limits or origin.sides or origin.sparse:
+    if origin.view or rows.steps or origin.sides or origin.sparse:
         return None
     batches = rows.order.batches
     one = origin.samples._meta if batches is None else batches.stream.first_array
@@ -936,7 +925,7 @@ def pass_over(
         What tasks subtract from rows, if that is the same in all groups.
     """
     check_states(rows, templates.values())
-    shared = {key: a.shared for key, a in templates.items() if a.shared is not None} | rows.broadcast
+    shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
     if rows.steps:
@@ -962,8 +951,8 @@ def pass_over(
 def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     """Return rows of several origins as one: row i is row i of each, in order. One read of it is one read of each.
 
-    They are cut where the chunks of any end; where one is sparse, all are read as CSR. Views, filled values and limits
-    act on each; row maps, and the policy for incomplete rows, act on the whole. Weights are those of the first.
+    They are cut where the chunks of any end; where one is sparse, all are read as CSR. Views act on
+    each; row maps, and the policy for incomplete rows, act on the whole. Weights are those of the first.
 
     Parameters
     ----------

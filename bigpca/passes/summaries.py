@@ -42,7 +42,8 @@ def observing(rows: Rows, name: str, *, first: bool = False) -> Read[Folded[Obse
         layout = replace(
             rows.layout(template.state_bytes), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one
         )
-    return Read.into(replace(rows, fill=None, steps=()), name, template, layout=layout)
+    checks = tuple(step for step in rows.steps if not step.f.changes)
+    return Read.into(replace(rows, steps=checks), name, template, layout=layout)
 
 
 def _first_rows(rows: Rows) -> tuple[int, int]:

@@ -567,8 +567,8 @@ class Standardization:
     def applied(self, rows: Rows) -> Rows:
         """Return the rows about the given centre, divided by the given scale; counts of alleles within their limits."""
         limits = limits_of(self.scale)
-        if limits is not None and not rows.steps:
-            rows = replace(rows, limits=limits)
+        if limits is not None and all(step.f.of_stored for step in rows.steps):
+            rows = replace(rows, steps=(MapStep(limits, rows.n_columns), *rows.steps))
         return rows if self.given is None else rows.mapped(MapStep(self.given, rows.n_columns, 2 * rows.n_columns))
 
     def in_units_of_rows(self, mean: Vector, scale: Vector | None) -> tuple[Vector, Vector | None]:

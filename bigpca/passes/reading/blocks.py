@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from bigpca import blas, csr
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
-from bigpca.data.sparse import stored_values
+from bigpca.data.sparse import stored_values, with_values
 from bigpca.devices import Device, RowsThere, library_on
 from bigpca.engine.layout import MIB
 from bigpca.errors import NonFiniteError, counted
@@ -339,6 +339,14 @@ def group_shift(values: Values, dtype: DType | None = None) -> Array:
         shift: Array = mean.astype(dtype or values.dtype)
     shift[~np.isfinite(shift)] = 0
     return shift
+
+
+def complete_rows(values: Values) -> NDArray[np.bool_]:
+    """Return which rows have finite values only."""
+    bad = ~np.isfinite(stored_values(values))
+    bad = with_values(values, bad) if isinstance(values, csr_array) else bad
+    complete: NDArray[np.bool_] = bad.sum(axis=1) == 0
+    return complete
 
 
 def _known(values: Values) -> tuple[Values, Integers]:

@@ -13,8 +13,16 @@ from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import stored_values
 from bigpca.devices import Device
 from bigpca.engine.interfaces import RowSource
-from bigpca.passes.reading.blocks import Block, CountedRows, Values, group_shift, non_finite, prepare_block
-from bigpca.passes.reading.row_maps import MapStep, map_tiles
+from bigpca.passes.reading.blocks import (
+    Block,
+    CountedRows,
+    Values,
+    complete_rows,
+    group_shift,
+    non_finite,
+    prepare_block,
+)
+from bigpca.passes.reading.row_maps import MapStep, map_stored, map_tiles
 
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
 LARGEST_SQUARED = 1e154  # whose square float64 holds
@@ -48,6 +56,7 @@ class Preparing:
     device : Device or None
         Where blocks are multiplied.
     maps : tuple of MapStep
+        Those of stored rows first; once it is made, the others, which map complete rows.
     counted : CountedRows
         Of the rows of the group, from row ``first`` on.
     shift : ndarray of shape (d,), or None
@@ -77,6 +86,16 @@ class Preparing:
     looks: list[Look] = field(default_factory=list)
     count: int = 0
     omitted: int = 0
+    of_stored: tuple[MapStep, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.of_stored = tuple(step for step in self.maps if step.f.of_stored)
+        self.maps = self.maps[len(self.of_stored) :]
+
+    @property
+    def plain(self) -> bool:
+        """Whether rows are subtracted from as they are checked: neither mapped nor put on a device after that."""
+        return not self.maps and not (self.of_stored and self.device is not None)
 
     def apply(self, slab: Values, row: int) -> Iterator[Block]:
         """Yield the blocks of a slab, one per mapped tile, all about one shift, without empty ones.
@@ -92,7 +111,7 @@ class Preparing:
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
         where, weights = self.reader.where(row, last), self.counted.weights
         complete = self.prepared(slab, row, where, self.shift, numbers, owned=numbers is not None)
-        for block in self._mapped(complete, where) if self.maps else (complete,):
+        for block in (complete,) if self.plain else self._mapped(complete, where):
             if weights is not None:
                 block = block.weighted(weights[block.rows - self.first])
             self.omitted -= block.count
@@ -123,18 +142,23 @@ class Preparing:
         Sparse rows are about zero.
         """
         rows = np.arange(row, row + slab.shape[0]) if numbers is None else numbers
+        if self.of_stored and self.nan_policy == "omit":
+            keep = complete_rows(slab)
+            slab, rows = slab[keep], rows[keep]
+        stored = map_stored(self.of_stored, slab, rows, where, owned=owned or self.reader.owned)
+        slab, numbers, owned = stored, rows, owned or self.reader.owned or stored is not slab
         if isinstance(slab, csr_array):
             return self._sparse(slab.astype(self.dtype, copy=False), rows, where, shift)
         if self.device is not None and self.there:
             return self._on(self.device, slab, rows, where, shift)
-        about, plain = None, not self.maps
+        about, plain = None, self.plain
         if plain:
             about = group_shift(slab, self.dtype) if shift is None else shift.astype(self.dtype)
         return prepare_block(
             slab,
             row,
             about,
-            owned=owned or self.reader.owned,
+            owned=owned,
             nan_policy=self.nan_policy,
             where=where,
             find_largest=self.searched and plain,
@@ -173,7 +197,7 @@ class Preparing:
     @property
     def there(self) -> bool:
         """Whether rows are put on the device as they are read, and checked there."""
-        return self.device is not None and not self.maps and not self.made_here
+        return self.device is not None and self.plain and not self.made_here
 
     def check(self, sums: Iterable[Array] = ()) -> None:
         """Reject blocks on a device that had NaN or infinite values, and sums there that are not finite.

@@ -1,4 +1,5 @@
-"""Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked and filled.
+"""Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them; and maps
+of rows as they are stored: checked, and filled.
 
 A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype; ``owned`` is whether the
 caller may overwrite them. I/O errors and undecodable chunks are retried twice, after a pause.
@@ -29,21 +30,29 @@ from bigpca.data.source import MemoryRows, Source, of_task
 from bigpca.data.sparse import computed_rows, in_blocks, row_range, stacked
 from bigpca.data.views import View
 from bigpca.devices import Device, RowsThere
-from bigpca.engine.group import AHEAD, SHARED
+from bigpca.engine.group import AHEAD
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.passes.reading.blocks import Values, cached_rows
+from bigpca.passes.reading.row_maps import NumberedMap, RowMap
 
 ROUNDING = 1e-6  # by which values may exceed their limits
 ATTEMPTS = 3
 FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
 MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
 SHIFT = "bigpca-shift"  # the key of the shift
-FILL = "bigpca-fill"  # the key of the means that replace missing values among the broadcast values
+
+
+class StoredMap(RowMap):
+    """A map of rows as they are stored, before incomplete ones are rejected: the first of a chain."""
+
+    of_stored: ClassVar[bool] = True
+    takes_csr: ClassVar[bool] = True
+    keeps_csr: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(StoredMap, NumberedMap):
     """The range that all values must be in; missing ones are in no range.
 
     Attributes
@@ -53,16 +62,29 @@ class Limits:
         What the values are and who expects them, for messages.
     """
 
+    changes: ClassVar[bool] = False
+
     low: float
     high: float
     what: str
 
-    def check(
-        self, rows: Values, where: str, first: tuple[int, int] = (0, 0), present: NDArray[np.bool_] | None = None
-    ) -> None:
-        """Reject values outside the range, in rows that are ``present``.
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the same rows."""
+        self.check(rows, where, numbers)
+        return rows
 
-        ``first`` are the numbers of the first row and column.
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the rows."""
+        return dtype
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """None."""
+        return 0, 0
+
+    def check(self, rows: Values, where: str, numbers: Integers | None = None, column: int = 0) -> None:
+        """Reject values outside the range.
+
+        Rows have these ``numbers``, and columns are numbered from ``column`` on.
 
         Raises
         ------
@@ -73,13 +95,11 @@ class Limits:
             if self._inside(rows.data[None]):
                 return
             rows = rows.toarray()  # to name the value
-        if present is not None and not present.all():
-            rows = np.where(present[:, None], rows, self.low)
         step = cached_rows(rows.shape[1] * rows.itemsize)
         for i in range(0, len(rows), step):
             strip = rows[i : i + step]
             if not self._inside(strip):
-                self._reject(strip, where, (first[0] + i, first[1]))
+                self._reject(strip, where, np.arange(i, i + step) if numbers is None else numbers[i:], column)
 
     def _inside(self, values: Array) -> bool:
         if not values.size:
@@ -87,21 +107,21 @@ class Limits:
         low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)  # which pass over NaN
         return not (low < self.low - ROUNDING or high > self.high + ROUNDING)
 
-    def _reject(self, values: Array, where: str, first: tuple[int, int]) -> None:
+    def _reject(self, values: Array, where: str, numbers: Integers, first: int) -> None:
         with np.errstate(invalid="ignore"):
             row, column = (
                 int(a[0]) for a in np.nonzero((values < self.low - ROUNDING) | (values > self.high + ROUNDING))
             )
         value = values[row, column].item()
         raise ValueError(
-            f"row {row + first[0]}, column {column + first[1]} of {where} holds {value:g}; {self.what}, "
+            f"row {numbers[row]}, column {column + first} of {where} holds {value:g}; {self.what}, "
             f"{self.low:g} to {self.high:g}, were expected. If {value:g} is the code of missing values, open the rows "
             f"by bp.open(source, missing_value={value:g}); sparse rows store NaN instead."
         )
 
 
 @dataclass
-class ColumnFill:
+class ColumnFill(StoredMap):
     """What replaces missing values: the mean of each column, once the read that finds it is done.
 
     Attributes
@@ -111,18 +131,30 @@ class ColumnFill:
 
     means: Vector | None = None
 
-    @property
-    def found(self) -> Vector:
-        """The means.
+    def apply(self, rows: Values, where: str) -> Values:
+        """Return the filled rows, in float64."""
+        return self._filled(rows, owned=False)
 
-        Raises
-        ------
-        RuntimeError
-            Before the read that finds them.
-        """
+    def apply_in_place(self, rows: Values, where: str) -> Values:
+        """Fill float64 rows."""
+        return self._filled(rows, owned=True)
+
+    def _filled(self, rows: Values, *, owned: bool) -> Values:
         if self.means is None:
             raise RuntimeError("rows were read before the means that replace missing values were known")
-        return self.means
+        return fill(rows, self.means, owned=owned)
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """Float64: see :func:`fill`."""
+        return np.dtype(np.float64)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The filled rows."""
+        return 8 * rows * d, 0
+
+    def describe(self) -> dict[str, object]:
+        """The class: what is read says which the means are."""
+        return {"class": type(self).__name__}
 
 
 def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
@@ -170,7 +202,7 @@ class Reader:
             there.settle()  # before their memory is used again, in the stream in which they were made
 
     def with_inputs(self, inputs: Inputs) -> Self:
-        """Return the reader with the values of nodes that Dask computed or holds, and those that fill missing ones."""
+        """Return the reader with the values of nodes that Dask computed or holds."""
         return self
 
 
@@ -427,49 +459,6 @@ class ViewReader(ReaderOfReader):
     def where(self, start: int, stop: int) -> str:
         samples = self.base.where(*self.view.samples(start, stop))
         return samples if self.view.rows_per_sample == 1 else f"rows {start}:{stop}, of {samples},"
-
-
-@dataclass(frozen=True)
-class ValueReader(ReaderOfReader):
-    """Rows of another reader, whose values are checked, and filled where they are missing.
-
-    Attributes
-    ----------
-    base : Reader
-    limits : Limits or None
-        Of the values; not of rows that are not ``present``.
-    fills : bool
-        Whether missing values are filled, by the means among the broadcast values.
-    present : ndarray of bool, or None
-        Which rows have a weight above 0, from row ``first`` on; None for all.
-    """
-
-    limits: Limits | None = None
-    fills: bool = False
-    present: NDArray[np.bool_] | None = None
-    first: int = 0
-    means: Vector | None = None
-
-    @property
-    def owned(self) -> bool:
-        """Whether the rows are a copy: those that are filled are."""
-        return self.fills or self.base.owned
-
-    def read(self, start: int, stop: int) -> Values:
-        rows, by_column = self.base.read(start, stop), isinstance(self.base, ColumnReader)
-        if self.limits is not None:
-            numbers = slice(None) if by_column else slice(start - self.first, stop - self.first)
-            present = None if self.present is None else self.present[numbers]
-            self.limits.check(rows, self.where(start, stop), (0, start) if by_column else (start, 0), present)
-        if not self.fills:
-            return rows
-        if self.means is None:
-            raise RuntimeError("rows were read without the broadcast means that replace missing values")
-        return fill(rows, self.means, owned=self.base.owned)
-
-    def with_inputs(self, inputs: Inputs) -> Self:
-        means = inputs[SHARED].get(FILL) if self.fills and SHARED in inputs else None
-        return replace(super().with_inputs(inputs), means=means)
 
 
 @dataclass(frozen=True)

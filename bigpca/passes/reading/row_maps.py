@@ -32,7 +32,19 @@ SHOWN_ROWS = 5  # in messages
 
 
 class RowMap(ABC):
-    """A picklable function of rows, and what it takes. Each one is a frozen record."""
+    """A picklable function of rows, and what it takes. Each one is a frozen record.
+
+    Attributes
+    ----------
+    of_stored : bool
+        Whether it takes rows as they are stored, before incomplete ones are rejected. Such maps come first in a chain,
+        and keep the number and the width of rows.
+    changes : bool
+        Whether the result may be other rows, not rows that were only checked.
+    """
+
+    of_stored: ClassVar[bool] = False
+    changes: ClassVar[bool] = True
 
     @abstractmethod
     def apply(self, rows: Values, where: str) -> Values:
@@ -224,6 +236,12 @@ def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterat
     size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, values.shape[0]))
     for i in range(0, values.shape[0], size):
         yield from _mapped(maps, row_range(values, i, i + size), numbers[i : i + size], where, owned=True)
+
+
+def map_stored(steps: tuple[MapStep, ...], rows: Values, numbers: Integers, where: str, *, owned: bool) -> Values:
+    """Return rows after the maps of stored rows, which may overwrite them if they are ``owned``."""
+    ((found, _),) = _mapped([step.f for step in steps], rows, numbers, where, owned=owned)
+    return found
 
 
 def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Values:
