@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -23,16 +24,18 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
+from bigpca.data.sources import open_source
+from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.engine import run as run_module
 from bigpca.engine.cluster import run, watch
 from bigpca.engine.cluster.run import ClusterRun
-from bigpca.engine.events import Event, PassEvent
+from bigpca.engine.events import Event, GroupEvent, PassEvent
 from bigpca.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.plots.data import drawn_scores
 from bigpca.report.describing import classified
 from tests.engine.conftest import start_cluster
-from tests.passes.kit import Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
+from tests.passes.kit import LoggedRows, Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
 
 N, D = 2000, 16
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("small_groups")]
@@ -339,19 +342,62 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
     np.testing.assert_allclose(found, before)
 
 
-def test_a_worker_whose_read_never_ends_is_named_and_its_groups_are_read_elsewhere(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("row", "segments"), [(N // 2, 64), (0, 1)])
+def test_a_worker_whose_read_never_ends_is_named_once_and_its_groups_are_read_elsewhere(
+    row: int, segments: int, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where no segment can end before. It has one thread, and gets no more groups while that hangs, nor in the
+    next read.
+    """
     monkeypatch.setattr(run, "ENDLESS", 1.0)
+    monkeypatch.setattr("bigpca.engine.layout.MAX_SEGMENTS", segments)
     store, log, gate = tmp_path / "x.zarr", tmp_path / "log", tmp_path / "gate"
     write_store(store, normal(N, D), (25, D))
     with Client(cluster) as client:
         unhindered, _ = fold_with(logged(store, tmp_path / "before"), 60)  # in it workers import what segments need
         stuck = sorted(client.run(os.getpid).items())[0]
-        X = logged(store, log, delay=0.02, gate=str(gate), gate_row=N // 2, gate_process=stuck[1])
+        X = logged(store, log, delay=0.02, gate=str(gate), gate_row=row, gate_process=stuck[1])
         try:
             found, told = fold_with(X, 2)
+            again, told_again = fold_with(X, 2)
         finally:
             gate.touch()
-    assert bits(found) == bits(unhindered)
-    assert any(f"worker {stuck[0]} has finished nothing for " in one and ", and has group " in one for one in told)
+    assert bits(found) == bits(again) == bits(unhindered)
+    assert not told_again
+    (said,) = [one for one in told if " has finished nothing for " in one]
+    assert f"worker {stuck[0]} " in said
+    assert ", and has group " in said
+
+
+@dataclass(frozen=True)
+class Sticky(LoggedRows):
+    """Rows of which those of one group can be read by nobody until ``gate`` is there."""
+
+    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        free = self.gate and start != self.gate_row
+        return (replace(self, gate="") if free else super()).read_block(start, stop, columns)
+
+
+def test_rows_that_can_be_read_nowhere_take_no_more_than_four_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on, and the run ends as soon as they can be read."""
+    monkeypatch.setattr(run, "ENDLESS", 1.0)
+    store, log, gate, events = tmp_path / "x.zarr", tmp_path / "log", tmp_path / "gate", list[Event]()
+    write_store(store, normal(N, D), (25, D))
+    log.mkdir()
+    X = open_source(Sticky.of(ZarrReader(store), str(log), 0.02, str(gate), 1000))
+
+    def readers() -> int:
+        return len([one for one in reads_in(log) if one[0] == 1000])
+
+    def stuck() -> bool:
+        return readers() == run.LIVE and sum(isinstance(event, GroupEvent) for event in events) >= 12
+
+    with start_cluster(5) as cluster, Client(cluster) as client:
+        client.wait_for_workers(5, timeout=600)
+        with when(lambda: stuck() and not time.sleep(3), gate.touch), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = folded(Rows.of(X), Moments(D), Run(stalled_seconds=1, progress=events.append), name="moments").state
+    assert readers() == run.LIVE
+    assert bits(found) == bits(moments_of(bp.open(store)))

@@ -39,7 +39,6 @@ from distributed import Client, Future, KilledWorker
 from bigpca.engine.checkpoint import Prefix, Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.cluster.tasks import (
     StoredSegment,
-    attempt_of_key,
     extend_prefix,
     finish_stored,
     group_of,
@@ -70,17 +69,24 @@ from bigpca.engine.planning import SMALLER_CHUNKS
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, counted, format_bytes
 
-# Groups whose workers died: which are retried, which are retried alone, and which is blamed.
+# One rule for what is slow or lost: a piece of work is submitted once more, to other workers, where each of its
+# submissions in flight is held up, and the first result counts; all have the same bits. A submission is held up where
+# its tasks, or results of theirs, are on a worker that
 #
-# Dask removes a silent worker after ``distributed.scheduler.worker-ttl`` (5 minutes), but never one that still answers
-# while its task hangs, for example on a lost file server. Here a silent worker is reported after ``stalled_seconds`` (a
-# minute), and one that finishes nothing after that time and five times the longest segment so far. The segments that
-# they hold up are also submitted to other workers; the first result counts, and all have the same bits. No worker is
-# stopped, because it may recover. A pass begins with those that stalled in the pass before it.
+# 1. has been silent for ``stalled_seconds`` (a minute; Dask removes such a worker after 5 minutes, which is
+#    ``distributed.scheduler.worker-ttl``), or is paused; or
+# 2. has finished nothing of the pass for that time, and for five times the longest segment so far: Dask never removes a
+#    worker that still answers while its task hangs, for example on a lost file server. Until a segment has finished,
+#    the limit is twice ``stalled_seconds``, and counts only if groups have finished elsewhere;
 #
-# NOTE: until a segment of the pass has finished, a hanging read cannot be recognised.
+# or where the scheduler does not know its tasks any more. At most ``LIVE`` are in flight: rows that nobody can read do
+# not take all workers. No worker is stopped, because it may recover. Until it does, new groups go to others, at the
+# beginning of the next pass too, and what it holds up is kept although its result is there: Dask takes a worker whose
+# hung task was released for idle, and sends it more.
 LOOKS = 12  # checks within the time after which a worker counts as stalled
 ENDLESS = 5.0  # a worker is stalled if it finishes nothing for this many times the longest segment of the pass
+FIRST = 2.0  # and before a segment has ended, for this many times ``stalled_seconds``
+LIVE = 4  # submissions of a piece of work that are in flight at a time
 logger = logging.getLogger("bigpca")
 
 
@@ -105,6 +111,7 @@ class Stalls:
     _suspected: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)  # workers that a warning has named
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
+    _ended: bool = False  # whether a group of the pass has ended
     _looked: float = field(default_factory=time.monotonic)
     _tasks: dict[str, set[str]] = field(default_factory=dict)  # of the pass on each worker
     _quiet: float = field(default_factory=time.monotonic)  # since when these are the same; inf once that was said
@@ -114,10 +121,8 @@ class Stalls:
         known = known_of(self.client)
         self.workers = {who: set() for who in known.stalled | known.unanswered}
 
-    def look(
-        self, waited: Iterable[str], workers: Mapping[str, int], longest: float | None = None
-    ) -> set[tuple[int, int]]:
-        """Return the segments and attempts that stalled workers hold up; looks twelve times within the time limit.
+    def look(self, waited: Iterable[str], workers: Mapping[str, int], longest: float = 0.0) -> None:
+        """Find the stalled workers among live ones, by what the scheduler knows; twelve times within the time limit.
 
         Parameters
         ----------
@@ -125,8 +130,8 @@ class Stalls:
             Tasks that the client waits for.
         workers : mapping of str to int
             Live workers and their threads.
-        longest : float or None
-            Seconds of the slowest finished segment of the pass, from which a hanging read is recognised.
+        longest : float
+            Seconds of the slowest finished segment of the pass, from which a hanging read is recognised; 0 before that.
 
         Warns
         -----
@@ -135,9 +140,8 @@ class Stalls:
         """
         limit = self.options.stalled_seconds
         if time.monotonic() - self._looked < limit / LOOKS:
-            return set()
+            return
         silent = limit * (1 - 2 / LOOKS)  # with the two looks that see it, ``limit`` in all
-        endless = None if longest is None else max(limit, ENDLESS * longest)
         asked = self.job.prefix, silent, list(waited), self.client.id
         found, unknown, heard = ask(self.client, self.client.run_on_scheduler, by_value(at_work), *asked)
         self.forgotten = self._unknown.forgotten(unknown, heard)
@@ -145,16 +149,20 @@ class Stalls:
         self._tell_of_quiet({who: set(found[who][1]) for who in found.keys() & workers.keys()})
         seen: dict[str, set[str]] = {}
         why: dict[str, str] = {}
+        endless = max(limit, ENDLESS * longest) if longest else FIRST * limit if self._ended else inf
+        anywhere = {key for _, processing, *_ in found.values() for key in processing}
         for who in found.keys() & workers.keys():
-            silence, processing, held, others, status = found[who]
-            idle = self._idle(who, set(processing), others)
+            silence, processing, held, others, full, status = found[who]
+            idle = self._idle(who, set(processing), anywhere, others=others)
             if silence > silent:
                 seen[who], why[who] = {*processing, *held}, f"has been silent for {silence:.3g} s"
             elif status == "paused":  # one that retires completes what it runs, or leaves
                 seen[who], why[who] = set(processing), "is paused, and takes no tasks"
-            elif endless is not None and idle > endless:
-                seen[who] = set(processing)
-                why[who] = f"has finished nothing for {idle:.0f} s, while no segment took more than {longest:.2g} s"
+            elif full and who in self.workers:
+                seen[who], why[who] = set(processing), "runs a task of an earlier pass that hangs"
+            elif idle > endless:
+                took = f"no segment took more than {longest:.2g} s" if longest else "others finished groups"
+                seen[who], why[who] = set(processing), f"has finished nothing for {idle:.0f} s, while {took}"
         for who in self.workers.keys() & workers.keys() - seen.keys():
             logger.warning("worker %s makes progress again", who)
         self.workers = {who: keys for who, keys in seen.items() if who in self._suspected or who in self.workers}
@@ -163,19 +171,22 @@ class Stalls:
         self._told &= self.workers.keys()
         for who in sorted(who for who, keys in self.workers.items() if keys and who not in self._told):
             self._warn(who, why[who], elsewhere=bool(self.awake(workers)))
-        held = {attempt_of_key(self.job, key) for keys in self.workers.values() for key in keys}
-        return {attempt for attempt in held if attempt is not None}
 
-    def _idle(self, who: str, processing: set[str], others: bool) -> float:
+    def _idle(self, who: str, processing: set[str], anywhere: set[str], *, others: bool) -> float:
         """Return for how many seconds a worker that has groups to read, and runs no ``others``, finished none of them.
 
-        Groups wait there behind the tasks of others that have a higher priority.
+        Groups wait there behind the tasks of others that have a higher priority. What is now ``anywhere`` else was
+        taken from it.
         """
         before, since = self._progress.get(who, (set(), self._looked))
-        if before - processing or others or not any(group_of(self.job.prefix, key) is not None for key in processing):
+        self._ended |= any(map(self._reads, before - anywhere))
+        if before - anywhere or others or not any(map(self._reads, processing)):
             since = self._looked
         self._progress[who] = processing, since
         return self._looked - since
+
+    def _reads(self, key: str) -> bool:
+        return group_of(self.job.prefix, key) is not None
 
     def _tell_of_quiet(self, tasks: dict[str, set[str]]) -> None:
         """Log once what is waited for if no task of the pass has begun or ended for a while: a long read, or a hang."""
@@ -191,9 +202,9 @@ class Stalls:
         """Return the workers that do not stall."""
         return {who: threads for who, threads in workers.items() if who not in self.workers}
 
-    def holds(self, key: str) -> bool:
-        """Whether a stalled worker has this task, or holds its result and does not answer."""
-        return any(key in keys for keys in self.workers.values())
+    def held(self) -> set[str]:
+        """Return the tasks that stalled workers have, and those whose results are on some that do not answer."""
+        return set().union(*self.workers.values())
 
     def _warn(self, who: str, why: str, *, elsewhere: bool) -> None:
         self._count += 1
@@ -230,7 +241,7 @@ MAX_SUSPICIONS = 16
 REMEDY = f"Start workers with more memory or fewer threads, or {SMALLER_CHUNKS}; the workers' logs say more."
 
 
-@dataclass
+@dataclass(eq=False)
 class Segment:
     """What is known of one segment from its first submission until its state is there; or of the whole pass.
 
@@ -267,6 +278,8 @@ class Flight:
     segment : Segment
     again : callable
         Submits it again.
+    tasks : set of str
+        All that it waits for, and itself.
     group : int or None
         The group that it tries alone.
     since : float or None
@@ -276,6 +289,7 @@ class Flight:
     future: Future
     segment: Segment
     again: Callable[[], None]
+    tasks: Set[str]
     group: int | None = None
     since: float | None = field(default_factory=time.monotonic)
 
@@ -397,7 +411,7 @@ class SharedCopies:
     name: str
     copies: dict[str, Future] = field(default_factory=dict)
     _made: list[Future] = field(default_factory=list)
-    _first: int = 0  # index of the first of the current copies
+    _passed: list[Future] = field(default_factory=list)  # what the current copies are made of
     _turn: int = 0
 
     def take(self, count: int, workers: Mapping[str, int], flying: Iterable[str] = ()) -> list[Future]:
@@ -412,7 +426,7 @@ class SharedCopies:
         """
         seats = [(worker, thread) for worker in sorted(workers) for thread in range(workers[worker])]
         if not seats:  # no worker at the moment: Dask waits for one
-            return [self._made[-1] if self._made[self._first :] else self._make(None)] * count
+            return [self._made[-1] if self._passed else self._make(None)] * count
         busy = Counter(flying)
         waiting = {worker: busy[copy.key] for worker, copy in self.copies.items()}
         rounds = [(waiting.get(worker, 0) - thread - 1) // workers[worker] for worker, thread in seats]  # ahead of it
@@ -423,14 +437,18 @@ class SharedCopies:
         return [self.copies[worker] for worker in chosen]
 
     def _make(self, worker: str | None) -> Future:
-        """Create the first copy from the value, and each other copy from an existing one."""
-        made = len(self._made) - self._first
-        source = self._made[self._first + (made - 1) // 2] if made else self.value
-        place = {} if worker is None else {"workers": [worker]}
+        """Pass the value on, first from here and then from a worker that has it, and make a copy of what arrives.
+
+        Nothing else takes the copy: Dask drops replicas of what is passed on, and may leave the one that is elsewhere.
+        """
+        made = len(self._passed)
+        source = self._passed[(made - 1) // 2] if made else self.value
+        submit = partial(self.client.submit, identity, pure=False, **({} if worker is None else {"workers": [worker]}))
+        key = f"{self.name}-{len(self._made)}"
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-            copy = self.client.submit(identity, source, key=f"{self.name}-{len(self._made)}", pure=False, **place)
-        self._made.append(copy)
-        return copy
+            self._passed.append(submit(source, key=f"{key}-passed"))
+            self._made.append(submit(self._passed[-1], key=key))
+        return self._made[-1]
 
     def _places(self, count: int, rounds: Sequence[int]) -> list[int]:
         total, turn = len(rounds), self._turn
@@ -446,20 +464,14 @@ class SharedCopies:
         for worker in [worker for worker in self.copies if worker not in workers]:
             del self.copies[worker]
 
-    def renew(self, lost: Set[str]) -> None:
-        """Create all copies again, under new names, if some that are in use may be lost."""
-        if not lost.isdisjoint(copy.key for copy in self._made[self._first :]):
-            self.renew_all()
-
-    def renew_all(self) -> set[str]:
+    def renew(self) -> set[str]:
         """Create all copies again, under new names; return the keys of the copies that are still being made.
 
         Some may be on workers that do not answer, and others are made from them.
         """
-        waiting = {copy.key for copy in self._made if copy.status == "pending"}
         self.copies.clear()
-        self._first = len(self._made)
-        return waiting
+        self._passed.clear()
+        return {copy.key for copy in self._made if copy.status == "pending"}
 
 
 def unpin(prefix: str, workers: list[str], dask_scheduler: Any = None) -> None:
@@ -510,8 +522,10 @@ class ClusterRun:
     segments: dict[int, Segment] = field(default_factory=dict)  # those whose states are still to come
     ready: dict[int, PassState | Future | StoredSegment] = field(default_factory=dict)
     whole: Segment = field(default_factory=partial(Segment, -1))  # for the tasks of the whole pass, one at a time
-    longest: float | None = None  # seconds that the slowest finished segment took
+    longest: float = 0.0  # seconds that the slowest finished segment took
     copies: SharedCopies | None = None  # of the broadcast values
+    losers: list[Flight] = field(default_factory=list)  # submissions in flight whose result came from another one
+    solved: object = None  # the result of the pass, where it is not computed here
 
     def __post_init__(self) -> None:
         self.client, self.options = self.watch.client, self.watch.options
@@ -527,7 +541,7 @@ class ClusterRun:
         # Without the time limit, Dask's order of tasks is by segments: else those of one minute are mixed, and their
         # states wait for each other.
         (future,) = self.client.get(graph, [root], sync=False, fifo_timeout="0s", **self._place())
-        self._watch(Flight(future, segment, partial(self.submit_segment, index)))
+        self._watch(Flight(future, segment, partial(self.submit_segment, index), {*graph, *segment.copies}))
 
     def submit_suspect(self) -> None:
         """Submit one suspected group alone; nothing else may be in flight."""
@@ -536,7 +550,7 @@ class ClusterRun:
         key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{segment.tries}"
         graph = {key: group_task(self.job, group, key, self._take_shared(segment, 1)[0])}
         (future,) = self.client.get(graph, [key], sync=False, **self._place())
-        self._watch(Flight(future, segment, self.submit_suspect, group))
+        self._watch(Flight(future, segment, self.submit_suspect, {key, *segment.copies}, group))
 
     def has_room_for(self, index: int, threads: int) -> bool:
         """Whether another segment may be submitted: 2 x threads groups, and one segment that merges, are in flight.
@@ -569,29 +583,26 @@ class ClusterRun:
             with suppress(OSError):
                 ask(self.client, self.client.run_on_scheduler, by_value(unpin), self.job.prefix, anywhere)
         before = self.stalls.workers.keys()
-        held_up = self.stalls.look(self.flights, self.watch.workers, self.longest)
+        self.stalls.look(self.flights, self.watch.workers, self.longest)
         if lost := [self.flights[key].future for key in self.stalls.forgotten & self.flights.keys()]:
             logger.warning("the scheduler has forgotten %d task(s) of this run; they are computed again", len(lost))
             self.client.cancel(lost)  # they are now cancelled for the client too
             self.stalls.forgotten.clear()
+        held = self.stalls.held()
         if self.stalls.workers.keys() - before and self.copies is not None:
-            waiting = self.copies.renew_all()  # of a copy that a stalled worker was to pass on
-            held_up |= {(s.index, s.tries) for s in self.segments.values() if waiting.intersection(s.copies)}
-        if self.stalls.workers and self._awake():
-            for key, flight in [*self.flights.items()]:
-                segment = flight.segment
-                if key not in segment.keys:
-                    continue  # its result is being taken
-                if segment is not self.whole and flight.group is None:
-                    if (segment.index, segment.tries) not in held_up:
-                        continue  # else it is submitted once more, and the first result counts
-                elif self.stalls.holds(key):
-                    segment.keys.remove(key)
-                    self.flights.pop(key).future.release()
-                else:
-                    continue
+            held |= self.copies.renew()  # of a copy that a stalled worker was to pass on
+        self._release_losers(held)
+        for segment in dict.fromkeys(flight.segment for flight in self.flights.values()) if self._awake() else ():
+            flying = [self.flights[key] for key in segment.keys]  # others' results are being taken
+            if 0 < len(flying) < LIVE and not any(held.isdisjoint(flight.tasks) for flight in flying):
                 segment.tries += 1
-                flight.again()
+                flying[0].again()
+
+    def _release_losers(self, held: Set[str]) -> None:
+        """Release the submissions that lost, but for those whose tasks are ``held`` by stalled workers."""
+        for flight in [flight for flight in self.losers if held.isdisjoint(flight.tasks)]:
+            self.losers.remove(flight)
+            flight.future.release()
 
     def _awake(self) -> dict[str, int]:
         return self.stalls.awake(self.watch.workers)
@@ -612,10 +623,9 @@ class ClusterRun:
 
     def submit(self, what: str, function: Callable[..., object], *args: object) -> None:
         """Submit one task of the whole pass and watch it; it is submitted again if its worker stalls."""
-        future = self.client.submit(
-            function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False, **self._place()
-        )
-        self._watch(Flight(future, self.whole, partial(self.submit, what, function, *args)))
+        key = self.job.key(what, uuid.uuid4().hex[:8])
+        future = self.client.submit(function, *args, key=key, pure=False, **self._place())
+        self._watch(Flight(future, self.whole, partial(self.submit, what, function, *args), {key}))
 
     def _watch(self, flight: Flight) -> None:
         self.flights[flight.future.key] = flight
@@ -673,7 +683,7 @@ class ClusterRun:
         segment = flight.segment
         if segment is not self.whole and flight.group is None:
             if future.status == "finished" and flight.since is not None:
-                self.longest = max(self.longest or 0.0, time.monotonic() - flight.since)
+                self.longest = max(self.longest, time.monotonic() - flight.since)
                 flight.since = None
             waiting = (len(self.ready) + 1) * self.job.state_bytes
             if self.gather and segment.index > self.covered and waiting > WAITING_BYTES:
@@ -681,22 +691,29 @@ class ClusterRun:
                 return
         segment.keys.remove(future.key)
         try:
-            stays = flight.group is not None or not (self.gather or self.shared)
+            kept = flight.group is not None or not (self.gather or self.shared)
+            stays = kept and segment is not self.whole
             value = future if stays and future.status == "finished" else self.result(future)
         except RunCancelled as error:
             self.count_cancelled(segment, error)
             flight.again()
         except KilledWorker as error:
-            if flight.group is not None:
+            if flight.group is None:
+                segment.tries += 1
+                alone = self.suspects.add(segment, error)
+                if self.copies is not None:
+                    self.copies.renew()
+                if not alone:
+                    flight.again()
+            elif not segment.keys:  # else it was held up, and another submission is not
                 raise self.suspects.blame(flight.group, error) from error
-            segment.tries += 1
-            alone = self.suspects.add(segment, error)
-            if self.copies is not None:
-                self.copies.renew({error.task})
-            if not alone:
-                flight.again()
         else:
-            if segment is self.whole:
+            self.losers += [self.flights.pop(rival) for rival in segment.keys]
+            segment.keys.clear()
+            self._release_losers(self.stalls.held())
+            if segment is self.whole and self.covered == len(self.job.layout.segments):
+                self.solved = value
+            elif segment is self.whole:
                 self._take_prefix(int(value))
             elif flight.group is not None:
                 del self.suspects.waiting[segment.index]
@@ -715,8 +732,6 @@ class ClusterRun:
     def _take_segment(self, segment: Segment, value: PassState | Future | StoredSegment) -> None:
         if self.gather and self.files is not None:
             self.files.write("segment", segment.index, cast(PassState, value))
-        for rival in segment.keys:
-            self.flights.pop(rival).future.release()
         self.ready[segment.index] = value
         del self.segments[segment.index]
         self.suspects.waiting.pop(segment.index, None)  # of a rival whose workers died
@@ -737,7 +752,7 @@ class ClusterRun:
         # NOTE: their state does not tell whether they are lost. A restart forgets all tasks, but if some are left there
         # that no client asks for any more, it fails (an assertion of Dask's) before it tells the clients.
         if self.copies is not None:
-            self.copies.renew({*segment.copies})
+            self.copies.renew()
         for other in self.segments.values():
             if other.later is not None:  # cancelled too, if all were
                 self.events.put(other.later)
@@ -749,7 +764,7 @@ class ClusterRun:
 
         def check() -> None:
             self._check()
-            if self.stalls.holds(future.key) and self._awake():
+            if future.key in self.stalls.held() and self._awake():
                 raise RunCancelled("a stalled worker holds the result")
 
         return result_of(future, check)
@@ -825,19 +840,13 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
 def _finish(run: ClusterRun) -> object:
     if run.gather:
         return run.job.finish(cast(PassState, run.total))
-    while True:
-        if run.shared:
-            run.submit("solve", finish_stored, run.job.finish, run.files, run.covered)
-        else:
-            run.submit("solve", run.job.finish, run.total)
-        try:
-            future = run.next_done()
-            run.whole.keys.clear()
-            return run.result(future)
-        except RunCancelled as error:
-            run.count_cancelled(run.whole, error)
-        except KilledWorker as error:
-            raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
+    if run.shared:
+        run.submit("solve", finish_stored, run.job.finish, run.files, run.covered)
+    else:
+        run.submit("solve", run.job.finish, run.total)
+    while run.whole.keys:
+        run.accept(run.next_done())
+    return run.solved
 
 
 def _workers_see(watch: Watch, directory: Path) -> bool:

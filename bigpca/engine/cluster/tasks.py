@@ -138,16 +138,6 @@ def group_of(prefix: str, key: Key) -> int | None:
     return int(first) if first.isdigit() else None
 
 
-def attempt_of_key(job: AnyPass, key: str) -> tuple[int, int] | None:
-    """Return the segment that a task of this pass belongs to, and its attempt; None for those of the whole pass."""
-    parts = key.removeprefix(f"{job.prefix}-").split("-")
-    attempt = int(parts[parts.index("try") + 1]) if "try" in parts else 0
-    group = group_of(job.prefix, key)
-    if group is not None:
-        return next(index for index, groups in enumerate(job.layout.segments) if group in groups), attempt
-    return (int(parts[1]), attempt) if parts[0] in ("merge", "store") and parts[1].isdigit() else None
-
-
 def releasing(client: Client, owns: Callable[[Key], bool], work: Callable[[], T]) -> T:
     """Return ``work()``, and release all tasks whose keys the work owns, whether it returns, raises or is interrupted.
 

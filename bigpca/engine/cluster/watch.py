@@ -383,8 +383,8 @@ class Unknown:
 def at_work(
     prefix: str | tuple[()], silent: float, waited: list[Any], client: str, dask_scheduler: Any = None
 ) -> tuple[dict[str, Any], set[Any], float]:
-    """Return each worker's silence in seconds, its tasks of a pass, those it holds, whether it runs only others, and
-    its status.
+    """Return each worker's silence in seconds, its tasks of a pass, those it holds, whether it runs only others,
+    whether all of its threads run what nobody waits for any more, and its status.
 
     Also return those of the ``waited`` tasks that the scheduler does not know, and how many seconds ago it heard of the
     client on the connection of its submissions: 0 for one that it does not know either.
@@ -402,7 +402,10 @@ def at_work(
             [task.key for task in tasks if isinstance(task.key, str) and task.key.startswith(prefix)]
             for tasks in (worker.processing, worker.has_what if silence > silent else (), worker.executing)
         )
-        found[address] = silence, processing, held, bool(worker.executing) and not running, worker.status.name
+        released = sum(task.processing_on is not worker for task in worker.executing)
+        released += worker.metrics.get("task_counts", {}).get("cancelled", 0)
+        others, full = bool(worker.executing) and not running, released >= worker.nthreads
+        found[address] = silence, processing, held, others, full, worker.status.name
     known = dask_scheduler.clients.get(client)
     heard = 0.0 if known is None else time.time() - known.last_seen
     return found, {key for key in waited if key not in dask_scheduler.tasks}, heard
